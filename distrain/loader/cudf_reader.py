@@ -134,7 +134,7 @@ class CudfReader(Reader):
         self._lock = threading.Lock()
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
-        """Yield the columns of a row group in one part; also raises if GPU memory is short."""
+        """Yield all columns of a row group in one part; also raises if GPU memory is full."""
         if group.slice is None:
             yield self._read_whole(group, columns)
             return
@@ -290,7 +290,7 @@ class CudfFooter:
 
 
 class _StreamHandle:
-    """A torch stream, for any version of torch, in cuDF's form."""
+    """Passes a torch stream, of any version of torch, to cuDF."""
 
     def __init__(self, stream: torch.cuda.Stream):
         self._stream = stream

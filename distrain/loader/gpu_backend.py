@@ -1,4 +1,4 @@
-"""The GPU backend: cuDF decodes and torch deals there; no row passes through the host."""
+"""The GPU backend: cuDF decodes and torch fills batches there; no row passes through the host."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from distrain.loader.reading.source import Source
 class GpuBackend:
     """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
 
-    So a batch is written after its memory was allocated, and before the event that the consumer's
-    stream waits for, whichever threads write it. Each epoch has its own backend.
+    All threads use this one stream. So a batch is written after its memory was allocated, and
+    before the event that the consumer's stream waits for. Each epoch has its own backend.
     """
 
     def __init__(

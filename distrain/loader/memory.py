@@ -50,14 +50,15 @@ from distrain.loader.reading.kinds import ANY_TABLE, ReaderKind
 
 _SPARE_ROWS = 64  # extra rows of the pool's blocks, so that slightly larger batches fit
 _CONSUMER_BATCHES = 2
-# A row group's place in the table (16), in parts (4), in chunks (16), its pieces (40), their loads
-# (16), and temporaries of their sorting; chunks, pieces and loads of the previous epoch.
+# Bytes for each row group: its place in the table (16), in parts (4), in chunks (16), its pieces
+# (40), their loads (16), and temporaries of their sorting; then chunks, pieces and loads of the
+# previous epoch.
 _SCHEDULE_BYTES_PER_GROUP = 232
 # Philox keys and row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
 _ORDER_BYTES_PER_ROW = 24
-# Of a row group whose rows go to buckets: keys, buckets, and temporaries of sorting.
+# For a row group whose rows go to buckets: keys, bucket numbers, and temporaries of sorting.
 _SCATTER_BYTES_PER_ROW = 48
-# A column's dictionary, compressed and decoded, a page, and the read-ahead. Writers limit
+# For each column: its dictionary, compressed and decoded, a page, and the read-ahead. Writers limit
 # dictionaries and pages to 1 MiB. A row group of Criteo's 40 columns took 33 MB.
 _STREAM_BYTES_PER_COLUMN = 2 << 20
 
@@ -106,7 +107,7 @@ class LoaderMemory:
 
     @classmethod
     def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
-        """Return the maximum of each field, if only one of the loaders is active at a time."""
+        """Return the maximum of each field: the bound if only one loader is active at a time."""
         return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
 
 
@@ -222,10 +223,10 @@ def memory_bound(
     has_buckets: bool = False,
     before: int = 0,
 ) -> LoaderMemory:
-    """Return the bound for a table given by numbers; large row groups count by slices.
+    """Return the bound from the sizes of a table; a large row group counts with its slices' sizes.
 
-    `row_bytes` is of a row in a batch, `compressed_group_bytes` of the largest row group, or 0,
-    `before` the result of `steps_before`.
+    `row_bytes` are the bytes of a row in a batch. `compressed_group_bytes` are those of the largest
+    row group, or 0. `before` is the result of `steps_before`.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
@@ -277,7 +278,7 @@ def _bucket_bytes(
 def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Return the rows of the largest chunk that an epoch can have: the largest parts may meet."""
+    """Return the rows of the largest possible chunk of an epoch, which joins the largest parts."""
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
 
@@ -367,7 +368,10 @@ def batches_held(
 def _planned_loads(
     windows: Sequence[Dataset], options: LoaderOptions
 ) -> Iterator[tuple[LoadSteps, list[slice]]]:
-    """Yield the loads of windows in order, and the steps of their rows, counted over all."""
+    """Yield the loads of the windows in order, and the steps of their rows.
+
+    Steps are counted over all windows.
+    """
     before, plans = 0, [_plan_of(one, options) for one in windows]
     for number, one in enumerate(windows):
         epoch = int(number > 0 and one is windows[0])

@@ -69,7 +69,7 @@ class LoaderOptions(LoadingSpec):
 
     @property
     def loads_ahead(self) -> int:
-        """Row groups in decoding, and as many that wait for a thread or are finished early."""
+        """Maximum of row groups loaded ahead: in decoding, waiting for a thread, or finished."""
         return 2 * self.decode_threads
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
@@ -90,10 +90,10 @@ class LoaderOptions(LoadingSpec):
 
 
 def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
-    """Return keyword arguments as a section of the job spec, with its checks.
+    """Validate keyword arguments as a section of the job spec.
 
     Raises:
-        SpecError: They have mistakes; all are listed.
+        SpecError: Some arguments are invalid; all problems are listed.
     """
     try:
         return kind.model_validate({name: _as_in_a_spec(v) for name, v in keywords.items()})
@@ -124,7 +124,11 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """Return the global batch size from the given one of the two sizes."""
+    """Return the rows of a step over all ranks, from the one of both sizes that is given.
+
+    Raises:
+        SpecError: Both sizes are given, or none, or a number is not a positive integer.
+    """
     if (batch_size is None) == (global_batch_size is None):
         raise SpecError(
             "give either batch_size or global_batch_size",

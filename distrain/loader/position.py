@@ -32,7 +32,7 @@ def state_of(
 
 
 def position_in(state: Mapping[str, Any], own_state: Mapping[str, Any], num_steps: int) -> Position:
-    """Return the position of a state of the same stream as `own_state`.
+    """Return the position in `state`, which must be of the same stream of rows as `own_state`.
 
     Raises:
         SpecError: The state is of other data, or of a loader with another order of rows.

@@ -46,7 +46,11 @@ def choose_reader(
     has_cache: bool = False,
     workflow: str | None = None,
 ) -> ReaderChoice:
-    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; `wish` may be `"auto"`."""
+    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`.
+
+    `requested` is the name of a reader, or `"auto"`. Raises a `SpecError` if that reader cannot
+    serve the table.
+    """
     if workflow is not None:
         if requested == "cudf" or has_cache:
             raise SpecError(

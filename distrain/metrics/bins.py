@@ -111,7 +111,7 @@ def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _bins(raws: list[bytes], num_bins: int) -> Counts:
-    """Return the bins of documents, of which each stores the gaps between its bins as bytes.
+    """Return the bins of several documents; each stores the gaps between its bins as bytes.
 
     No document may be empty. Raises `ValueError` for bins that do not ascend, or are out of range.
     """

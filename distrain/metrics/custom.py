@@ -18,7 +18,8 @@ class Metric:
 
     Every rank creates one without arguments, updates it with its rows, and sends its state to the
     others. They merge all states in the order of the ranks. The attributes of a subclass must be
-    JSON values, of a size that does not grow with the rows; or it defines the last two methods.
+    JSON values, of a size that does not grow with the rows; otherwise the subclass also defines
+    `to_json` and `from_json`.
 
     >>> class Accuracy(Metric):
     ...     rows = right = 0
@@ -143,7 +144,7 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """Return the lists, dicts, sets and arrays among a class's attributes as text, by name."""
+    """Return class attributes that are lists, dicts, sets or arrays, by name as text."""
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return {

@@ -74,7 +74,8 @@ class DistinctScores:
             weights: `[rows]`, 0 or more, if rows have weights; `None`: 1 each.
 
         Raises:
-            ValueError: The shapes differ, a score is not finite, or a weight is below 0 or not.
+            ValueError: The shapes differ, a score is not finite, or a weight is below 0 or not
+                finite; the state is unchanged.
         """
         if scores.ndim != 1 or scores.shape != labels.shape:
             raise ValueError(

@@ -13,7 +13,7 @@ _LOGITS_AT_ONCE = 2**20  # of which several float64 copies are in memory
 
 
 def rows_at_once(num_classes: int) -> int:
-    """Return the number of rows whose logits are counted at once."""
+    """Return the number of rows whose logits are processed at once, which bounds memory."""
     return max(1, _LOGITS_AT_ONCE // num_classes)
 
 
@@ -37,13 +37,7 @@ class MulticlassReport:
 
 
 class MulticlassMetrics(SummedState):
-    """Sums over rows of the rank of their own class, and of their losses.
-
-    >>> metrics = MulticlassMetrics()
-    >>> metrics.update(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]), np.array([0, 1]))
-    >>> metrics.compute().accuracy
-    0.5
-    """
+    """Sums over weighted rows: correct classes, classes among the top five, and log losses."""
 
     kind: ClassVar[str] = "multiclass"
     SUMS = ("weight", "right", "among_top", "log_loss")

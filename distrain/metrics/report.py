@@ -125,7 +125,7 @@ def area_under_roc(negatives: Weights, positives: Weights) -> tuple[float, float
 
 
 def average_precision(negatives: Weights, positives: Weights) -> tuple[float, float]:
-    """Return average precision and its bound from counts (or weights) per bin, with positives.
+    """Return average precision and its bound from counts (or weights) per bin; needs positives.
 
     >>> average_precision(np.array([5, 0]), np.array([0, 3]))
     (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""A model before it has parameters."""
+"""The parts of a model, before it has parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Blueprint:
 
         Raises:
             ModelError: A block does not accept the output of the previous one, or a layer has more
-                values than any memory.
+                values than fit any memory.
         """
         return sum(parameter.numel() for parameter in self.outline().parameters())
 

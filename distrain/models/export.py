@@ -64,12 +64,12 @@ class ScoringModel(nn.Module):
     Shape:
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
-        - lists: for each list column, lists of numbers last, its values, `[values of all
-                  rows]`, and its lengths, `[rows]`, int32 or int64; see `Ragged`. Torch's exporters
-                  accept its offsets for at least 2 rows. Lists of one event have equal lengths.
-        - result: of one binary target the logits, `[rows]`, float32; a sigmoid makes them
-                  probabilities. Of other or several targets, a tensor for each, as in
-                  `Task.scores`.
+        - lists: for each list column (lists of numbers last) its values, `[values of all rows]`,
+          and its lengths, `[rows]`, int32 or int64. Lists of one event have equal lengths. These
+          are lengths and not the offsets of `Ragged`, which torch's exporters accept only for
+          2 rows or more.
+        - result: for one binary target the logits, `[rows]`, float32; a sigmoid makes them
+          probabilities. For other or several targets a tensor for each, as in `Task.scores`.
 
     Raises:
         ModelError: The tables are sharded over ranks, or over several placements.
@@ -96,7 +96,7 @@ class ScoringModel(nn.Module):
         return scores[0] if len(scores) == 1 else scores
 
     def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
-        """Return each target's scores, see `Task.scores`."""
+        """Return each target's scores, as `Task.scores` does."""
         output = self.dense(*self._looked_up(categorical, continuous, lists))
         result: tuple[Tensor, ...] = self.dense.scores(output)
         return result
@@ -201,7 +201,7 @@ def scoring_model(model: ClickModel, tables: TableForm = "fp32") -> ScoringModel
 class QueryModel(ScoringModel):
     """Vectors of users of a two-tower model, `[rows, dim]`.
 
-    Values of items' columns are ignored.
+    The values of the items' columns are ignored.
     """
 
     def __init__(self, model: ClickModel):
@@ -387,7 +387,7 @@ def _translated_errors(to: Form) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporters' messages to their own developers."""
+    """Suppress the exporters' messages that are addressed to torch's developers."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""A model's tables in an export: plain lookups, and the position of their rows in its files."""
+"""A model's tables in an export: plain lookups, and the positions of rows in the exported file."""
 
 import json
 import struct
@@ -100,7 +100,7 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
 
 _WEIGHTS = "data/weights"
 _LOCAL_HEADER_BYTES = 30
-"""Size of the header of a zip member, before its name and extra field, whose lengths end it."""
+"""Size of a zip member's header without name and extra field, whose lengths are its last bytes."""
 
 
 class TablePart(NamedTuple):
@@ -114,9 +114,10 @@ class TablePart(NamedTuple):
 
 
 def row_places(file: Path, parts: Iterable[TablePart]) -> list[dict[str, Any]]:
-    """Return file, offset of the first row, number of rows and bytes of a row, by table and part.
+    """Return where the rows of tables are in an exported file, by table and part.
 
-    Tables that the exporter stored in another form have no places.
+    Each dictionary has the file, the offset of its first row, the number of rows, and the bytes of
+    a row. Tables that the exporter stored in another form are omitted.
     """
     stored = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
     places = []

@@ -1,4 +1,4 @@
-"""Values that blocks of a model exchange, and their shapes, which are known before any row is.
+"""The values that a model's blocks exchange, and their shapes, which are known before any batch.
 
 A *shape* is static: the width, the number and the columns. The *value* of a shape consists of
 tensors only. So torch's compiler and exporters see tensors, and code that builds models sees names.
@@ -77,7 +77,7 @@ class Events:
     """Events of a row, oldest first, whose fields are aligned lists; see `EventValues`.
 
     Attributes:
-        lists: The lists of ids, by the places of their sequences in the collection.
+        lists: The lists of ids, as indices into the sequences of `EmbeddingCollection`.
         max_length: The largest number of events of a row. Its newest ones are kept.
     """
 

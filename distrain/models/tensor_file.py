@@ -35,7 +35,8 @@ class OneWriter(AbstractContextManager["OneWriter"]):
             for ...:
                 writer.go_on()
                 ...             # a collective operation
-                        ...             # rank 0 writes, and may fail
+                if writer.writes:
+                    ...         # rank 0 writes, and may fail
 
     If rank 0 fails, its error is raised in its `with`, and a `DistError` that quotes it on the
     others: they lost a peer, and rank 0 reports the cause. Each `go_on` costs one exchange of 8

@@ -21,7 +21,7 @@ from distrain.predict.logits import ScorerInProcess
 
 @dataclass(frozen=True)
 class Importance:
-    """How much worse a metric is with each column shuffled, the most important column first.
+    """The deterioration of a metric when a column is shuffled, the most important column first.
 
     Attributes:
         metric: The metric of the first target, such as `auc`.
@@ -43,7 +43,7 @@ def column_importance(
 
     See Breiman 2001, "Random Forests", section 10.
 
-    A column's values are shuffled among the rows scored together; everything else is unchanged.
+    A column's values are shuffled within each batch of rows; everything else is unchanged.
     The metric is that of the first target. All rows are scored once for each column.
 
     Args:

@@ -40,7 +40,7 @@ Scored = Iterator[tuple[TargetRows, ...]]
 """The rows of each batch for each target, with float32 scores."""
 
 Count = Callable[["RowsOfPiece", Scored], State]
-"""Makes a state of a piece's scores. The function can be pickled."""
+"""Computes a state from the scores of a piece. The function can be pickled."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ScorerOnCluster:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """As `ScorerInProcess.states`, in any order."""
+        """Like `ScorerInProcess.states`, but in order of completion."""
         pieces = _rows_of_pieces(self.dataset, self.batch_rows, self.folder)
         tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
         with closing(results(self.client, _count_on_worker, tasks)) as scored:

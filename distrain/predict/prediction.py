@@ -94,7 +94,6 @@ def predict(
 
     Raises:
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
-        DataError: An input cannot be used; mistakes in footers are raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
     if (finished := finished_scores(request)) is not None:
@@ -144,7 +143,7 @@ def predict(
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """Return the result in `out`, if this request has written it; reads footers only.
+    """Return the result in `out`, if the same request has written it before; reads footers only.
 
     Returns `None` without such a folder, without `resume`, and with `overwrite`.
 

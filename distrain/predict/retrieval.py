@@ -98,9 +98,9 @@ def evaluate_retrieval(
 ) -> RankingReport:
     """Return the quality of the top k of all items for the users of rows with label 1.
 
-    Each such row is a user of its own, whose relevant item is the row's. A relevant item outside
-    the table of items counts as missed. All items are scored, a chunk at a time: a worker holds
-    the items' vectors and the scores of one chunk.
+    Each such row counts as a separate user, whose relevant item is the row's. A relevant item
+    outside the table of items counts as missed. All items are scored, a chunk at a time: a worker
+    holds the items' vectors and the scores of one chunk.
 
     Args:
         items: A row for each item.

@@ -1,4 +1,4 @@
-"""Reads columns of parquet files that no model reads, in step with the batches of the others."""
+"""Reads columns that the model does not use, in the same batches as the columns that it uses."""
 
 from collections.abc import Iterator, Sequence
 

@@ -199,7 +199,7 @@ class ColumnGroup:
             DataError: A value cannot be used, or an operator is not fitted.
         """
         for operator in self.operators:
-            # A check of the protocol takes as long as preparing a row.
+            # isinstance() with a protocol would take as long as preparing a row.
             is_fitted = getattr(operator, "is_fitted", None)
             if is_fitted is not None and not is_fitted(column):
                 raise DataError(

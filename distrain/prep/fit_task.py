@@ -65,7 +65,10 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
 
 
 def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
-    """Return the units that count for the vocabularies of a fitted workflow, without these."""
+    """Return the units that count values for the vocabularies of a fitted workflow.
+
+    Their operators are copies without the vocabularies.
+    """
     stages, groups = [], []
     for place, group in enumerate(workflow.groups):
         last = group.operators[-1] if group.operators else None
@@ -93,7 +96,7 @@ def read_training_rows(
 
 
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a sample of the training rows' times, evenly spaced in their order."""
+    """Return a sample of the training rows' times, in seconds, sorted and evenly spaced."""
     rows = sum(part.num_rows for part in parts)
     of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
     samples = [

@@ -31,7 +31,7 @@ class MemoryPlan:
 
     @property
     def held_bytes(self) -> int:
-        """Counts of a column that are held before they are summed and, if large, written."""
+        """Bytes of a column's counts above which they are summed and, if still large, written."""
         return self.thread_bytes // (_COLUMNS_HELD + _TIMES_TO_ADD_UP)
 
     @property

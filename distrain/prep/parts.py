@@ -31,8 +31,8 @@ class Part:
     skip_rows: int = 0  # number of their first rows that do not
     # the number in the input file of the row groups' first row; `None` if from text
     first_row: int | None = None
-    # number of rows of the input file, including bad ones, before those from which the staging
-    # file counts `ROW_NUMBER`
+    # number of rows of the input file, including bad ones, before the rows of the staging file,
+    # whose `ROW_NUMBER` counts from there
     rows_before: int = 0
 
 

@@ -110,8 +110,8 @@ def prepare(
         try:
             result = run.do(files, valid_files, log_files)
         finally:
-            # It may have mapped files of the staging folder. The previous error explains why there
-            # is no cluster, and a worker that has died holds nothing.
+            # It may have mapped files of the staging folder. If the cluster is gone, an earlier
+            # error is already being raised, and dead workers hold no files.
             with suppress(Exception):
                 client.run(forget_run, on_error="ignore")
     return result
@@ -346,7 +346,10 @@ class _Run:
     def _compare(
         self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
     ) -> tuple[Drifted, ...]:
-        """Compare with the rows that the workflow was fitted on; a new workflow records its own."""
+        """Return the drifted columns compared with the rows that the workflow was fitted on.
+
+        A new workflow records the shares of its own rows instead.
+        """
         is_new = self._request.saved_workflow is None
         if is_new:
             shares = Shares(train.num_rows, train.missing_share, train.unknown_share)

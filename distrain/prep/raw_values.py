@@ -248,7 +248,7 @@ def _plain_amount(text: str, point: str) -> str:
 
 
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
-    """Return microseconds since 1970; times with a zone are converted to UTC."""
+    """Return a value as microseconds since 1970; times with a zone are converted to UTC."""
     if epoch is not None:
         counted = _as_integer(value, takes)
         microseconds = _in_microseconds(counted, epoch)
@@ -268,7 +268,7 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 
 
 def time_of(text: str, pattern: str | None = None) -> int:
-    """Return microseconds since 1970; times with a zone are converted to UTC."""
+    """Return a text's time in microseconds since 1970; times with a zone are converted to UTC."""
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)
         microseconds = (

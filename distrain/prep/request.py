@@ -44,8 +44,7 @@ class PrepRequest:
     # a folder, or URL, of a fitted workflow to use instead; nothing is fitted
     saved_workflow: Path | str | None = None
     # Like `inputs`, for histories: rows with earlier events, which are neither fitted nor written.
-    # It is required with a saved workflow that has a history; `()` means that there are no
-    # earlier events.
+    # It is required with a saved workflow that has a history; `()` for no earlier events.
     log: tuple[str, ...] | None = None
     # Whether to add the training rows' values to the saved workflow's vocabularies: old ids stay,
     # new ones follow. Everything else stays as fitted.
@@ -135,7 +134,7 @@ class PrepRequest:
 
     @property
     def part_rows(self) -> int:
-        """Approximate rows of parquet per task: as many as in a block of text."""
+        """Approximate number of parquet rows per task, the same as in a block of text."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)
 
 

@@ -28,9 +28,9 @@ def table_of(rows: Any) -> pa.Table:
     """Return rows of any library as an Arrow table.
 
     Args:
-        rows: What exports Arrow's C stream (DataFrames of pandas and polars, Arrow tables,
-            relations of DuckDB), a mapping of arrays, or a list of dictionaries. An index of pandas
-            without a name is left out.
+        rows: Any object that exports Arrow's C stream (a DataFrame of pandas or polars, an Arrow
+            table, a relation of DuckDB), a mapping of arrays, or a list of dictionaries. An index
+            of pandas without a name is left out.
 
     Raises:
         InputError: The rows are not a table.
@@ -52,7 +52,7 @@ def table_of(rows: Any) -> pa.Table:
         if pa.types.is_string_view(field.type):
             table = table.set_column(place, field.name, table[place].cast(pa.string()))
         elif table.num_rows and _is_empty(table[place]):
-            # A column without values has any type: that of NaN says nothing.
+            # A column without values fits any type, so it has none, although NaN has a type.
             table = table.set_column(place, field.name, pa.nulls(table.num_rows))
     return table
 
@@ -79,7 +79,7 @@ def store_rows(rows: Any, place: Path) -> str:
             rows.to_parquet(str(folder), write_index=False)
         else:
             folder.mkdir()
-            # Metadata of a library, such as an index, is no content.
+            # Metadata of a library, such as an index, is not part of the content.
             table = table_of(rows).replace_schema_metadata()
             pq.write_table(table, folder / "part-0.parquet")
         digest = hashlib.sha256()

@@ -52,7 +52,7 @@ class SavedVocabulary(Vocabulary):
         raise RuntimeError(f"the vocabulary {self.name} was not read; load it to look values up")
 
     def save(self, folder: Path | str, column: str) -> None:
-        """Copy its files, and the counts kept with it, to another folder or URL.
+        """Copy the vocabulary's files, and the counts kept with it, to another folder or URL.
 
         Raises:
             DataError: Another vocabulary was written there meanwhile.

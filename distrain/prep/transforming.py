@@ -118,7 +118,7 @@ def _columns_of(
 
 
 def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument | None) -> pa.Table:
-    """Return the output columns of staged rows: label, features, and the document's others."""
+    """Return the output columns of staged rows: label, features, other columns of the document."""
     if LABEL in table.column_names:
         label = table[LABEL]
         label = _checked_label(label) if _is_binary(document) else concrete(label)
@@ -164,7 +164,7 @@ class RawTables:
 
     @property
     def needs_other_rows(self) -> str | None:
-        """An output that depends on other rows, histories or windows; `None` without one."""
+        """Which outputs depend on other rows: "histories of" or "windows of"; `None` for none."""
         if self.workflow.history is not None:
             return "histories of"
         windows = self._labeled and self._document and self._document.windows

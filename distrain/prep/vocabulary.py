@@ -3,8 +3,8 @@
     id       0      1       2 .. 2+K-1               2+K ..
     kind     pad    null    out of vocabulary (K)    the kept values, most frequent first
 
-K is the number of hash buckets, at least 1. Out of vocabulary are values that were too rare,
-too many or never seen. The bucket of a value is `splitmix64(x) mod K`, where x is an integer's
+K is the number of hash buckets, at least 1. Values are out of vocabulary if they are rare, beyond
+the maximum size, or unseen. The bucket of a value is `splitmix64(x) mod K`, where x is an integer's
 64-bit two's complement or the CRC-32 of a string's UTF-8 bytes: stable across machines, processes
 and versions.
 

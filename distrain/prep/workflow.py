@@ -128,7 +128,7 @@ class Workflow:
 
     @property
     def by_time(self) -> bool:
-        """Whether some of these learn in the order of the training rows' times."""
+        """Whether some target means are learnt in the order of the training rows' times."""
         return any(group.by_time for group in self.groups)
 
     @property
@@ -148,7 +148,7 @@ class Workflow:
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
         """Return how later rows are read, as fields of a `StagingTask`.
 
-        Categories are read like the fitted ones, for any file format.
+        Categories are read with the types of the fitted ones, for any file format.
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
@@ -199,7 +199,7 @@ class Workflow:
         made = {column for group in self.groups if group.makes_buckets for column in group.columns}
         for column, vocabulary in self._vocabularies().items():
             if column in made:
-                continue  # its vocabulary is one of buckets
+                continue  # its vocabulary is of buckets
             known = category_type(vocabulary.values.type)
             fits = vocabulary.cardinality == vocabulary.first_value_id  # it holds no value
             if not fits and types.get(column, known) != known:
@@ -242,7 +242,7 @@ class Workflow:
         """Fit every operator on tables in memory; `prepare` does the same on a cluster.
 
         Operators that learn labels need columns `label` and `training.fold` (`fold_numbers`, or
-        times). `transform` gives tables with the second one the values of training rows.
+        times). `transform` treats the rows of a table with `training.fold` as training rows.
         """
         tables = list(tables)
         workflow = self

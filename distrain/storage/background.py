@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 class BackgroundWriter:
-    """A daemon thread that works in order; if it hangs, the process can still end."""
+    """Runs queued work in order, in a daemon thread; if it hangs, the process can still end."""
 
     def __init__(self, name: str):
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -102,7 +102,7 @@ class Inbox(Generic[Item]):
 
 
 async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
-    """Run a call that may hang, and must not raise, in a thread; `otherwise` on a timeout."""
+    """Run a call that may hang, and must not raise, in a thread; return `otherwise` on timeout."""
     answers: list[Result] = []
     writer = BackgroundWriter("distrain-look")
     writer.do(lambda: answers.append(work()))

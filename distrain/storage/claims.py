@@ -72,7 +72,10 @@ class OutputState:
 
 
 class _Looking:
-    """Compares, then writes. A concurrent write between the two shows at the next renewal."""
+    """Writes for stores without conditional writes: compares the version, then writes.
+
+    A concurrent write between the two is detected at the next renewal.
+    """
 
     def __init__(self, url: str):
         self._folder = open_folder(url)
@@ -159,7 +162,7 @@ class Claim:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 
     def end(self) -> None:
-        """Release the claim; if some objects have their names, it remains to keep readers away."""
+        """Release the claim; if only some objects have final names, it stays as a warning."""
         self._ended.set()
         self._thread.join()
         with self._lock:
@@ -250,7 +253,7 @@ def check_still_claimed(url: str, identity: str) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """Return eight digits for the processes that see each other's pids, since the last boot."""
+    """Return 8 hex digits, equal for processes that see each other's pids, until the next boot."""
     names = [os.uname().nodename]
     with contextlib.suppress(OSError):
         names = [boot_id()]

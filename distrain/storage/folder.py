@@ -165,7 +165,7 @@ class _LocalFolder:
                 raise
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
-        """Remove all of it, these files first; a missing folder is ignored."""
+        """Remove the folder, the files `first` before others; a missing folder is ignored."""
         for name in first:
             (self._path / name).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):

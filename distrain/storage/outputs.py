@@ -128,7 +128,7 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
 
 @contextlib.contextmanager
 def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
-    """`whole_dir` at any place: context manager of the path, or the URL, of an output to fill.
+    """Like `whole_dir` for paths and URLs: context manager of the path or URL to fill.
 
     An output in an object store is never replaced, even with `replace`. Also raises `OutputError`
     if something other than an output is there, and `Unavailable` if a URL's store does not answer.

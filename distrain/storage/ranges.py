@@ -235,7 +235,7 @@ def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
 
 
 def _sign_by_version_4(filesystem: Any, path: str) -> None:
-    """Sign URLs like requests: botocore defaults to version 2, which new buckets reject."""
+    """Sign URLs with signature version 4: botocore defaults to 2, which new buckets reject."""
 
     def choose(signature_version: object, **_: object) -> str | None:
         return "s3v4-query" if signature_version in ("v4-query", "s3v4-query") else None

@@ -68,7 +68,7 @@ _PASSING_NAMES = {
 }
 
 _PASSING_STATUSES = {408, 425, 429, 500, 502, 503, 504, 509, 598, 599}
-# Codes of object stores for "try later", whatever the HTTP status.
+# Codes of object stores for "try later", with any HTTP status.
 _PASSING_CODES = {
     *("InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout"),
     *("ServerBusy", "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException"),

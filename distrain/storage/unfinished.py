@@ -33,7 +33,7 @@ def replaced_name(final: Path) -> Path:
 
 @functools.cache
 def _machine() -> str:
-    """Return eight digits for this machine since its last boot: the processes that share locks."""
+    """Return 8 hex digits, equal for processes of this machine until the next boot."""
     try:
         start = boot_id()
     except OSError:
@@ -76,7 +76,7 @@ def make_locked(partial: Path) -> Iterator[None]:
 
 
 def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
-    """Raise an `OutputError` if another process makes `final`; `own` is this one's folder."""
+    """Raise an `OutputError` if another process is making `final`, except in the folder `own`."""
     for folder in _unfinished(final):
         if folder != own and _lock(folder) == "held":
             raise OutputError(

@@ -24,7 +24,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def path_or_url(text: str | Path) -> Path | str:
-    """Return a local path as a `Path`; a URL unchanged, since `Path` would corrupt it.
+    """Return a local path or a `file://` URL as a `Path`; another URL unchanged.
 
     >>> path_or_url("s3://bucket/day_0"), path_or_url("data/day_0")
     ('s3://bucket/day_0', PosixPath('data/day_0'))

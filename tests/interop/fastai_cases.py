@@ -132,7 +132,7 @@ def test_what_fastai_has_no_place_for_is_refused(table: Path) -> None:
         data_loaders(train_loader(table, ALL))
     assert "weight weight" in str(caught.value)
     unlabelled = Dataset(table, SCHEMA, need_label=False)
-    with pytest.raises(SpecError, match="wants a target"):
+    with pytest.raises(SpecError, match="needs a target"):
         data_loaders(Loader(unlabelled, batch_size=9))
 
 

@@ -135,7 +135,10 @@ class FirstPass:
         pool: Executor,
         is_cancelled: Callable[[], bool],
     ) -> tuple[EpochWork, BucketBackend] | None:
-        """Put the rows of the rank into buckets; return `None` if it was cancelled."""
+        """Write the rank's rows to buckets; return the work and the backend that reads these.
+
+        Returns `None` if it was cancelled.
+        """
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
         loads = plan_loads(work.plan, chunks, work.lanes, work.steps.start)

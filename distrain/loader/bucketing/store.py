@@ -85,7 +85,7 @@ class Slabs:
 
 
 class BucketMemory:
-    """Buckets in memory of the slabs, one segment each."""
+    """Buckets in memory from `Slabs`, one segment each."""
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
         width = num_columns + KEY_CELLS

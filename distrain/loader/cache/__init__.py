@@ -1,4 +1,5 @@
-"""The raw format: a folder of row groups as plain values, which are read instead of the source.
+"""The row cache: decoded row groups in a folder, read instead of the source files.
 
-`row_cache` stores what a reader decodes, `pack` fills a folder in advance, `entry` is the format.
+`row_cache` stores the columns that a reader decodes, `pack` fills a folder in advance, and `entry`
+defines the file format.
 """

@@ -39,9 +39,9 @@ ENTRY_VERSION = 3
 ALIGNMENT = 64
 
 _FORMAT = b"dstrrow3"
-_TAIL = struct.Struct("<QQ8s")  # the checksum and the length of the list, and the format
+_TAIL = struct.Struct("<QQ8s")  # the directory's checksum and length, and the format
 _ID, _NUMBER, _LENGTH = np.dtype("<i4"), np.dtype("<f4"), np.dtype("<i4")
-_NARROW = {kind.str: kind for kind in NARROW_TYPES}  # of ids, one a row
+_NARROW = {kind.str: kind for kind in NARROW_TYPES}  # the narrow types of ids, by name
 _DAMAGED = "The file was damaged on disk."
 _MOST_AT_ONCE = 512  # pieces written in one call; Linux allows 1,024
 _ZEROS = bytes(ALIGNMENT)
@@ -143,7 +143,7 @@ class EntryFacts(NamedTuple):
 
 
 class EntryFile(RawFile):
-    """An open entry. `known` facts of the same file are not read again.
+    """An open entry. The `known` facts of the same file are not read again.
 
     Raises:
         DataError: The file is not a complete entry of these columns.
@@ -166,9 +166,9 @@ class EntryFile(RawFile):
             raise self.error(f"the list of columns is damaged: {error}", _DAMAGED) from None
 
     def read(self, buffers: Buffers, first: int) -> Iterator[DecodedColumns]:
-        """Yield the columns from number `first` on: groups of flat ones, then each list.
+        """Yield the columns from index `first` on: flat columns in groups, then each list column.
 
-        Cells are views of this thread's buffer; lists have memory of their own.
+        Flat columns are views of this thread's buffer; list columns own their memory.
         """
         cells, lists = self.layout.cells, self.layout.lists
         for begin in range(first, len(cells), _COLUMNS_AT_A_TIME):

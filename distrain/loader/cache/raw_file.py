@@ -87,9 +87,9 @@ class RawFile:
     def fill_all(
         self, parts: Sequence[memoryview], starts: Sequence[int], scratch: memoryview
     ) -> None:
-        """Fill all `parts` from their `starts`.
+        """Fill each of `parts` with the file's bytes, beginning at its offset in `starts`.
 
-        Neighbours are read in one call, gaps into `scratch`.
+        Adjacent parts are read in one call; the bytes of gaps between them go to `scratch`.
         """
         begin = 0
         for end in range(1, len(parts) + 1):

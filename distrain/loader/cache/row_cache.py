@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _OPEN_FILES = 512
 _KNOWN_ENTRIES = 1024  # about 10 MB for 40 columns
 _SUFFIX = ".rows"
-# A process that lacks these resources learns nothing about the entry.
+# Errors for lack of these resources do not mean that an entry is damaged.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -142,7 +142,7 @@ class RowCache:
         )
         if group.slice:
             parts += (group.slice,)
-        if group.selection:  # each row of its entry is one that is taken
+        if group.selection:  # the entry has the selected rows only
             parts += (group.selection.digest,)
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
@@ -194,7 +194,7 @@ class RowCache:
     def _keeping(
         self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
     ) -> Iterator[DecodedColumns]:
-        """Pass on a row group's columns, and write them to an entry."""
+        """Yield a row group's columns unchanged, and write them to an entry."""
         with contextlib.ExitStack() as stack:
             partial, entry = self._begin(stack)
             for part in parts:

@@ -68,7 +68,7 @@ class Channel:
         return item
 
     def take_last(self) -> Item:
-        """Like `get`, but the producer makes no more batch for it."""
+        """Like `get`, but the producer makes no other batch in its place."""
         return End() if self._closed else self._items.get()
 
     def is_closed(self) -> bool:

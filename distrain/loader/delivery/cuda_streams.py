@@ -44,7 +44,7 @@ class CudaStreams:
         return tensor.to(self._device, non_blocking=True)
 
     def beside(self) -> AbstractContextManager[Any]:
-        """Make the side stream the calling thread's current one."""
+        """Return a context in which the side stream is the calling thread's current stream."""
         return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:

@@ -17,7 +17,7 @@ from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.reader import Expected
 
 BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
-"""Creates a work's backend and runs its first pass; `None` if that was cancelled."""
+"""Creates the backend of a work and runs its first pass; returns `None` if that was cancelled."""
 
 
 class _Task(NamedTuple):
@@ -148,7 +148,7 @@ class LoadsAhead:
             task.epoch.count_done()
 
     def drop(self) -> None:
-        """Drop the loads that have not begun: a reference cycle would keep their batches."""
+        """Cancel loads that have not begun: a reference cycle would keep their batches."""
         if self._tasks is not None:
             self._tasks.close()
         self._task = None

@@ -24,7 +24,8 @@ class LoaderStats:
         wait_s: Seconds that the consumer waited for batches, including the first ones.
         first_batch_s: Seconds from the start of an iterator to its first batch, over all iterators.
         epochs: Epochs begun; for a dataset with windows, windows begun.
-        queue_depth_sum: Sum over batches of the finished batches that waited at the call.
+        queue_depth_sum: The finished batches that waited when a batch was requested, summed over
+            batches.
     """
 
     batches: int = 0
@@ -94,7 +95,7 @@ def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
 
 
 def total(one: LoaderStats, other: LoaderStats) -> LoaderStats:
-    """The sum of two readings.
+    """Return the sum of two readings.
 
     >>> total(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     11

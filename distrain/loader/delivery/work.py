@@ -31,7 +31,7 @@ class Backend(Protocol):
         ...
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
-        """Write a row group's rows to the batches of the deal's runs; from any thread."""
+        """Write a row group's rows to `batches`, one for each run of the deal; thread-safe."""
         ...
 
     def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch: ...
@@ -54,7 +54,7 @@ class EpochWork:
     # Runs before the first batch, if set. Returns a replacement of the work and its backend;
     # `None` if it was cancelled.
     first_pass: Preparation | None = None
-    # the order of a chunk's rows, by its number; by default that of `row_permutation`
+    # Returns the order of a chunk's rows by the chunk's number; by default `row_permutation`.
     order_of: Callable[[int], NDArray[np.int64]] | None = None
     any_remote: bool = True  # whether a file may be remote, which readers prefetch
 

@@ -70,7 +70,7 @@ class NarrowLayout:
 
         Runs on the current stream.
         """
-        if not num_rows:  # torch views no empty memory as another type
+        if not num_rows:  # torch cannot view empty memory as another type
             shape = (len(self._cells), 0)
             return torch.empty(shape, dtype=torch.int32, device=narrow.device)
         counts = [len(numbers) * num_rows for numbers in self._numbers.values()]
@@ -128,7 +128,7 @@ def _as_int32(cells: Tensor, letter: str) -> Tensor:
         return cells.to(torch.int32)
     if letter == "T":
         return torch.constant_pad_nd(cells.view(-1, 3), (0, 1)).view(-1).view(torch.int32)
-    # Not torch.uint16, which few operations support. The mask is no tensor: it keeps the type.
+    # Not torch.uint16, which few operations support. The mask, int32, makes the result int32.
     return torch.bitwise_and(cells.view(torch.int16), _low_half(cells.device))
 
 
@@ -167,7 +167,7 @@ class TilePool:
 
     @contextlib.contextmanager
     def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
-        """Memory for tiles of `num_rows` rows of some columns; empty if the kernel uses none."""
+        """Yield memory for tiles of `num_rows` rows of some columns; empty if none is used."""
         if not tile_bytes(num_rows, num_columns):
             yield _NO_TILE
             return
@@ -261,10 +261,10 @@ class BatchLayout:
 class BlockPool:
     """Lends blocks `[columns, rows]` of 4-byte cells, and reuses them when they are dropped.
 
-    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block has had
-    its faults. Any thread may borrow a block. It returns when no reference to it, or to a tensor
-    made of it, is left. At most `most_idle` blocks are kept (`None`: all), since a consumer that
-    collects batches and drops them together returns more than a loader ever needs.
+    New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block causes
+    none. Any thread may borrow a block. It returns when no reference to it, or to a tensor made of
+    it, is left. At most `most_idle` blocks are kept (`None`: all), since a consumer that collects
+    batches and drops them together returns more than a loader ever needs.
 
     `pinned` (page-locked) blocks are kept by torch and not by this pool: torch knows which of them
     a copy to a device still reads. With `narrow_row_bytes`, blocks have that many bytes a row.

@@ -44,8 +44,8 @@ def fill(
         sources: The columns, each `[rows of the row group]`.
         blocks: For each run a block `[columns, rows of the batch]` of 4-byte cells.
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
-        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8,
-            `H` uint16, `f` float32, `d` float64. Ids are integers, all else is not.
+        types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8, `H`
+            uint16, `f` float32, `d` float64. Ids are integers; other columns are `f` or `d`.
         limits: Upper bounds (exclusive) of ids, one a column; from 1 to 2^31.
         rows: Indices of rows, for all runs.
         starts: The first cell of each run in its block.
@@ -54,7 +54,7 @@ def fill(
         cells: A letter per column, if blocks are bytes as in `NarrowLayout` or hold other columns
             too: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first. By default
             all cells have 4 bytes, and blocks are as above.
-        offsets: With `cells`, the bytes of a row before each column's.
+        offsets: With `cells`, each column's offset in a row, in bytes.
         row_bytes: With `cells`, the bytes of a row.
         tile: Scratch memory for the C kernel: with 16 bytes for each row of the row group it
             gathers four columns at a time.

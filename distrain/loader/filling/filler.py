@@ -149,7 +149,7 @@ def type_letter(source: NDArray[Any]) -> bytes:
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ids in a type that the kernels read. Ids above int64 become negative: also invalid."""
+    """Return ids in a type that the kernels read; ids above int64 become negative: invalid, too."""
     if values.dtype in _ID_TYPES:
         return values
     if values.dtype == np.uint64:

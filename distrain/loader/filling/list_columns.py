@@ -1,4 +1,4 @@
-"""List columns: items are dealt run by run, and joined to values and offsets at the end."""
+"""List columns: collects the items of each run of rows, and joins a batch's runs at the end."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def deal_lists(
     batches: Sequence[OpenBatch[Any]],
     group: RowGroup,
 ) -> None:
-    """Deal lists without nulls, cut to `most` items, to batches; `DataError` names a bad row."""
+    """Distribute lists without nulls to batches, cut to `most` items; `DataError` for a bad row."""
     items = source_of(column, rows.values.to_numpy(zero_copy_only=False))
     offsets = rows.offsets.to_numpy()
     kept = _MOST_ITEMS if most is None else most

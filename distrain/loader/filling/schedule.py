@@ -64,8 +64,8 @@ class LookAhead:
     """Decides which loads may begin at the current step; loads come in the order of first steps.
 
     A load may begin if the current step needs it, or if all its rows are for steps that may be
-    open. Of the latter, at most `most` in the same epoch; in the next epoch all of them, since
-    every lane needs a chunk at an epoch's first step.
+    open. Of the same epoch, at most `most` loads begin for the second reason; of the next epoch
+    all, since every lane needs a chunk at an epoch's first step.
     """
 
     def __init__(self, most: int):
@@ -241,7 +241,7 @@ class ChunkDealer:
     """Deals a chunk's rows, one row group at a time, from any thread.
 
     `rows_per_group` is in the chunk's order of row groups. Without a `seed`, rows keep their order.
-    `order` overrides it.
+    With `order`, rows have the order that it returns instead.
     """
 
     def __init__(

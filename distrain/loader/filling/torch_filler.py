@@ -1,4 +1,4 @@
-"""Rows and lists dealt to batches on a device, bit-identical to `filler` and `list_columns`."""
+"""Writes rows and lists to batches on a device, bit-identical to `filler` and `list_columns`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DealtLists(NamedTuple):
 
 
 class TorchListFiller:
-    """Deals the lists of row groups to batches, and makes the batches' list columns.
+    """Distributes the lists of row groups to batches, and makes the batches' list columns.
 
     Args:
         limits: Maximum list lengths by column; the first items are kept.
@@ -56,9 +56,12 @@ class TorchListFiller:
     def deal(
         self, lists: Sequence[DeviceLists], deal: Deal, batches: Sequence[OpenBatch[Tensor]]
     ) -> Tensor:
-        """Deal rows to the batches of a deal's runs; return a mask of columns with unusable rows.
+        """Add the lists of a deal's rows to the batches of its runs.
 
         The thread waits for the device once, for the number of items.
+
+        Returns:
+            `[list columns]`, bool: whether the rows of a column hold an unusable list or item.
         """
         if not self._columns:
             return torch.zeros(0, dtype=torch.bool, device=self._device)
@@ -173,7 +176,7 @@ class TorchFiller:
         self._device = device
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
-        """Write rows to the block of each run; return a mask of columns with unusable values."""
+        """Write rows to the block of each run; return `[columns]`, bool: has unusable values."""
         rows = to_device(torch.from_numpy(deal.rows), self._device)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
@@ -224,7 +227,7 @@ class TorchFiller:
 
 
 def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
-    """Return the values in a type for fill values, too: 0.5 is not an int32, 300 not an int8."""
+    """Return the values in a type that holds fill values, too; 0.5 would not fit an int32."""
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4
         return values if is_wide else _as_id(column, signed_bits(values), values.dtype)

@@ -72,7 +72,8 @@ class ColumnChunk:
         self._pages: Iterator[_Page] = iter(pages)
         self._page: Any = b""
         self._left = 0  # values left in that page
-        self._run: NDArray[np.int64] | None = None  # of its ids; None if it holds plain values
+        # of its ids; None if it holds values without a dictionary
+        self._run: NDArray[np.int64] | None = None
         self._start = 0  # of its next plain value
 
     def read(self, rows: int) -> NDArray[Any]:

@@ -45,7 +45,7 @@ class ChunkFacts(NamedTuple):
     data_page: int  # offset of its first data page in the file
     dictionary_page: int  # offset of its dictionary in the file, before the data pages
     nulls: int  # number of nulls
-    encodings: int  # A bit for the number of each
+    encodings: int  # bit mask of the numbers of its encodings
     is_elsewhere: int  # whether it is in another file or encrypted
 
 

@@ -35,7 +35,10 @@ _LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
     ("FLOAT", pa.float32()): np.dtype(np.float32),
     ("DOUBLE", pa.float64()): np.dtype(np.float64),
 }
-"""Arrow's types of types in the file, if both have the same bits, or Arrow's the lowest ones."""
+"""NumPy's types of values by the physical type in the file and Arrow's type.
+
+Arrow's values have the same bits as those in the file, or the lowest of them.
+"""
 
 
 class Leaf(NamedTuple):
@@ -61,7 +64,7 @@ class Leaf(NamedTuple):
         return np.array(self.fill, dtype).tobytes()
 
     def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of the file in Arrow's type, which drops the bits that it lacks."""
+        """Return values of the file in Arrow's type, which may have fewer bits."""
         return values if self.logical == self.dtype else values.astype(self.logical)
 
 

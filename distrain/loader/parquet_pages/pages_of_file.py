@@ -111,7 +111,7 @@ class PagesOfFile:
         self._latest: tuple[int, list[ChunkFacts]] = (-1, [])
 
     def read(self, index: int, num_rows: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Return those of some columns of a row group that do not need Arrow, each `[num_rows]`.
+        """Return the columns of a row group that can be decoded without Arrow, each `[num_rows]`.
 
         Integers have the narrowest of their column's types that holds all values of this row group
         and of those read before.
@@ -129,7 +129,7 @@ class PagesOfFile:
         return decoded
 
     def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
-        """Return the compressed bytes of some columns of a row group; `None` if Arrow must tell."""
+        """Return the compressed bytes of columns of a row group; `None` if Arrow must read them."""
         if not self._columns.leaves:  # the footer is not needed otherwise
             return None
         try:
@@ -139,7 +139,10 @@ class PagesOfFile:
         return sum(facts[number].num_bytes for number in numbers)
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
-        """Open a column to read it in parts, with one page and its own file; for any one thread."""
+        """Open a column to read it in parts, by any one thread; `None` if Arrow must read it.
+
+        The result has its own descriptor of the file, and holds one page at a time.
+        """
         leaves = self._leaves_to_try([name])
         return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
 

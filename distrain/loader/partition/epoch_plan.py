@@ -6,9 +6,9 @@ spans of equal length, plus or minus one. Steps take rows from the lanes in turn
 `i // global_batch_size`. Hence
 
 - after `t` steps lane `l` has given `ceil((min(t * B, N) - l) / S)` rows (B rows a step, N rows in
-    in total, S lanes), which is between the floor and the ceiling of an even share;
-  - every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
-  - any S and any B are possible, and nothing depends on the number of ranks.
+  total, S lanes), which is between the floor and the ceiling of an even share;
+- every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
+- any S and any B are possible, and nothing depends on the number of ranks.
 
 A rank serves whole lanes, adjacent on the line, so the global batch of a step (the ranks' rows in
 rank order) is the same for every number of ranks that divides the lanes.
@@ -34,7 +34,7 @@ _IntT = TypeVar("_IntT", int, NDArray[np.int64])
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """How an epoch's N rows are dealt to S lanes, to steps of B rows over all ranks, and to ranks.
+    """Assigns an epoch's N rows to S lanes, to steps of B rows over all ranks, and to ranks.
 
     `drop_last` drops a last step with fewer than B rows.
 
@@ -191,7 +191,7 @@ class EpochSteps:
         return self.plans[window].rows_in_step(step - self._firsts[window])
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
-        """How many rows of a step each rank serves.
+        """Return the number of rows of a step that each rank serves.
 
         >>> EpochSteps((EpochPlan(num_rows=10, lanes=4, global_batch_size=7),)).rank_rows(0, 2)
         (4, 3)

@@ -1,4 +1,4 @@
-"""Row filters: decided by the statistics in footers where possible, else by the values.
+"""Row filters, applied to the statistics in footers where possible, otherwise to the values.
 
 Arrow compares. A comparison with null is null, and a row is selected if the filter is true. NaN is
 unequal to every number, and neither less nor greater.
@@ -224,7 +224,7 @@ def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tup
 
 
 def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
-    """Return the values of a type that equal some of the literals, which compare with it."""
+    """Return the values of type `kind` that are equal to any of the literals."""
     import pyarrow as pa
 
     arrays = []
@@ -240,7 +240,7 @@ def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
 
 
 def _equal_floats(numbers: Any, kind: DataType) -> Any:
-    """Return the floats of a type that equal some of the numbers, float64, for `isin`."""
+    """Return the floats of type `kind` that equal any of the numbers, float64, for `isin`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -8,7 +8,7 @@ chunk, every lane keeps the chunk's order.
 
 All lanes traverse the only chunk of a full shuffle forwards, also if it is read in parts
 (`forward_pieces`). In tables with large row groups, chunks are dealt to lanes instead (see
-`dealing`).
+`slice_dealing`).
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class Pieces(LazySequence[Piece]):
-    """Pieces in 20 or 40 bytes each.
+    """Pieces as arrays, int32 or int64: 20 or 40 bytes each.
 
     Attributes:
         cells: `[pieces, 5]`: the attributes of each.
@@ -66,7 +66,7 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
 
 
 def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
-    """Return the pieces of all lanes with odd lanes going forwards, too, as in `Chunks.dealt`."""
+    """Return the pieces of all lanes, `[pieces, 5]`, if odd lanes traverse chunks forwards, too."""
     cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
     return np.concatenate(cells)
 

@@ -54,7 +54,7 @@ class Parts(LazySequence[tuple[int, ...]]):
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
-        """Return parts from lists of row groups, which must be all of them in their order."""
+        """Return parts from lists of row groups, which must be all row groups, in order."""
         if list(chain.from_iterable(parts)) != list(range(num_groups)):
             raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
         return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
@@ -105,7 +105,7 @@ def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
 
 
 _NUMBERS_AT_A_TIME = 4  # numbers that Philox draws from each state
-_DRAWS = (0, 0, 0)  # a key of its own: those of orders are pairs
+_DRAWS = (0, 0, 0)  # the spawn key of row draws; keys of orders are pairs
 
 
 class Chunk(NamedTuple):
@@ -121,8 +121,8 @@ class Chunks(LazySequence[Chunk]):
 
     Attributes:
         starts: Each chunk's first row on the epoch's line, and the number of rows.
-        dealt: The pieces of all lanes, lane by lane, from `dealing`; `None` if lanes are cut from
-            the line.
+        dealt: The pieces of all lanes, lane by lane, from `slice_dealing`; `None` if lanes are cut
+            from the line.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands
 
     A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
     the next the second, and so on to the end of the largest row group. Each band works on its own
-    run; see `dealing`.
+    run; see `slice_dealing`.
     """
     runs = [_layers(chunk, slices.firsts) for chunk in chunks]
     sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
@@ -270,7 +270,7 @@ def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
 
 
 def row_draws(seed: int, file: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Return random numbers of a file's rows `first .. first+count-1`, for any cut of the rows.
+    """Return a random number of each row `first .. first+count-1` of a file, `[count]`.
 
     >>> np.array_equal(row_draws(1, 7, 0, 9)[5:], row_draws(1, 7, 5, 4))
     True

@@ -6,8 +6,9 @@ takes a run (the consecutive chunks of the same row groups) and gives each chunk
 advanced lane, until the run is over. So a band has one run open, and a rank those of its lanes'
 bands. When no run is left, a band joins another one in its run.
 
-All lanes would start new chunks at the same step, so two lanes share their first chunk, each
-pair at another place. A lane's last chunk is cut where the lane is full.
+If all lanes began with a whole chunk, all would start new chunks at the same steps. So two lanes
+share their first chunk, which is cut at a different place for each pair. A lane's last chunk is cut
+where the lane is full.
 
 The result depends only on the rows of the chunks, the runs, and the lanes.
 """

@@ -40,9 +40,10 @@ def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
 
 
 def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool) -> Statistics:
-    """Return the statistics of the chunk of a leaf of physical type `kind`.
+    """Return the statistics of the chunk of one leaf column, whose physical type is `kind`.
 
-    `OSError` if damaged.
+    Raises:
+        OSError: The footer is damaged.
     """
     try:
         own = chunks[leaf][3]

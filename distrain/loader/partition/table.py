@@ -19,7 +19,7 @@ from distrain.loader.partition.selection import Selection
 
 
 class Slice(NamedTuple):
-    """Which of the selected rows of a large row group are read at a time."""
+    """A slice of a large row group: the range of its selected rows that are read at a time."""
 
     number: int  # which slice of the row group, from 0
     slice_rows: int  # rows of each slice; the last one may have fewer
@@ -229,7 +229,7 @@ class Table:
         return int(self.compact.rows.sum())
 
     def taking(self, kept: Sequence[RowGroup | None]) -> Table:
-        """Return the table with the kept part of each of its row groups; `None` for nothing."""
+        """Return the table of the given parts of its row groups; `None` drops a row group."""
         digest = hashlib.sha256(self.fingerprint.encode())
         for group in kept:
             some = group and group.selection
@@ -240,7 +240,7 @@ class Table:
         return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
     def followed_by(self, other: Table) -> Table:
-        """The rows of both tables, which share no file and have no windows."""
+        """Return the rows of both tables, which must share no file and have no windows."""
         both = hashlib.sha256(f"{self.fingerprint}{other.fingerprint}".encode()).hexdigest()
         label = self.only_label if self.only_label == other.only_label else None
         return Table([*self.row_groups, *other.row_groups], both, label)

@@ -101,7 +101,7 @@ class ArrowReader(Reader):
         num_bytes = self._check(group)
         flat = [column for column in columns if not column.is_list]
         lists = [column for column in columns if column.is_list]
-        # All slices of a row group in the same steps: each has its own stream.
+        # All slices of a row group are read in the same groups of columns: each group has a stream.
         rows, cells = group.group_rows, _CELLS_AT_A_TIME
         if group.slice:
             rows = rows * group.slice.slice_rows // group.slice.group_rows
@@ -333,7 +333,7 @@ def _without_nulls(
 
 
 def _wider_type(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
-    """Return a type for the values and their fill value: 0.5 is not an int32, 300 not an int8."""
+    """Return a type that holds the values and their fill value: 0.5 does not fit an int32."""
     if column.kind == "id":
         has_room = not pa.types.is_null(kind) and kind.bit_width >= 32
         return kind if has_room else pa.int32()

@@ -64,7 +64,7 @@ class Image:
             begin, view = begin + count, view[count:]
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Write a range of the file, from `read`, to its place."""
+        """Read a range of the file with `read(begin, end)`, and write it to its place."""
         self.write(span.begin, read(*span))
 
 

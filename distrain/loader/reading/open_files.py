@@ -79,7 +79,7 @@ def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> lis
 
 
 class OpenFiles:
-    """A thread's handles, latest last; the thread's end closes them."""
+    """A thread's open handles, the most recently used last; closed when the thread ends."""
 
     def __init__(self) -> None:
         self.handles: OrderedDict[tuple[str, int], Handle] = OrderedDict()
@@ -109,7 +109,7 @@ class Handle:
     """A parquet file, for one thread or for a stream of slices; opened in Arrow only if needed.
 
     `index` is a row group that will be read; `image` holds that row group of a remote file.
-    `streams` says whether Arrow reads it in parts.
+    `streams` is whether Arrow reads the row group in parts.
     """
 
     def __init__(

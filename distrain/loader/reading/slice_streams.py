@@ -29,7 +29,7 @@ Columns = dict[str, Any]
 class SliceStream:
     """Some columns of a row group, slice after slice.
 
-    `file` is used in this thread, at once; `open_file` opens another one if Arrow is needed.
+    `file` is only used when the stream is created; `open_file` opens another one for Arrow.
     """
 
     def __init__(

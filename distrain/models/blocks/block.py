@@ -144,13 +144,13 @@ AGGREGATIONS = ("concat", "stack", *_ELEMENTWISE)
 
 
 class Aggregate(Block):
-    """The branches, or the vectors of a row, combined into one value.
+    """Combines branches, or the vectors of a row, into one value.
 
     Args:
-        how: "concat" flattens and concatenates everything. "stack" makes every flat branch a
-            vector beside the vectors of the others. "sum", "mean" and "product" work element by
-            element on the flattened branches, or on the vectors. The product of a user's and an
-            item's vector is generalised matrix factorisation (arXiv:1708.05031).
+        how: "concat" flattens and concatenates everything. "stack" makes every flat branch a vector
+            beside the vectors of the others. "sum", "mean" and "product" work element by element on
+            the flattened branches, or on the vectors. The product of a user's and an item's vector
+            is generalised matrix factorisation (arXiv:1708.05031).
 
     Shape:
         branches or vectors to `[rows, width]`, or `[rows, count, dim]` if stacked.
@@ -223,7 +223,7 @@ class Aggregate(Block):
 
 
 class ParallelBlock(Block):
-    """Branches with a common input.
+    """Applies several blocks, its branches, to the same input.
 
     Args:
         blocks: The branches, or a mapping from names to branches; default names are "0", "1", ...
@@ -280,7 +280,7 @@ class _Activation(Block):
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self.function = function
-        # A plain function is opaque; a module declares its properties.
+        # Nothing is known about a plain function; a module may declare this property.
         self.rows_are_independent = isinstance(function, nn.Module)
 
     def build(self, given: Shape) -> Shape:
@@ -293,10 +293,10 @@ class _Activation(Block):
 def with_shortcut(
     block: Block, aggregation: str | None = "concat", shortcut_filter: Block | None = None
 ) -> ParallelBlock:
-    """Return a block's input beside its output.
+    """Return a block that outputs its input beside the output of `block`.
 
     Args:
-        aggregation: See `ParallelBlock`.
+        aggregation: How both are combined, see `ParallelBlock`.
         shortcut_filter: A block applied to the shortcut, such as a `Filter`.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
@@ -308,11 +308,13 @@ def with_shortcut(
 
 
 def with_residual(block: Block, activation: str | Callable[..., Any] | None = None) -> Chain:
-    """Return a block's input plus its output, then an activation (arXiv:1512.03385).
+    """Return a block that adds its input to the output of `block`, then applies an activation.
+
+    This is a residual connection (arXiv:1512.03385).
 
     Args:
         block: A block with equal input and output widths.
-        activation: One of `ACTIVATIONS`, or a function of a tensor.
+        activation: One of `ACTIVATIONS`, or a function of a tensor; `None` for none.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
     >>> str(with_residual(MLPBlock([8, 5]), "relu").attach(Flat(5)))

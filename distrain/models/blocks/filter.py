@@ -27,7 +27,7 @@ Kind = Literal["categorical", "continuous"]
 
 
 class Filter(Block):
-    """Some of the columns, or of the branches.
+    """Selects some of the columns, or of the branches.
 
     A column is selected if it passes all given conditions. Whole groups and adjacent columns are
     not copied. Events are dropped.
@@ -219,7 +219,7 @@ class ContinuousFeatures(Block):
 
 
 class PiecewiseLinear(Block):
-    """Each continuous column beside its piecewise linear encoding.
+    """Appends to each continuous column its piecewise linear encoding.
 
     With knots `k_0 < ... < k_n` these are the n values `min(1, max(0, (x - k_i) / (k_i+1 - k_i)))`
     (arXiv:2203.05556, section 3.2). The paper's knots are quantiles of the column. Here they are
@@ -231,7 +231,7 @@ class PiecewiseLinear(Block):
         pieces: Number of values per column besides its own; 0 for none.
 
     Shape:
-        columns to columns, the continuous ones `1 + pieces` times as many.
+        columns to columns, with `1 + pieces` values for each continuous column.
 
     >>> block = PiecewiseLinear(2)
     >>> str(block.attach(Columns((), (Column("price"),))))
@@ -249,7 +249,7 @@ class PiecewiseLinear(Block):
     def build(self, given: Shape) -> Shape:
         if not isinstance(given, Columns):
             raise ModelError(f"{self.label} takes columns, and {given.made_by} gives {given}")
-        # The same on every device on which a model is outlined or built.
+        # Computed with Python's floats, so the knots are the same on every device, also on `meta`.
         shares = [0.02 + 0.96 * place / max(1, self.pieces) for place in range(self.pieces + 1)]
         knots = torch.tensor([NormalDist().inv_cdf(share) for share in shares])
         self.register_buffer("knots", knots, persistent=False)
@@ -264,10 +264,10 @@ class PiecewiseLinear(Block):
 
 
 class FieldVectors(Block):
-    """The embeddings, and each continuous column's value times its own vector.
+    """Vectors of all columns: embeddings, and each continuous value times a learnt vector.
 
-    The vector of a number follows arXiv:1810.11921, eq. 4. It is initialised like a linear layer
-    of `dim` inputs.
+    The vector of a continuous column follows arXiv:1810.11921, eq. 4. It is initialised like a
+    linear layer of `dim` inputs.
 
     Shape:
         columns, with embeddings of equal width, to `[rows, columns, dim]`.

@@ -117,7 +117,7 @@ ALIGNED = 8
 def pads(value: Tensor) -> bool:
     """Return True if padding with columns of zeros is worth a copy: for 16-bit products on a GPU.
 
-    Without it, they are four to ten times as slow (13, 367 or 429 columns, on an H200).
+    Unpadded, such products take four to ten times as long (13, 367 or 429 columns, on an H200).
     """
     if not is_eager_gpu(value) or value.dtype == torch.float64:
         return False
@@ -180,10 +180,11 @@ class _BiasGradient(torch.autograd.Function):
 
 
 def one_hot(ids: Tensor, num_bins: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return 1 at the place of each id, 0 elsewhere, `[rows, num_bins]`, without synchronising.
+    """Return 1 at the index of each id, 0 elsewhere, `[rows, num_bins]`, without synchronising.
 
-    A linear layer over it selects a column of its weight. An embedding of the same ids does that
-    without the zeros: give `Embeddings` the cross or the column, with `dim` the layer's outputs.
+    A linear layer over the result selects a column of its weight. An embedding of the same ids has
+    the same effect without the zeros: give `Embeddings` the cross or the column, with `dim` the
+    layer's outputs.
 
     Args:
         ids: `[rows]`, integers; one outside `0 .. num_bins-1` gives zeros.

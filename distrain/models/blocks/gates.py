@@ -106,7 +106,7 @@ class _VectorNorm(nn.Module):
 
 
 class FeatureGate(Block):
-    """The flattened features, each value times a gate between 0 and 2 (arXiv:2304.00902, eq. 5).
+    """Multiplies each feature value by a gate between 0 and 2 (arXiv:2304.00902, eq. 5).
 
     Gates are twice the sigmoid of an MLP of the context: some columns of the row, or by default a
     learnt vector, initially 0.

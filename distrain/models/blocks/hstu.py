@@ -13,9 +13,9 @@ from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.transformers import check_heads, of_heads
 from distrain.models.shapes import Features, Flat, Shape
 
-_TIME_BUCKETS = 64  # from one second on, each 1.35 times the previous one
+_TIME_BUCKETS = 64  # Bucket limits begin at one second, and each is 1.35 times the previous one.
 _LOG_OF_A_BUCKET = 0.301
-_MOST_WEIGHTS = 1 << 20  # of attention in memory at once
+_MOST_WEIGHTS = 1 << 20  # the most attention weights in memory at once
 
 
 class _Unit(nn.Module):
@@ -57,7 +57,7 @@ class _Unit(nn.Module):
     def _attended(
         self, query: Tensor, others: Tensor, counts: Tensor, ages: Tensor | None, last_only: bool
     ) -> Tensor:
-        """Attend within one group; in blocks if there are many weights."""
+        """Attend within one group; block by block if there are many weights."""
         rows, length, _ = others.shape
         if last_only:  # one weight per token
             return self._weighed(query, others, counts[:, None] - 1, counts, ages)
@@ -113,16 +113,16 @@ def _buckets(seconds: Tensor) -> Tensor:
 
 
 class HSTUBlock(EventBlock):
-    """The target's vector after units of pointwise attention over its events (arXiv:2402.17152).
+    """Attends pointwise over a row's events; returns the target's vector (arXiv:2402.17152).
 
-    Each token attends to itself and earlier ones, the target to all. A weight is the SiLU of a
-    product, plus a bias of the distance of both places and one of the logarithm of their distance
-    in time, if the schema tags a list `time_difference`. It is divided by the row's number of
-    tokens.
+    Each event attends to itself and earlier events; the target attends to all. A weight is the SiLU
+    of a product, plus a bias for the distance of both positions, and one for the logarithm of their
+    distance in time if the schema tags a list `time_difference`. It is divided by the row's number
+    of tokens (the events and the target).
 
     Args:
-        heads: Of each unit; they share the vectors' width.
-        dropout: Before each unit's output layer.
+        heads: Number of heads of each unit, which share the vectors' width.
+        dropout: The share of values that training sets to 0 before each unit's output layer.
 
     Shape:
         columns with such events to `[rows, width]`.

@@ -76,13 +76,17 @@ class PairProducts(nn.Module):
         return products
 
     def beside(self, deep: Tensor, others: Tensor) -> Tensor:
-        """Return a vector, then the pairs of it (first) and others: `[rows, dim + pairs]`."""
+        """Return `deep`, then the products of all pairs of it and `others`: `[rows, dim + pairs]`.
+
+        `deep` is `[rows, dim]` and counts as the first vector, `others` is `[rows, count, dim]`.
+        """
         if self._in_triton(others):
             from distrain.models.blocks import interaction_triton
 
             return interaction_triton.pairs_beside(deep, others)
         pairs = self(torch.cat([deep.unsqueeze(1), others], dim=1))
-        # Copied: they are narrow, and splitting the next layer's weight took a fifth longer.
+        # The pairs are copied, not passed as a part: splitting the next layer's weight took a fifth
+        # longer.
         return side_by_side([deep, pairs])
 
     def _in_triton(self, vectors: Tensor) -> bool:
@@ -139,17 +143,15 @@ class FMBlock(Block):
 
     With v a row's vectors, sum over i < j of v_i . v_j = ((sum v)^2 - sum v^2) / 2, summed over the
     dimensions: linear in the number of vectors (Rendle, "Factorization Machines", ICDM 2010, lemma
-    3.1; in DeepFM, arXiv:1703.04247, eq. 2). The first-order part is embeddings of width 1, added:
-    `Filter(part="wide").connect(Aggregate("sum"))`.
+    3.1; in DeepFM, arXiv:1703.04247, eq. 2). The first-order part is a sum of embeddings of width
+    1: `Filter(part="wide").connect(Aggregate("sum"))`.
 
     Args:
-        Args:
-            per_dim: Omit the sum over the dimensions: bi-interaction pooling, the sum of all
-                pairs' products element by element (arXiv:1708.05027, eq. 4).
+        per_dim: Omit the sum over the dimensions: bi-interaction pooling, the sum of all pairs'
+            products element by element (arXiv:1708.05027, eq. 4).
 
-        Shape:
-            vectors of one width to `[rows, 1]`, or `[rows, dim]` if `per_dim`.
-        vectors of one width to `[rows, 1]`, or `[rows, dim]` per dim.
+    Shape:
+        vectors of one width to `[rows, 1]`, or `[rows, dim]` if `per_dim`.
 
     >>> from distrain.models.shapes import Vectors
     >>> fm = FMBlock()

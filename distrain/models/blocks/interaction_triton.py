@@ -67,7 +67,7 @@ class _PairProducts(torch.autograd.Function):
 
 
 def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]:
-    """Return both (the others twice without a first one), and the number of vectors of a row."""
+    """Return both, contiguous, and a row's number of vectors; without `deep`, `others` twice."""
     others = others.contiguous()
     if deep is None:
         return [others, others], others.shape[1]

@@ -87,7 +87,7 @@ def normalisation_layer(name: str, width: int) -> nn.Module:
 
 
 class L2Norm(Block):
-    """Every vector divided by its length: dot products become cosines.
+    """Divides every vector by its length, so that dot products are cosines.
 
     A vector shorter than 1e-12 is divided by 1e-12, so zeros stay zeros.
 
@@ -147,10 +147,11 @@ class Dropout(Block):
 
 
 class LogitsTemperatureScaler(Block):
-    """Logits divided by a temperature.
+    """Divides logits by a temperature.
 
-    Above 1 it draws probabilities together, below 1 apart (arXiv:1503.02531, eq. 1; as a
-    calibration arXiv:1706.04599). The order of the rows, and so the AUC, does not change.
+    A temperature above 1 moves probabilities towards 0.5, one below 1 away from it
+    (arXiv:1503.02531, eq. 1; as a calibration arXiv:1706.04599). The order of the rows, and so the
+    AUC, does not change.
 
     Args:
         temperature: Above 0, otherwise `ModelError`.

@@ -24,17 +24,17 @@ class MLPBlock(Block):
     concatenated, unless `order` puts another step before it.
 
     Args:
-            widths: Widths of the layers; without any, the block is the identity.
-            activation: One of `ACTIVATIONS`, or "dice", which includes a batch norm.
-            dropout: The share of a layer's outputs that training sets to 0; for all layers, or
-                each.
-            normalisation: "batch_norm", "layer_norm" or "none".
-            no_activation_last_layer: Whether the last layer is only linear, without activation,
-                normalisation and dropout.
-            bias: Whether the linear layers have a bias. Before batch normalisation they need none;
-                fastai omits it.
-            order: Order of "linear", "norm", "activation" and "dropout" in a layer, for example
-                `FASTAI_ORDER`.
+        widths: Widths of the layers; without any, the block is the identity.
+        activation: One of `ACTIVATIONS`, or "dice", which includes a batch norm.
+        dropout: The share of a layer's outputs that training sets to 0; one number, or one for each
+            layer.
+        normalisation: "batch_norm", "layer_norm" or "none".
+        no_activation_last_layer: Whether the last layer is only linear, without activation,
+            normalisation and dropout.
+        bias: Whether the linear layers have a bias. Before batch normalisation they need none;
+            fastai omits it.
+        order: Order of "linear", "norm", "activation" and "dropout" in a layer, for example
+            `FASTAI_ORDER`.
 
     Shape:
         any flat shape to `[rows, widths[-1]]`.
@@ -102,9 +102,9 @@ class MLPBlock(Block):
         return result
 
     def _layer(self, width: int, next_width: int, dropout: float) -> list[nn.Module]:
-        # In place after the linear layer: neither that nor a layer between the two needs its own
-        # output for its gradient. Before it, it could overwrite the block's input, which others
-        # read.
+        # In place only after the linear layer: its gradient, and that of a layer between the two,
+        # does not need its own output. Before the linear layer it could overwrite the block's
+        # input, which other blocks read.
         inplace = self._is_after_linear("activation")
         active_width = next_width if inplace else width
         norm_width = next_width if self._is_after_linear("norm") else width

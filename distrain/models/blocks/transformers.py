@@ -79,8 +79,9 @@ class _Transformer(EventBlock):
     """The common part of transformers: layers, and learnt vectors of positions.
 
     Args:
-        heads: Of each layer; they share the vectors' width.
-        dropout: Of each layer's two outputs, and of the tokens.
+        heads: Number of heads of each layer, which share the vectors' width.
+        dropout: The share of values that training sets to 0, in each layer's two outputs and in the
+            tokens.
 
     Raises:
         ModelError: Those of `EventBlock`; or the width is not a multiple of `heads`.
@@ -124,7 +125,7 @@ class _Transformer(EventBlock):
 
 
 class TargetTransformer(_Transformer):
-    """The target and its events through transformer layers, concatenated (arXiv:1905.06874).
+    """Applies transformer layers to the target and its events (arXiv:1905.06874).
 
     The target is the first token, the newest event the second, and so on. Outputs are concatenated,
     with zeros for missing events. A position's vector is added to its token; the paper derives it
@@ -173,7 +174,7 @@ class TargetTransformer(_Transformer):
 class _CausalTransformer(_Transformer):
     """Layers in which each event attends to itself and the older ones (arXiv:1808.09781).
 
-    A position's vector is added to its event; the last one is that of the oldest.
+    A position's vector is added to its event; the last position is that of the oldest event.
     """
 
     def build_layers(self, given: Shape) -> int:
@@ -202,11 +203,12 @@ class _CausalTransformer(_Transformer):
 
 
 class CausalTransformer(_CausalTransformer):
-    """The newest event's vector after causal layers, and its product with the target's.
+    """Applies causal layers to the events; returns the newest event's output times the target.
 
-    Each event attends to itself and the older ones (arXiv:1808.09781), but not to the target, so
-    the sum of the product is the paper's score. A row without events gets zeros. A position's
-    vector is added to its event; the last one is that of the oldest.
+    Each event attends to itself and the older ones (arXiv:1808.09781), but not to the target. The
+    result is the newest event's output, then its product with the target's vector, element by
+    element; the sum of the product is the paper's score. A row without events gets zeros. A
+    position's vector is added to its event; the last position is that of the oldest event.
 
     Shape:
         columns with such events to `[rows, 2 * width]`.
@@ -222,11 +224,11 @@ class CausalTransformer(_CausalTransformer):
 
 
 class HistoryVector(_CausalTransformer):
-    """The newest event's vector after causal layers: a user vector for item retrieval.
+    """A user vector for item retrieval: the newest event's output of causal layers.
 
-    A row without events gets zeros. Events are multiplied by the root of their width, as in the
-    authors' code: products with items favour small embeddings, which would be dominated by
-    positions.
+    A row without events gets zeros. Events are multiplied by the square root of their width, as in
+    the authors' code: products with items favour small embeddings, which positions would otherwise
+    dominate.
 
     Args:
         every: In training also return the older events' vectors, newest first, up to the largest
@@ -262,11 +264,11 @@ class HistoryVector(_CausalTransformer):
 
 
 class NextVector(EventBlock):
-    """The target's vector: that of the item after a row's events.
+    """The vector of the target: the item that follows a row's events.
 
     Args:
-        every: In training also return the vectors of the items after the older events, at the
-            places of `HistoryVector`.
+        every: In training also return the vectors of the items after the older events, in the order
+            of `HistoryVector`.
 
     Shape:
         columns with such events to `[rows, width]`.
@@ -288,11 +290,11 @@ class NextVector(EventBlock):
 
 
 class ItemTower(Block):
-    """A row's item through some layers; in training also the items drawn for the row.
+    """Applies layers to a row's item, and in training also to the items drawn for the row.
 
     Args:
-        item: Returns the embeddings of the row's item, as wide as its table.
-        above: The layers; none to return the embeddings.
+        item: The block that returns the embeddings of the row's item.
+        above: The layers; without any, the embeddings are returned.
 
     Shape:
         columns to the layers' output.

@@ -47,12 +47,12 @@ class Averaging:
         return float(self.decay ** ((steps - 1) % self.period + 1)) if steps else 1.0
 
     def begin(self, gaps: Tensor, step: int) -> None:
-        """Begin step `step`, from 1, which may be a period's first."""
+        """Prepare the gaps for step `step`, from 1; rescales them if it begins a new period."""
         if step > 1 and (step - 1) % self.period == 0:
             gaps *= self.decay**self.period
 
     def moved(self, step: int) -> float:
-        """Return the change of a gap per unit by which a value falls in `step`, from 1."""
+        """Return by how much a gap grows in step `step`, from 1, if a value falls by 1."""
         return float(self.decay ** -((step - 1) % self.period))
 
     @torch.no_grad()

@@ -1,9 +1,9 @@
 """Tables and their optimizer state in a form independent of placements and ranks.
 
 The canonical tensor of a group has the rows of its tables one after another, in the order of the
-columns (a shared table at its first column): the group's weight on a single rank. For any number of
-ranks and any distribution of rows, the canonical rows and their order are these. The tensor is
-far too large to be assembled anywhere, so it is read and written in slabs of rows.
+columns (a shared table at its first column): the group's weight on a single rank. Neither the
+number of ranks nor the placement affects its rows and their order. The tensor is far too large to
+be assembled anywhere, so it is read and written in slabs of rows.
 """
 
 import math
@@ -78,7 +78,7 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write(self, rows: slice, values: Tensor) -> None:
-        """Write this rank's share of consecutive rows out of all of them; no communication."""
+        """Write this rank's share of consecutive rows, given all values; no communication."""
         for part in self._parts(rows):
             local = part.store.local_part(part.keys)
             part.values[local] = values[part.place][part.store.kept_of(part.keys)].to(

@@ -315,7 +315,7 @@ class EmbeddingCollection(nn.Module):
 
     @torch.no_grad()
     def settle(self, factor: float = 1.0) -> None:
-        """Make the weights hold all values, divided by another `factor`; empties the caches."""
+        """Change `factor` and the weights, so that all values stay the same; empties the caches."""
         self.settle_caches()
         if self.factor != factor:
             for weight in self.weights:
@@ -332,9 +332,10 @@ class EmbeddingCollection(nn.Module):
         return f"{len(self.columns)} columns in {sizes}"
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
-        """Return the number of a column's store, and the column's keys in the store.
+        """Return the index of a column's store, and the column's keys in that store.
 
-        Or `KeyError`.
+        Raises:
+            KeyError: There is no such column.
         """
         for number, store in enumerate(self.stores):
             for table, column in zip(store.table_of, store.columns, strict=True):
@@ -380,7 +381,7 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """Return the number of a sequence's store, and its ids on a route."""
+        """Return the index of the store of a sequence column, and the column's ids on a route."""
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
                 return number, own.lists[store.lists.index(column)]

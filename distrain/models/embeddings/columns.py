@@ -1,4 +1,4 @@
-"""The properties of a categorical column for its table, and of placements; without torch."""
+"""Categorical columns as the embedding tables see them, and kinds of placement; without torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Combiner = Literal[Pooling, "sequence"]
 
 @dataclass(frozen=True)
 class PlacementFacts:
-    is_dealt: bool  # whether each row is on one rank (`dealing.py`), not on all
+    is_dealt: bool  # whether each row is on one rank (`row_owners.py`), not on all
     on_host: bool = False  # rows are on the host, recently used ones also on the device
 
 

@@ -7,8 +7,8 @@ rows; the rest is padding whose key is one past the last row. Nothing waits for 
 CUDA graph can hold the whole step. Ids, learning rate and step number are tensors, which may change
 from step to step. The cost is work on padding, and with several ranks its transport.
 
-Of tables that are spread over ranks, ids travel before the step, in shapes of a capacity that
-`padded.py` describes. Whether that sufficed is in what `ask` returns.
+If tables are sharded over ranks, the ranks request rows before the step, up to a fixed capacity
+(see `padded.py`). The result of `ask` says whether the capacity was sufficient.
 
 A step::
 
@@ -22,11 +22,11 @@ A step::
 Callers that need the sums in between, for example for clipping, call `collect`, `exchange` and
 `apply`.
 
-To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate,
-those of `padded` with the batch's, and call the verbs on these, `ask` in a graph of its own.
-`num_steps` counts on the
-device; see `read_steps` and `write_steps`. A batch of another number of rows, or other capacities
-of `padded`, needs another graph, or a call outside of it: all batches fit, up to `max_rows`.
+To capture a step in a graph: fill one tensor with each batch's ids, one with the learning rate, the
+tensors of `padded` with the batch's, and call the methods on these tensors; `ask` needs its own
+graph. `num_steps` is counted on the device; see `read_steps` and `write_steps`. A batch of another
+number of rows, or other capacities of `padded`, needs another graph, or calls without a graph,
+which accept all batches of up to `max_rows` rows.
 """
 
 from collections.abc import Sequence
@@ -98,20 +98,23 @@ class FixedTables:
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:
-        """Have capacity for what a batch wanted of each spread store; of `ask`, on the host."""
+        """Provide the capacity that a batch needs of each sharded store, from the result of `ask`.
+
+        `wanted` is the first tensor that `ask` returned, as numbers on the host.
+        """
         for store, rows in zip(self._spread, wanted, strict=True):
             store.make_capacity(rows)
 
     @torch.no_grad()
     def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """Ask owners for a batch's rows of spread tables; collective, and nothing waits.
+        """Request a batch's rows of sharded tables from their owners; collective, does not wait.
 
         `ids` are those of `EmbeddingCollection.route`, on the tables' device; `ValueError` for more
         rows than `max_rows`, or other columns.
 
         Returns:
-            For each spread store the most rows that any rank wants of an owner and lacks capacity
-            for, or 0, `[stores]`, int32; then the tensors of `PaddedRoutes`.
+            `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the rows
+            of one owner that it must hold; then the tensors of `PaddedRoutes`.
         """
         self._check_ids(ids)
         asked = [store.ask(ids) for store in self._spread]
@@ -119,12 +122,15 @@ class FixedTables:
         return torch.stack([wanted for wanted, *_ in asked]), *answers
 
     def routes_of(self, answers: Sequence[Tensor]) -> PaddedRoutes:
-        """What `ask` returned after the first tensor, as routes."""
+        """Return the tensors that `ask` returned after the first one as routes."""
         return PaddedRoutes.of(self.capacities, answers)
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
-        """Return the route of ids whose spread rows the owners answered as `padded`; collective."""
+        """Return the route of a batch's ids, with the result of `routes_of` for sharded tables.
+
+        A collective operation if ranks share the tables.
+        """
         self._check_ids(ids)
         answers = iter(padded.stores)
         return FixedRoute(
@@ -136,9 +142,9 @@ class FixedTables:
         )
 
     def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
-        """Return a batch's embeddings, like `EmbeddingCollection.expand`; collective if spread.
+        """Return a batch's embeddings, like `EmbeddingCollection.expand`; collective if sharded.
 
-        They, and so their gradients, may have another dtype than the sums.
+        With `dtype` they, and so their gradients, have another dtype than the sums of gradients.
         """
         tables = self.tables
         leaves = [
@@ -238,7 +244,7 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """Return the keys for the rounding of bfloat16; `None` if they are the given ones."""
+        """Return canonical keys for the rounding of bfloat16; `None` if `keys` are canonical."""
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None
         return self._stores[number].global_keys(keys)

@@ -1,4 +1,4 @@
-"""One store in shapes known before the batch: complete on each rank, or spread over ranks.
+"""One store in shapes known before the batch: complete on each rank, or sharded over ranks.
 
 Each form determines which places of a batch read the same row (`route`), fetches the rows
 (`values`), and adds the ranks' sums for each row (`exchange`). Nothing here waits for the device.
@@ -23,21 +23,22 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class FixedStoreRoute:
-    # `[columns, rows]`, int32 or int64: the row of each id, in the weight, or among the owners'
-    # rows
+    # `[columns, rows]`, int32 or int64: the row of each id, in the weight, or in the rows that all
+    # owners send
     keys: Tensor
     own: Segments  # groups of equal keys, with capacity for the maximum number
     # `[columns * rows]`: for each of `own.order` the place of its gradient in `[rows *
     # columns of the group, dim]`
     sources: Tensor
     union: Segments | None = None  # which sums of several ranks are of one row
-    padded: PaddedRows | None = None  # the request to the owners, for spread tables
+    padded: PaddedRows | None = None  # the request to the owners, for sharded tables
 
 
 class FixedStore:
     """The common part of both forms, for a store without list columns and without a cache.
 
-    `max_rows` is the maximum rows of a batch on any rank, `group_columns` those of its group.
+    `max_rows` is the maximum number of rows of a batch on any rank, `group_columns` the number of
+    columns of the store's group.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
@@ -110,17 +111,19 @@ class WholeStore(FixedStore):
 
 
 class SpreadStore(FixedStore):
-    """A store whose rows are spread over ranks.
+    """A store whose rows are sharded over ranks.
 
-    `ask` comes first. Each owner gets a block of the rows that a rank asks it for, filled up with
-    -1, and behind it the number of rows of any owner that the rank lacks capacity for, or 0.
+    `ask` comes before the other operations. Each rank sends each owner a block: the requested rows,
+    padded with -1 to the capacity, then one number: the rows that it needs from one owner if they
+    exceed the capacity, otherwise 0.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         super().__init__(store, max_rows, group_columns, device)
         self.capacities = RowCapacities(store, max_rows)
         ranks = store.sharers.num_ranks
-        # Keys by owner and row: ranks hold equally many rows, to one.
+        # Keys are ordered by owner, then row. The numbers of rows of two ranks differ by at most
+        # one.
         self._stride = -(-store.num_rows // ranks) + 1
         fits = ranks * self._stride <= _MOST_INT32
         self._sorted_dtype = torch.int32 if fits else torch.int64
@@ -132,7 +135,7 @@ class SpreadStore(FixedStore):
         self._place_owners()
 
     def _place_owners(self) -> None:
-        """Put on the device where each owner's block begins; waits, where capacities are new."""
+        """Copy the starts of the owners' blocks to the device; waits if capacities have changed."""
         if self._placed != self.capacities.now:
             self._placed = self.capacities.now
             device = self._flat.device
@@ -143,16 +146,17 @@ class SpreadStore(FixedStore):
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
     def make_capacity(self, wanted: int) -> None:
-        """Have capacity for so many rows of each owner, from now on."""
+        """Provide capacity for `wanted` rows of each owner from now on."""
         self.capacities.make(wanted)
         self._place_owners()
 
     def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """Ask owners for a batch's rows; a collective operation.
+        """Request a batch's rows from their owners; a collective operation.
 
         Returns:
-            The most rows that any rank wants of an owner and lacks capacity for, or 0, a scalar,
-            int32; then the tensors of `PaddedRows`, which are of no use unless that is 0.
+            A scalar, int32: 0 if the capacity of every rank suffices, otherwise the rows of one
+                owner that it must hold; then the tensors of `PaddedRows`, which are usable only if
+                it is 0.
         """
         sharers, capacities = self._store.sharers, self._placed
         ranks, size = sharers.num_ranks, sum(capacities)
@@ -169,7 +173,8 @@ class SpreadStore(FixedStore):
         number = seen[1:] - 1 - before.index_select(0, owner)  # among the owner's
         fits = number < self._room.index_select(0, owner)
         sent = torch.full((size + ranks + 1,), -1, dtype=torch.int32, device=ids.device)
-        # Places of one row write the same; those without capacity write behind all blocks.
+        # Equal rows write equal values to one place; rows above the capacity write after all
+        # blocks.
         there = torch.where(fits, self._blocks.index_select(0, owner) + number, size + ranks)
         sent.scatter_(0, there, rows.index_select(0, order).int())
         lacking = torch.where(counts > self._room, counts, 0).amax().int()

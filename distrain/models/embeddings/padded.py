@@ -1,15 +1,16 @@
 """Routes of tables that are sharded over ranks, in shapes known before the batch.
 
-How many rows a batch wants of each owner depends on its ids. Here each rank has a *capacity* for a
-number of each owner's rows, the rest is padding, and all that travels has the shape of the
-capacities: which rows are asked for, the rows, and the sums of their gradients. There is capacity
-for more distinct rows than a batch is expected to have, not for the most that it can have, which
-would be as many times what row-wise tables are to send as there are ranks.
+How many rows a batch needs from each owner depends on its ids. To make the shapes constant, each
+rank has a *capacity*: the number of rows that it can request from each owner. The rest is padding.
+All transfers have the shape of the capacities: the requested row numbers, the rows, and the sums of
+their gradients. The capacity is somewhat above the expected number of distinct rows. The maximum
+possible number would multiply the bytes that row-wise tables send by the number of ranks.
 
-Whoever asks an owner says beside its rows how many it lacks capacity for, so each rank learns the
-most that any of them lacks. An answer with a number above 0 leaves rows out and must not be used:
-the ranks make capacity for that number and a quarter more, and ask again. So the capacities are the
-same on all ranks, and what is computed does not depend on them.
+With its request, each rank sends each owner a number: the rows that it needs from one owner if they
+exceed the capacity, otherwise 0. So every rank learns the maximum over all ranks. If that is above
+0, rows are missing and the answers must not be used: the ranks raise their capacities to that
+number plus a quarter, and ask again. So the
+capacities are the same on all ranks. They do not affect the results.
 """
 
 import math
@@ -28,11 +29,12 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True)
 class PaddedRows:
-    slots: Tensor  # `[flat columns, rows]`, int32: where in what arrives each id's row is
+    # `[flat columns, rows]`, int32: the index of each id's row among the received rows
+    slots: Tensor
     in_order: Tensor  # `[flat columns * rows]`, int32: the slots, sorted
     order: Tensor  # `[flat columns * rows]`, int64: the places of `slots` in that order
-    # `[ranks * capacity]`, int64: the rows of the own weight that ranks ask for, those for rank 0
-    # first, each rank's filled up with one past the last row
+    # `[ranks * capacity]`, int64: the rows of this rank's weight that the ranks request, rank 0's
+    # first; each rank's part is padded with one past the last row
     requested: Tensor
     capacities: tuple[int, ...]  # the number of rows that each owner sends, padding included
 
@@ -43,13 +45,13 @@ class PaddedRows:
 
 @dataclass(frozen=True)
 class PaddedRoutes:
-    """A batch's rows of all stores that are sharded over ranks, in the order of the stores."""
+    """The requested rows of a batch, for all stores that are sharded over ranks, in their order."""
 
     stores: tuple[PaddedRows, ...]
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """With the number of the batch's rows, these decide all shapes."""
+        """Return the capacities; with the number of the batch's rows, they determine all shapes."""
         return tuple(store.capacities for store in self.stores)
 
     @property
@@ -58,7 +60,7 @@ class PaddedRoutes:
 
     @classmethod
     def of(cls, capacities: Sequence[tuple[int, ...]], tensors: Sequence[Tensor]) -> "PaddedRoutes":
-        """The routes with such `capacities` and `tensors`."""
+        """Return the routes of `tensors`, which `ask` returned, with these `capacities`."""
         each = iter(tensors)
         return cls(
             tuple(

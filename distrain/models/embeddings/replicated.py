@@ -2,7 +2,8 @@
 
 Every row is local to a rank. After the backward pass the ranks gather each other's sums of
 gradients, add them in rank order, and make the same update. A rank with u distinct rows of R bytes
-sends `(W-1) * u * (R + 4)` bytes, including its ids. All ranks send the largest number of rows.
+sends `(W-1) * u * (R + 4)` bytes, including its ids. Every rank pads its rows to the largest number
+of a rank.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,8 @@ class ReplicatedRoute:
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
         """Begin to gather sums `[u, dim]`.
 
-        The returned function returns rows and sums in rank order.
+        The returned function waits, and returns the touched rows, `[v]`, and their sums in rank
+        order.
         """
         inverse = self.inverse
         if inverse is None:

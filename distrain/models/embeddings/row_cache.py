@@ -42,7 +42,7 @@ class _Returning(NamedTuple):
 
 
 class RowCache:
-    """The `capacity` places on the device, at most `num_rows`, and the row in each.
+    """Caches rows on the device, in `capacity` places but at most `num_rows`.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = RowCache(num_rows=6, capacity=3)
@@ -64,7 +64,7 @@ class RowCache:
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
-        """Cache another tensor, which is stale on the host until `settle`; returns its number."""
+        """Cache another tensor; return its index. The host's copy is stale until `settle`."""
         self.settle()
         self._hosts.append(host)
         self._loads.append(Slab())
@@ -77,8 +77,11 @@ class RowCache:
     def admit(self, rows: Tensor) -> Tensor:
         """Copy distinct rows `[v]`, int64, to the device; waits for a GPU once.
 
-        Returns their places, `[v]`, int64, valid until the next call. `SpecError`: more rows than
-        places.
+        Returns:
+            Their indices on the device, `[v]`, int64, valid until the next call.
+
+        Raises:
+            SpecError: There are more rows than `capacity`.
         """
         if len(rows) > self.capacity:
             raise SpecError(

@@ -1,8 +1,8 @@
 """Owners of the rows of tables that ranks share. Keys are numbers, or int64 tensors.
 
-Of `W` consecutive keys, `b * W .. b * W + W - 1`, each of `W` ranks has one, at `b` in its weight.
-A hash of `b` selects the rank of the first. So ranks hold equally many rows, and keys of any stride
-are spread evenly; with `key % W` all multiples of `W` would be on one rank.
+Of `W` consecutive keys, `b * W .. b * W + W - 1`, each of `W` ranks has one, in row `b` of its
+weight. A hash of `b` selects the rank of the first. So ranks hold equally many rows, and keys of
+any stride are spread evenly; with `key % W` all multiples of `W` would be on one rank.
 """
 
 from typing import Any

@@ -43,16 +43,17 @@ class RowWiseRoute:
         return replace(self, requested=places(self.requested))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
-        """Return the batch's distinct rows from their owners, `[u, dim]`.
-
-        A collective operation.
-        """
+        """Return a batch's distinct rows from their owners, `[u, dim]`; a collective operation."""
         served = kernels.gather(weight, self.requested)
         arrived = peers.exchange_rows(served, self.wanted, self.asked)
         return kernels.gather(arrived, self.arrival)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to send sums `[u, dim]` to owners. The returned function returns rows and sums."""
+        """Begin to send sums `[u, dim]` to the owners.
+
+        The returned function waits, and returns the rows that this rank must update, `[v]`, and
+        their sums.
+        """
         arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
 
         def finish() -> tuple[Tensor, Tensor]:
@@ -93,7 +94,7 @@ class RowRequests(NamedTuple):
 
 
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
-    """Request rows of their owners, and receive the requests of others; `make_route` begins so."""
+    """Request rows of their owners, and receive others' requests: first part of `make_route`."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners, rows = place_of(keys, num_ranks)

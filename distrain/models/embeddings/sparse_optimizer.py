@@ -10,9 +10,9 @@
 Adam is lazy: the moments of a row do not change while no batch touches it. Those of dense
 `torch.optim.Adam` decay at every step and still move the row. The two differ for rows that are not
 in every batch; the bias correction counts steps, not touches. Weight decay is that of
-`torch.optim.AdamW`, of every row in every step. The tables' values are their weights times a
-factor, which decays, and the touched rows' updates are divided by it (Bottou 2012, "Stochastic
-Gradient Descent Tricks", section 5.1).
+`torch.optim.AdamW`, for every row in every step. It is implemented as a factor: a table's values
+are its weights times the factor, which decays at every step, and the updates of touched rows are
+divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks", section 5.1).
 """
 
 import math
@@ -35,14 +35,21 @@ _SMALLEST_FACTOR = 1e-6
 
 
 class SparseOptimizer:
-    """Update the touched rows of an `EmbeddingCollection`, in the same way on every rank.
+    """Updates the touched rows of an `EmbeddingCollection`, in the same way on every rank.
 
-    The state is made on the tables' device, so move the tables first. `kind` is one of
-    `jobs.optimizers`, such as "adagrad"; `eps` replaces its default, and its sums start at
-    `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
-    the same on all ranks. A step first subtracts `lr * weight_decay` of every row. With `averaging`
-    it also keeps an average of the weights, but not together with a decay. `FixedTables` supports
-    neither. `InputError`: the kind is unknown, or the averages are of host-cached tables.
+    The state is created on the tables' device, so move the tables first. A step first subtracts `lr
+    * weight_decay` of every row.
+
+    Args:
+        kind: One of `jobs.optimizers`, such as "adagrad".
+        eps: Replaces the default of the kind.
+        initial_accumulator_value: The initial sums of squares of Adagrad.
+        seed: Seed of the stochastic rounding of bfloat16 weights, the same on all ranks.
+        averaging: Also keep an average of the weights; not together with a weight decay.
+        weight_decay: 0 for none. `FixedTables` supports neither a decay nor averages.
+
+    Raises:
+        InputError: The kind is unknown, or the averages are of host-cached tables.
     """
 
     def __init__(
@@ -172,7 +179,8 @@ class SparseOptimizer:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load a state of the same kind for tables of the same shapes.
 
-        `InputError`: it has other names or other shapes; then nothing is changed.
+        Raises:
+            InputError: It has other names or other shapes; then nothing is changed.
         """
         own = self.state_dict()
         if set(own) != set(state):
@@ -193,7 +201,7 @@ class SparseOptimizer:
 
 
 def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
-    """Return 64 bits that seed the rounding of a width's weights in a step; linear in each."""
+    """Return the 64-bit seed of the rounding of a width's weights in a step."""
     return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
 
 

@@ -47,10 +47,7 @@ class Store:
 
     @property
     def sharers(self) -> Peers:
-        """Return the ranks that hold one copy of all rows together.
-
-        Several if the rows are sharded.
-        """
+        """Return the ranks that together hold one copy of all rows: only this one if replicated."""
         return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
     @property
@@ -90,7 +87,7 @@ class Store:
         return slice(*(row_owners.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
 
     def kept_of(self, keys: slice) -> slice | Tensor:
-        """Return the positions among `keys` of the keys that this rank holds."""
+        """Return the indices in `keys` of the keys that this rank holds."""
         if not self.spread:
             return slice(0, keys.stop - keys.start)
         local = self.local_part(keys)
@@ -98,14 +95,14 @@ class Store:
         return own
 
     def keys_at(self, rows: Tensor) -> Tensor:
-        """Return the keys of this rank's weight's rows `[n]`, int64."""
+        """Return the keys of some of this rank's weight rows: `[n]`, int64."""
         if not self.spread:
             return rows
         keys: Tensor = row_owners.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
         return keys
 
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a mask of the `keys` `[n]`, int64, on this rank, and their weight rows."""
+        """Return a mask of the `keys`, `[n]`, int64, on this rank, and their rows in the weight."""
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
         owners, rows = row_owners.place_of(keys, self.sharers.num_ranks)
@@ -126,7 +123,8 @@ class Store:
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Make the route of a batch; a collective operation if ranks share the tables.
 
-        `ids` is `[flat columns, rows]`, int32, contiguous. `peers` may have another process group.
+        `ids` is `[flat columns, rows]`, int32, contiguous. `peers` are the same ranks, possibly
+        with another process group.
         """
         lengths = [ids.shape[1]] * len(self.flat) + [len(ragged.values) for ragged in lists]
         offsets, counts = table_segments(self.table_of, lengths)
@@ -203,7 +201,7 @@ class Store:
     ) -> Callable[[], tuple[Tensor, Tensor]]:
         """Begin to add up the ranks' sums.
 
-        The returned function returns rows `[v]` and gradients.
+        The returned function waits, and returns the rows to update, `[v]`, and their gradients.
         """
         end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)
@@ -218,7 +216,7 @@ class Store:
 
     @cached_property
     def _turns(self) -> list[list[int]]:
-        """Group its flat columns in turns, so that no two of a turn share a table."""
+        """Group the indices of the flat columns such that no two in a group share a table."""
         turns: list[list[int]] = []
         of_table = Counter[int]()
         for column, table in enumerate(self.table_of[: len(self.flat)]):

@@ -25,10 +25,13 @@ def named_head(
     """Return the tasks as the last block; `None` for one binary target, which each model handles.
 
     Args:
-        schema: Its tags give the kinds of targets. Without `tasks` its targets are the tasks.
+        schema: Its tags give the kinds of targets.
+        tasks: The section `model.tasks` by task name; if empty, each target of the schema is a
+            task.
+        sharing: The section `model.sharing`.
 
     Raises:
-        ModelError: The tasks cannot share in this way.
+        ModelError: `sharing` needs several tasks, or its `order` does not name each task once.
     """
     targets = schema.select_by_tag(Tags.TARGET).columns
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}
@@ -93,7 +96,7 @@ def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, fl
 
     Raises:
         SpecError: Rows have weights that the task does not support, or a name has no task.
-        ModelError: A label has no class.
+        ModelError: The target has no such class, or no classes.
     """
     weights = schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names
     if (weights or class_weight) and not task.takes_weights:

@@ -1,4 +1,4 @@
-"""Retrieval: a user's own item against the items of the step's other rows."""
+"""Retrieval: scores a user's own item against the items of the step's other rows."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -38,7 +38,7 @@ class _Queries:
 
 
 class ItemRetrievalTask(Task):
-    """Score of a user's vector and its own item's, against the vectors of other items.
+    """Scores the vectors of a user and its own item against the vectors of other items.
 
     With u_i and v_i the vectors of row i and of its item, c_j those of the candidates, T the
     temperature and q the probability that an item is a candidate, a row with label 1 has the loss
@@ -60,7 +60,6 @@ class ItemRetrievalTask(Task):
     first, then for each older event, newest first, the state before it and its item. These pairs
     are examples with label 1, as far as `events` has items, and a row's loss is the sum over all of
     them.
-    examples with label 1, as far as `events` has items, and a row's loss is the sum of them all.
 
     Args:
         user: The branch of users' vectors.
@@ -297,7 +296,10 @@ class ItemRetrievalTask(Task):
 
 
 class _KnownItems:
-    """Mask of candidates that a query's user is known to have, by shapes independent of ids."""
+    """Computes for each query which candidates are known to be items of its user.
+
+    The shapes of its tensors do not depend on the range of the ids.
+    """
 
     def __init__(self, candidates: Candidates, keys: Tensor):
         users, items = candidates.known.t().contiguous()
@@ -312,7 +314,7 @@ class _KnownItems:
         self._is_user = users >= 0
 
     def of(self, part: Tensor) -> Tensor:
-        """Return the mask, `[queries, candidates]`."""
+        """Return the mask for the queries with the indices `part`: `[queries, candidates]`."""
         users, items = self._sizes
         queries = self._of_queries.index_select(0, part)
         # A user of several queries has the row of one of them; the row after the last has no user.
@@ -328,7 +330,10 @@ class _KnownItems:
 
 
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
-    """Return a mask of the items at each place, and their ids: own item, then newest event."""
+    """Return the item ids at each row's places, own item first, then newest event, after a mask.
+
+    Both are `[rows, places]`; the mask is true for the places that the row has.
+    """
     ages = torch.arange(places, device=own.device)
     is_present = ages < events.lengths[:, None].clamp(min=1)
     older = (events.offsets[1:, None].long() - ages[1:]).clamp(min=0)

@@ -40,7 +40,7 @@ class Task(Block):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The targets of the task, in the order of `scores`."""
+        """Return the targets of the task, in the order of `scores`."""
         return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
@@ -320,10 +320,10 @@ class RegressionTask(LabelTask):
         huber    e^2 / 2 where |e| <= delta, else delta * (|e| - delta / 2)
                  (Huber, "Robust Estimation of a Location Parameter", 1964)
         poisson  exp(output) - target * output: the negative log likelihood of a count, without the
-                       term that depends on the target only; its targets are 0 or more
+                 term that depends on the target only; its targets are 0 or more
 
-        The score is the number itself; for "poisson" the rate, exp(output). The output is
-        `mean + std * number`, for "poisson" `log(mean) + number`. Errors are in units of `std`.
+    With z the layer's number, the output is `mean + std * z`, for "poisson" `log(mean) + std * z`.
+    The score is the output; for "poisson" the rate, exp(output). Errors are in units of `std`.
 
     Args:
         target: The column of labels; `None` for the first target.

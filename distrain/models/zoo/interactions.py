@@ -1,4 +1,4 @@
-"""Models whose features gate, mask, attend to or multiply each other, beside an MLP."""
+"""Models with gates, masks, attention or products of features, beside an MLP."""
 
 from distrain.jobs.spec.models.interactions import (
     AutoIntSpec,

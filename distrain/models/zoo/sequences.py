@@ -114,7 +114,7 @@ def _ranked(
 
 
 def din(given: Given, spec: DinSpec) -> Blueprint:
-    """Build the sum of the events, weighted by their target, and the columns, below an MLP.
+    """Build a sum of the events, weighted by the target; the sum and the columns enter an MLP.
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
     """
@@ -124,7 +124,7 @@ def din(given: Given, spec: DinSpec) -> Blueprint:
 
 
 def bst(given: Given, spec: BstSpec) -> Blueprint:
-    """Build a transformer over the target and its events, and the row's columns, below an MLP.
+    """Build a transformer over the target and its events; its output and the columns enter an MLP.
 
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
     """
@@ -136,7 +136,7 @@ def bst(given: Given, spec: BstSpec) -> Blueprint:
 
 
 def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
-    """Build the newest event after causal layers, its product with the target, and an MLP.
+    """Build causal layers over the events; the newest output enters an MLP, also times the target.
 
     Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
     score is the sum of the product.
@@ -146,7 +146,7 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 
 
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
-    """Build the target after pointwise attention over its events, beside the row's columns.
+    """Build pointwise attention over the events; its result and the columns enter an MLP.
 
     Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
     uses only those of the events, one token each.

@@ -1,4 +1,4 @@
-"""Models of a user's and an item's columns, by their tags: two towers, and NeuMF."""
+"""Models that score a user's columns against an item's, chosen by tags: two towers, and NeuMF."""
 
 from torch import Tensor
 
@@ -40,7 +40,7 @@ def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
 
 
 def id_column(schema: Schema, tag: Tags, model: str) -> str:
-    """Return the flat categorical column with a tag such as `item_id`; `ModelError` if not one."""
+    """Return the only flat categorical column with a tag; `ModelError` for none or several."""
     tagged = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(tag)
     flat = [column.name for column in tagged if not column.holds_lists]
     if len(flat) != 1:
@@ -60,7 +60,7 @@ def retrieval_task(
     draws: ItemDraws | None,
     events: str | None = None,
 ) -> ItemRetrievalTask:
-    """Return the task of the column tagged `item_id`, and of `user_id` if just one has it."""
+    """Return the task of the column tagged `item_id`; of `user_id` too if only one has that tag."""
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
     names = [column.name for column in users if not column.holds_lists]

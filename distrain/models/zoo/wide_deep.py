@@ -57,7 +57,7 @@ def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Bloc
 
 
 def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
-    """Return the MLP of a model whose branches `sum_or_parts` adds."""
+    """Return the MLP that is a branch of `sum_or_parts`: with one logit, or without for a head."""
     if head is None:
         return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
     return MLPBlock(spec.hidden, dropout=spec.dropout)

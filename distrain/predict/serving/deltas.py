@@ -112,7 +112,6 @@ def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]
     Raises:
         WrongDelta: A delta is missing, repeated or out of order; it is named.
         DamagedExport: A file is missing or was modified; it is named.
-        DamagedExport: A file is not the one that was exported; it is named.
         FileExistsError: `out` exists.
     """
     final, folder = Path(out).absolute(), Path(base)

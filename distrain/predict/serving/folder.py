@@ -58,8 +58,8 @@ class ServedExport:
 
 @dataclass(frozen=True)
 class Written:
-    served: ServedExport | None  # with the workflow
-    delta: DeltaSize | None  # since another export
+    served: ServedExport | None  # the comparison with `predict`; `None` without the workflow
+    delta: DeltaSize | None  # the changes; `None` for a complete export
     # metrics of the exported tables, and under `fp32` those of the trained tables
     validation: Mapping[str, Any] | None
 

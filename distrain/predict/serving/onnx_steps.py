@@ -83,7 +83,7 @@ class Nodes:
         return self._known[key]
 
     def refuse(self, bad: str, lists: bool) -> None:
-        """Withhold the scores of rows with such values; for values in lists, of all rows."""
+        """Withhold the scores of rows where `bad` is true; with `lists`, of all rows."""
         if lists:
             total = self.add("ReduceSum", self.cast(bad, np.int64), keepdims=0)
             some = self.add("Greater", total, self.constant(0, np.int64))

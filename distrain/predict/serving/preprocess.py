@@ -222,7 +222,7 @@ class _Column:
         return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Return `made` of `read`. The ids of values are cached by value."""
+        """Return the results of `made` for a column's values; ids are cached by value."""
         values, lengths = self._flat(values, form)
         if self.has_ids and self.meet(values, form):
             with suppress(KeyError):

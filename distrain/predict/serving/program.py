@@ -156,7 +156,7 @@ def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary
 
 
 def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
-    """Return the number of each id of the vocabulary of `_vocabulary`."""
+    """Return the encoding's number for each id of the vocabulary from `_vocabulary`."""
     is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
     *known, unknown = encoding.numbers(column)
     of_gap = np.array(known)[is_gap]
@@ -176,7 +176,7 @@ def _mistakes(
     workflow: Workflow,
     features: FeatureConfig | None,
 ) -> Iterator[str]:
-    """Yield why a column cannot be made of one raw row, each reason after an operator's name."""
+    """Yield reasons why a column cannot be made from one raw row, each with an operator's name."""
     if name not in groups:
         is_history = workflow.history is not None and name.startswith("history_")
         what = "no operator: the workflow does not make it"

@@ -196,7 +196,7 @@ def _read_as(kind: str, values: Values) -> Values:
 
 
 def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
-    """Make those inputs of the model that are in `taken`."""
+    """Add nodes for the model's inputs that are named in `taken`."""
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
     flat = {
@@ -217,7 +217,7 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
 
 
 def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
-    """Return a `[rows, 0]` input of the model; `others` are columns with as many rows."""
+    """Return a `[rows, 0]` input of the model; `others` are inputs with the same number of rows."""
     zero, one = nodes.constant([0], np.int64), nodes.constant([1], np.int64)
     if not others:
         listed = next(iter(nodes.program.document["lists"]))[0]
@@ -229,7 +229,7 @@ def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
 
 
 def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
-    """Return a column after its steps: int64 ids or float32 numbers."""
+    """Return the name of a column's tensor after its steps: int64 ids or float32 numbers."""
     values = _read_as(column["to"], raw[column["source"]])
     if column["is_whole"]:
         x = values.x

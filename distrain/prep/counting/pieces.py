@@ -35,7 +35,7 @@ class CountedColumn:
 
 @dataclass(frozen=True)
 class Work:
-    """The work on one column.
+    """The tasks that sum the counts of one column.
 
     Attributes:
         size_bytes: Memory of the counts to sum.

@@ -1,6 +1,6 @@
-"""The entries that vocabularies take from each piece of the counts, in runs in id order.
+"""Runs: the entries that each piece of the counts adds to a vocabulary, in id order.
 
-A vocabulary of any size is written from them, in that order.
+A vocabulary of any size is written by merging its runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ class RunsInOrder:
         self.num_values = entries if most is None else min(entries, most)
 
     def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
-        """Return a type for a vocabulary with these values appended; for strings, wide enough."""
+        """Return the type of values when these runs follow older ones.
+
+        `large_string` if the text of all may not fit `string`. `text_before` are the bytes of the
+        older values' text, `values_before` their number.
+        """
         value_dtype = self._runs[0].rows.schema.field("value").type
         if not is_text(value_dtype):
             return value_dtype

@@ -1,7 +1,7 @@
 """The tables of counts and target means, fitted out of core.
 
-No process holds a whole table: each piece is summed by a task, and the file of a column is
-written piece by piece.
+No process holds a whole table: each piece is summed by a task, and one task for each column writes
+its file, piece by piece.
 """
 
 from __future__ import annotations

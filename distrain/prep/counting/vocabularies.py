@@ -36,7 +36,7 @@ KEPT = "rare"
 """The prefix of files with counts of values without an id."""
 
 KEPT_BUCKETS = 256
-"""Buckets of rare values whose counts are kept; fixed, since it decides which are kept."""
+"""Number of buckets of rare values with kept counts; fixed, since it affects which are kept."""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 

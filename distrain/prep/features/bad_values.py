@@ -19,7 +19,8 @@ class BadValues(Exception):
     Attributes:
         places: Their rows, ascending.
         values: The column, or the items of its lists.
-        items: The positions of the values in `values`; equal to the rows, except for items.
+        items: The positions of the values in `values`; equal to `places` unless the column holds
+            lists.
         problem: The problem, as the end of a sentence "VALUE is ...".
     """
 

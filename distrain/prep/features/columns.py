@@ -31,7 +31,7 @@ As = Literal[
     "year",
 ]
 _TAG = re.compile(r"[a-z][a-z0-9_]*")
-# Defined by kind and target, or by the type of the prepared values.
+# These follow from the kind, the target, or the type of the prepared values.
 _SAID_ELSEWHERE = (
     *(Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.LIST, Tags.TARGET, Tags.WEIGHT, Tags.EMBEDDING),
     *(Tags.BINARY, Tags.BINARY_CLASSIFICATION, Tags.MULTI_CLASS_CLASSIFICATION, Tags.REGRESSION),
@@ -47,8 +47,8 @@ def _or_number(schema: dict[str, Any]) -> None:
 class ListSliceSpec(Section):
     """A slice of each list, with Python's semantics."""
 
-    start: Whole = Field(0, description="The first place; below 0 it counts from the end.")
-    end: Whole | None = Field(None, description="The place behind the last; null: to the end.")
+    start: Whole = Field(0, description="The first index; a negative one counts from the end.")
+    end: Whole | None = Field(None, description="The index after the last item; null: to the end.")
 
     @model_validator(mode="before")
     @classmethod
@@ -70,39 +70,44 @@ class _ColumnSpec(Section):
     source: ColumnName | None = Field(
         None,
         alias="from",
-        description="The input's column; null: the one of the same name. Several columns may come "
-        "from one.",
+        description="The input's column; null: the column of the same name. Several features "
+        "may use one column.",
     )
     as_: As | None = Field(
         None,
         alias="as",
-        description="What is made of a value before anything else: its text, a whole number, a "
-        "number, or of a time the seconds since 1970, minute, hour, weekday (Monday is 0), day, "
-        "month or year, of times with a zone in UTC. Times need one. Text is as written. Null: "
-        "a category has one spelling, as a number or as a text that spells it.",
+        description="Conversion of a value before anything else: to text, to an integer, to "
+        "a number; or from a time to the seconds since 1970, minute, hour, "
+        "weekday (Monday is 0), day, month or year, in UTC if it has a zone. "
+        "Times need a conversion; texts are used as written. Null: a category "
+        "has one spelling, as a number or as a text that spells it.",
     )
     cross: tuple[ColumnName, ...] = Field(
-        (), description="The input's columns, two or more, whose values are one category together."
+        (),
+        description="Two or more of the input's columns; each combination of their values is "
+        "one category.",
     )
     hash_buckets: PositiveInt | None = Field(
-        None, description="Categories are replaced by so many buckets of their hashes."
+        None,
+        description="The number of buckets; each category is replaced by the bucket of its hash.",
     )
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
-        None, description="The column holds whole numbers: so many of these units since 1970."
+        None,
+        description="The unit, if the column holds integers: the time since 1970 in this unit.",
     )
     separator: str | None = Field(
-        None, min_length=1, description="Texts are lists: this stands between their items."
+        None, min_length=1, description="The text between the items of a list, if texts are lists."
     )
     list_slice: ListSliceSpec | None = Field(
         None,
-        description="Keep some places of each list: 10 the first ten, -10 the last ten.",
+        description="Keep a part of each list: 10 keeps the first ten items, -10 the last ten.",
         json_schema_extra=_or_number,
     )
 
     tags: tuple[str, ...] = Field(
         (),
-        description="What the column is to models that ask for it, such as user_id, item_id, user, "
-        "item, session_id: written to the schema.",
+        description="The column's role in models that need one, such as user_id, item_id, "
+        "user, item, session_id; written to the schema.",
     )
 
     @field_validator("tags")
@@ -127,7 +132,7 @@ class _ColumnSpec(Section):
         return self
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the input's columns that this one, of that name, is made of."""
+        """Return the input columns from which the feature called `name` is made."""
         return self.cross or (self.source or name,)
 
     @property
@@ -150,31 +155,36 @@ class _ColumnSpec(Section):
 
 
 class QuantilesSpec(Section):
-    """Buckets of about equally many training rows."""
+    """Buckets with about equal numbers of training rows."""
 
-    quantiles: Whole = Field(ge=2, le=1_000_000, description="How many buckets.")
+    quantiles: Whole = Field(ge=2, le=1_000_000, description="The number of buckets.")
 
 
 class CategoricalSpec(_ColumnSpec):
     """Values that become ids, the most frequent first."""
 
-    kind: Literal["categorical"] = Field(description="What the column is.")
+    kind: Literal["categorical"] = Field(description="The kind of the feature.")
     freq_threshold: Whole = Field(
-        0, ge=0, description="Keep values seen at least so often; 0 keeps all."
+        0, ge=0, description="Keep values seen at least this often; 0 keeps all."
     )
     max_size: Whole = Field(
-        0, ge=0, description="Keep so many values, the most frequent; 0 keeps all."
+        0, ge=0, description="Keep at most this many values, the most frequent; 0 keeps all."
     )
     num_buckets: Whole = Field(
-        0, ge=0, description="Spread the other values over so many ids by hash; 0: one id."
+        0,
+        ge=0,
+        description="The number of ids over which other values are spread by hash; 0 means one id.",
     )
     buckets: QuantilesSpec | tuple[Real, ...] | Literal["log_square"] | None = Field(
         None,
-        description="Values are numbers, and ids are of their buckets: the numbers at which these "
-        "begin, quantiles, or log_square, floor(log(x)^2) above 2.",
+        description="Values are numbers, and each bucket of numbers has an id. Buckets are "
+        "given by their lower bounds, by quantiles, or by log_square, "
+        "floor(log(x)^2) above 2.",
     )
     domain: ColumnName | None = Field(
-        None, description="Columns of one domain have one vocabulary, counted over all of them."
+        None,
+        description="Columns of one domain share a vocabulary, which counts the values of "
+        "all of them.",
     )
 
     @model_validator(mode="after")
@@ -218,7 +228,7 @@ class CategoricalSpec(_ColumnSpec):
 
 
 class _NumbersSpec(_ColumnSpec):
-    kind: Literal["continuous"] = Field(description="What the column is.")
+    kind: Literal["continuous"] = Field(description="The kind of the feature.")
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -291,14 +301,16 @@ class HistorySpec(Section):
     by: ColumnName = Field(description="The input's column of keys, such as users.")
     order: ColumnName = Field(description="The input's column of times.")
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
-        None, description="`order` holds whole numbers: so many of these units since 1970."
+        None, description="The unit, if `order` holds integers: the time since 1970 in this unit."
     )
     keep: Whole = Field(
-        ge=1, le=MOST_KEPT, description="How many events a history holds at most, the newest."
+        ge=1,
+        le=MOST_KEPT,
+        description="The maximum number of events in a history, the newest ones.",
     )
     of: tuple[ColumnName, ...] = Field(
         min_length=1,
-        description="What is listed: features, and `order` for the seconds from event to row.",
+        description="The columns to list: features, and `order` for the seconds from event to row.",
     )
 
     @property

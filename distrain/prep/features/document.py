@@ -36,21 +36,21 @@ CRITEO: Final = "criteo"
 class RowsSplit(Section):
     """The last rows are for validation."""
 
-    by: Literal["rows"] = Field(description="How rows are chosen.")
-    last: PositiveInt = Field(description="How many rows.")
+    by: Literal["rows"] = Field(description="How the validation rows are selected.")
+    last: PositiveInt = Field(description="The number of validation rows.")
 
 
 class FractionSplit(Section):
     """The last share of the rows is for validation."""
 
-    by: Literal["fraction"] = Field(description="How rows are chosen.")
-    last: Real = Field(gt=0, lt=1, description="Their share.")
+    by: Literal["fraction"] = Field(description="How the validation rows are selected.")
+    last: Real = Field(gt=0, lt=1, description="The share of the validation rows.")
 
 
 class TimeSplit(Section):
     """Rows from a given time on are for validation."""
 
-    by: Literal["time"] = Field(description="How rows are chosen.")
+    by: Literal["time"] = Field(description="How the validation rows are selected.")
     column: ColumnName = Field(description="The input's column: times or numbers.")
     start: Annotated[int | float | str, BeforeValidator(as_text)] = Field(
         alias="from", description="The first value of the validation rows, a time or a number."
@@ -74,15 +74,17 @@ class TimeSplit(Section):
 class HashSplit(Section):
     """A share of a column's values, with all their rows, is for validation."""
 
-    by: Literal["hash"] = Field(description="How rows are chosen.")
+    by: Literal["hash"] = Field(description="How the validation rows are selected.")
     column: ColumnName = Field(description="The input's column. A missing value is for training.")
-    share: Real = Field(gt=0, lt=1, description="About this share of the values.")
+    share: Real = Field(
+        gt=0, lt=1, description="The approximate share of the values that are for validation."
+    )
 
 
 class ColumnSplit(Section):
     """The values of a column select the rows for validation."""
 
-    by: Literal["column"] = Field(description="How rows are chosen.")
+    by: Literal["column"] = Field(description="How the validation rows are selected.")
     column: ColumnName = Field(description="The input's column.")
     equals: Value = Field(description="The value of the validation rows.")
 
@@ -95,31 +97,39 @@ class FormatSpec(Section):
 
     kind: Literal["auto", "csv", "jsonl", "criteo"] = Field(
         "auto",
-        description="`csv` is any text with delimiters; `criteo` is lines as Criteo's logs have "
-        "them: label, I1..I13, C1..C26, apart by tabs unless delimiter says otherwise, without a "
-        "header unless header is true; `auto` is csv or jsonl, by name and content.",
+        description="`csv` is any text with delimiters. `criteo` is the format of Criteo's "
+        "logs: label, I1..I13, C1..C26; by default separated by tabs and without "
+        "a header. `auto` is csv or jsonl, by name and content.",
     )
     delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="Between fields; null: as the first line has."
+        None,
+        min_length=1,
+        max_length=1,
+        description="The character between fields; null: detect it in the first line.",
     )
     quote: str | None = Field(
-        '"', min_length=1, max_length=1, description="Around fields; null: quotes are text."
+        '"',
+        min_length=1,
+        max_length=1,
+        description="The quote character around fields; null: quotes are part of the text.",
     )
     escape: str | None = Field(
         None,
         min_length=1,
         max_length=1,
-        description="Before a quote inside of quotes, besides the doubled quote.",
+        description="The escape character before a quote inside quotes, besides the doubled quote.",
     )
     header: bool = Field(True, description="Whether each file's first line names the columns.")
     names: tuple[ColumnName, ...] = Field((), description="The columns of files without a header.")
     null_values: tuple[str, ...] = Field(("",), description="Texts that mean a missing value.")
-    decimal_point: Literal[".", ","] = Field(".", description="In numbers.")
-    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="Of the text.")
+    decimal_point: Literal[".", ","] = Field(".", description="The decimal mark of numbers.")
+    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field(
+        "utf-8", description="The encoding of the text."
+    )
     timestamp: str | None = Field(
         None,
-        description="How times are written, as in strptime (`%m/%d/%Y %H:%M`); null: as in ISO "
-        "8601 (`2024-05-01 12:00`).",
+        description="The format of times, as in strptime (`%m/%d/%Y %H:%M`); null: ISO 8601 "
+        "(`2024-05-01 12:00`).",
     )
 
     @model_validator(mode="before")
@@ -176,22 +186,24 @@ Names = Annotated[dict[ColumnName, ColumnName], BeforeValidator(_one_name)]
 class JoinSpec(Section):
     """A small table whose columns are joined to rows by keys.
 
-    Values are missing without a match.
+    Rows without a match get missing values.
     """
 
     file: str = Field(
         min_length=1,
-        description="CSV, JSON lines or parquet; a path is found from this document's folder.",
+        description="CSV, JSON lines or parquet; a relative path starts at this document's folder.",
     )
     key: Names = Field(
         min_length=1,
-        description="A column's name, several, or the side table's name of each by the name that "
-        "rows have it under. Values are compared as texts; a key stands in one row.",
+        description="The key: a column's name, several names, or a mapping from the rows' "
+        "column to the side table's. Values are compared as texts. A key may "
+        "occur in one row of the side table only.",
         json_schema_extra=_or_names,
     )
     columns: Names = Field(
         min_length=1,
-        description="What rows get: a name, several, or the side table's name by a new one.",
+        description="The columns to add to the rows: a name, several names, or a mapping "
+        "from a new name to the side table's.",
         json_schema_extra=_or_names,
     )
     format: FormatSpec = FormatSpec()
@@ -205,43 +217,48 @@ class FeatureDocument(Section):
         description="A column's name, or a column and a comparison.", json_schema_extra=or_name
     )
     more_targets: dict[ColumnName, TargetSpec] = Field(
-        {}, description="Further targets, by the name that their labels are written under."
+        {}, description="Further targets, by the names of their labels in the output."
     )
     weight: ColumnName | None = Field(
-        None, description="The column of the rows' weights, 0 or more; null: all weigh the same."
+        None,
+        description="The column of the rows' weights, 0 or more; null: all rows weigh the same.",
     )
     windows: TableWindows | None = Field(
-        None, description="Windows of the rows, such as days; null: none."
+        None, description="Windows of the rows, such as days; null for none."
     )
     split: Annotated[Split, Field(discriminator="by")] | None = Field(
-        None, description="Which rows are for validation; null: none, or what the command says."
+        None,
+        description="Selects the validation rows; null: none, or those that the command selects.",
     )
     format: FormatSpec = FormatSpec()
     joins: tuple[JoinSpec, ...] = Field(
-        (), description="Side tables, joined in this order; their columns are as the table's own."
+        (),
+        description="Side tables, joined in this order; their columns can be used like the "
+        "table's own.",
     )
     partitions: dict[ColumnName, Literal["text", "integer"]] = Field(
         {},
-        description="What the values of hive folders are (`day=2024-05-01/`); those left out are "
-        "integers where all folders hold whole numbers of 32 bits, else texts.",
+        description="Types of the values in the names of hive folders (`day=2024-05-01/`). "
+        "By default they are integers if all folders hold integers of 32 bits, "
+        "otherwise texts.",
     )
     columns: dict[ColumnName, Column] = Field(
-        min_length=1, description="The features, by the name that they are written under."
+        min_length=1, description="The features, by their names in the output."
     )
 
     history: HistorySpec | None = Field(
-        None, description="Lists of what happened before to the same key; null: none."
+        None, description="Lists of earlier events with the same key; null for none."
     )
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and the columns that histories and target means need besides."""
+        """The features, and further columns that histories and target means need."""
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 
     @property
     def times_of_split(self) -> ColumnSpec | None:
-        """The times of a split by time, for operators that learn labels in time order."""
+        """The settings of the split's time column, for operators that learn in time order."""
         encoded = any(
             isinstance(operator, TargetEncode)
             for column in self.columns.values()

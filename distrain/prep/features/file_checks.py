@@ -21,7 +21,10 @@ _LOOKED_AT_FIRST = 4
 def check_tables(
     files: Sequence[InputFile], features: FeatureConfig, option: str = "--keep"
 ) -> None:
-    """Raise a `DataError` if one of the first files lacks columns; `option` names those to keep."""
+    """Raise a `DataError` if one of the first files lacks columns.
+
+    `option` is the command's option for columns to keep, which the error names.
+    """
     looks = _looks(files, features, side_tables(features.document.joins))
     for look in looks[:_LOOKED_AT_FIRST]:
         _checked_look(*look, option)

@@ -1,7 +1,8 @@
-"""Writes the rows of a file to staging files: labels and features, by training and validation.
+"""Writes the rows of a file to staging files: labels and features, training and validation apart.
 
-Text becomes one staging file for each block of lines and side, written while its pieces are parsed,
-in bounded memory. `text_rows` handles the formats of text.
+Each block of lines of a text file gives one staging file for training rows and one for validation
+rows, written while pieces of the block are parsed, in bounded memory. `text_rows` handles the
+formats of text.
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ class StagingTask:
     features: FeatureConfig
     lists: frozenset[str]  # the features that hold lists
     skip_bad_lines: bool  # drop bad lines of text, rather than stop at the first
-    block_bytes: int  # text of a staging file
+    block_bytes: int  # bytes of text for each staging file
     stem: str  # the prefix of the staging files' names
     side_digests: tuple[str, ...] = ()  # of the joined side tables
-    holds: Mapping[str, str] = field(default_factory=dict)  # `int64` or `string`, by category
+    # `int64` or `string`, by categorical column
+    holds: Mapping[str, str] = field(default_factory=dict)
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
     @property

@@ -51,8 +51,8 @@ class TargetSpec(Section):
     )
     classes: Annotated[int, Field(ge=2)] | tuple[Value, ...] | None = Field(
         None,
-        description="Of `multiclass`: how many there are, where the column holds whole numbers "
-        "from 0 on, or their values.",
+        description="For `multiclass`: the number of classes if the column holds integers "
+        "from 0 on, otherwise the values of the classes.",
     )
     at_least: Real | None = Field(None, description="1 from this number on, else 0.")
     above: Real | None = Field(None, description="1 above this number, else 0.")
@@ -64,16 +64,18 @@ class TargetSpec(Section):
     )
     missing: Literal["error", "drop", "unknown"] = Field(
         "error",
-        description="What becomes of rows without a value: `drop` leaves them out; `unknown`, of "
-        "`more_targets`, keeps them, and they count for the other targets alone.",
+        description="What to do with rows without a value: `drop` drops them; `unknown`, "
+        "only in `more_targets`, keeps them for the other targets.",
     )
     is_feature: bool = Field(
-        False, description="Whether the column may be a feature too, which shows models the answer."
+        False,
+        description="Whether the column may also be a feature, which would give the answer "
+        "to models.",
     )
     placeholder: bool = Field(
         False,
-        description="Whether `--infer` wrote the target without knowing what is to be predicted; "
-        "`prep` refuses it.",
+        description="Set by `--infer` if the target is a guess; `prep` rejects the document "
+        "until it is removed.",
     )
 
     @property
@@ -121,7 +123,8 @@ class TableWindows(WindowsSpec):
     """Windows that jobs train in order; their column is written besides the features."""
 
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
-        None, description="The column holds whole numbers: so many of these units since 1970."
+        None,
+        description="The unit, if the column holds integers: the time since 1970 in this unit.",
     )
 
     @model_validator(mode="after")

@@ -33,7 +33,7 @@ class TextRows:
 
 
 class TornLines(Exception):
-    """From some line on, the lines of a block do not match its rows."""
+    """The lines of a block do not match its rows from some line on, because of quoted line ends."""
 
     def __init__(self, line: BadLine):
         super().__init__(line.problem)

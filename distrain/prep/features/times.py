@@ -47,7 +47,7 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
 
 
 def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.Array:
-    """Return the times in microseconds; `originals` are shown in errors."""
+    """Return the times in microseconds; `BadValues` shows the rejected ones of `originals`."""
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
     nanoseconds = times.type == pa.timestamp("ns", zone)  # truncated; none is out of range
 

@@ -101,15 +101,16 @@ def make_histories(
     most_bytes: int,
     on_progress: ProgressCallback,
 ) -> Iterator[PartHistory | None]:
-    """Yield the history of each part for training, and then of each for validation.
+    """Yield the history of each part for training, and then of each part for validation.
 
-    Training rows have the events of `before` and of each other; validation rows those of all.
+    Histories of training rows have events of the earlier parts and of the training parts; those of
+    validation rows have events of all parts.
 
     Args:
         parts: The earlier parts, those for training, and those for validation.
         is_staged: Whether the parts' columns of keys and times have their staging names.
         workflow: The folder of the fitted workflow, and its lookups.
-        cluster: Includes a folder that all workers see.
+        cluster: The task runner, the memory plan, and a folder that all workers see.
         most_bytes: Maximum memory of the lists of one row group while they are built.
     """
     if history is None:

@@ -26,7 +26,7 @@ _SPANS = pa.schema(
     [(PART, pa.int32()), (ROW, pa.int32()), (FIRST, pa.int64()), (LENGTH, pa.int64())]
 )
 _SAMPLED = 512
-"""Every event with this step in a part is a sample."""
+"""The step between the sampled events of a part."""
 
 
 @dataclass(frozen=True)

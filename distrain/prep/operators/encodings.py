@@ -92,13 +92,13 @@ class Encoding(LearntByColumn):
 
 @dataclass(frozen=True)
 class CountEncode(Encoding):
-    """How often a value occurred in the training rows; 0 if never. Null counts as a value."""
+    """The number of training rows with the value; 0 for an unseen value. Null counts as a value."""
 
     kind: ClassVar[str] = "CountEncode"
     key: ClassVar = DocumentKey(
         "count",
         bool,
-        "Whether the number is how often training rows have the value, which is a category.",
+        "Whether the number is the count of training rows with the value, which is a category.",
         lambda _: CountEncode(),
         default=False,
         mistake_in=alone_mistake("count", "missing_flag", "target_mean", "fill"),
@@ -116,10 +116,13 @@ class CountEncode(Encoding):
 
 
 class TargetMeanSpec(Section):
-    """The mean of the target over training rows of the same value."""
+    """The mean of the target over training rows with the same value."""
 
     smoothing: Real = Field(
-        20.0, gt=0, description="Of so many rows with the mean of all the mean is made, too."
+        20.0,
+        gt=0,
+        description="Weight of the mean of all rows, in rows: it is averaged with the rows "
+        "of each value.",
     )
 
 
@@ -144,7 +147,7 @@ class TargetEncode(Encoding):
     key: ClassVar = DocumentKey(
         "target_mean",
         TargetMeanSpec,
-        "The number is the target's mean over training rows of the same value, a category.",
+        "The number is the mean of the target over training rows with the same value, a category.",
         lambda spec: TargetEncode(spec.smoothing),
         mistake_in=alone_mistake("target_mean", "missing_flag", "fill"),
     )
@@ -162,10 +165,7 @@ class TargetEncode(Encoding):
         return replace(self, rows=rows)
 
     def with_blocks(self, times: Floats) -> TargetEncode:
-        """Return the operator with the edges of blocks.
-
-        `times` is a sample of the training rows'.
-        """
+        """Return the operator with the edges of blocks, from a sample of training times."""
         if not self.by_time or not len(times):
             return self
         edges = np.unique(np.quantile(times, BLOCKS, method="inverted_cdf"))
@@ -230,6 +230,6 @@ def _before(of_blocks: Any) -> Any:
 
 
 def _without(of_folds: Any) -> Any:
-    """Return the sums over the other folds of each; its own has no influence, even by rounding."""
+    """Return the sums over the other folds of each fold, whose own has no influence by rounding."""
     num_folds = of_folds.shape[1]
     return np.stack([np.delete(of_folds, n, axis=1).sum(1) for n in range(num_folds)], axis=1)

@@ -24,8 +24,8 @@ _KEPT_KEYS = 1 << 16
 class KeyIndex:
     """An index in memory, or in files that are mapped into it.
 
-    A lookup traverses the keys in ranges, and then releases the pages of files: a thread holds
-    little of the index, whatever its size.
+    A lookup traverses the keys in ranges, and then releases the pages of files: a thread holds a
+    small part of the index, for any size.
     """
 
     values: pa.Array  # distinct non-null values, int64 or (large) string

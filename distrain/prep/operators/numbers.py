@@ -30,8 +30,8 @@ from distrain.prep.vocabulary import is_text
 class ClipSpec(Section):
     """Bounds that values are moved to."""
 
-    min: Real | None = Field(None, description="Lower values become this one.")
-    max: Real | None = Field(None, description="Higher values become this one.")
+    min: Real | None = Field(None, description="The lower bound; smaller values become this.")
+    max: Real | None = Field(None, description="The upper bound; larger values become this.")
 
     @model_validator(mode="after")
     def _in_order(self) -> ClipSpec:
@@ -81,7 +81,7 @@ class FillMissing(SettingsOnly, OnNumbers):
     key: ClassVar = DocumentKey(
         "fill",
         Real,
-        "Stands for missing values; null: a missing value is an error.",
+        "Replacement of missing values; null: a missing value is an error.",
         lambda value: FillMissing(value),
     )
     value: float = 0
@@ -103,7 +103,10 @@ def _whole(value: float | None) -> float | int | None:
 
 
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
-    """Return a check that a key is used without keys that have no meaning beside it."""
+    """Return a check that `name` is not set together with one of the keys `others`.
+
+    The check returns the mistake, or `None`.
+    """
 
     def mistake_in(keys: Mapping[str, Any]) -> str | None:
         beside = [one for one in others if not (keys[one] is None or keys[one] is False)]
@@ -205,7 +208,7 @@ class Moments:
     def of(cls, values: np.ndarray[Any, np.dtype[np.float64]]) -> Moments:
         """Return the moments of `values`, `[rows]`, float64.
 
-        The mean shows values that are not finite.
+        If a value is not finite, the mean is not finite either.
         """
         if len(values) == 0:
             return cls()

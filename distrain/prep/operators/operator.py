@@ -92,7 +92,7 @@ class DocumentKey:
 
 @runtime_checkable
 class ServedOperator(Operator, Protocol):
-    """An operator that exports for raw rows support, as a step of its `kind` without distrain."""
+    """An operator that exports for raw rows support, as a step of `distrain.prep.steps`."""
 
     def served(self, column: str) -> dict[str, Any]:
         """Return the settings of a column's step, as JSON."""
@@ -100,7 +100,7 @@ class ServedOperator(Operator, Protocol):
 
 
 class OnNumbers:
-    """An operator whose `transform` is the step of its `kind`, on views of Arrow's buffers."""
+    """Operators whose `transform` applies the step of their `kind` to views of Arrow's buffers."""
 
     kind: ClassVar[str]
 
@@ -164,7 +164,7 @@ class LearntByColumn:
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
-    """Return what a column holds that goes through these operators."""
+    """Return what a column holds, from the operators that are applied to it."""
     takes: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
     return takes
 

@@ -49,7 +49,7 @@ def texts_of(values: pa.Array) -> pa.Array:
 
 
 def category_texts(values: pa.Array) -> pa.Array:
-    """Return `texts_of`, with texts that spell a number or boolean in the spelling of that value.
+    """Return `texts_of`; texts of numbers and booleans get the spelling of the value.
 
     So a value has one category in CSV, JSON and typed columns. Texts with leading zeros or a plus
     sign are not numbers.
@@ -108,7 +108,7 @@ def crossed(columns: Sequence[pa.Array]) -> pa.Array:
     return pc.if_else(nothing, pa.scalar(None, joined.type), joined)
 
 
-_MISSING = "\\0"  # which no text is, for its backslashes are doubled
+_MISSING = "\\0"  # no text has this spelling, because backslashes of texts are doubled
 
 
 def _spelled(values: pa.Array) -> pa.Array:

@@ -258,7 +258,7 @@ class SavedTable(ValueTable):
         raise RuntimeError(f"the table {self.name} was not read; load it to look values up")
 
     def save(self, folder: str | Path, name: str) -> None:
-        """Copy it to another folder or URL, unless it is there already."""
+        """Copy the table's file to another folder or URL, unless it is there already."""
         if (str(folder), name) != (self.folder, self.name):
             copy_file(_file(self.folder, self.name), _file(folder, name))
 

@@ -42,23 +42,23 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
         name = _signal_name(-event.exit_code)
         if name == "SIGABRT" and says_peer_lost(event.log_tail):
             message = f"rank {event.rank} ({place}) was ended by NCCL's watchdog: a collective "
-            message += "operation timed out, for which some other rank did not arrive"
+            message += "operation timed out, because another rank did not take part in it"
             return AttemptFailure(Reason.PEER_LOST, message, event.rank, log_tail=event.log_tail)
         message = f"rank {event.rank} ({place}) was killed by {name}"
         if name == "SIGKILL":
             message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
     else:
-        message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, unannounced"
+        message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, no report"
     return AttemptFailure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
 
 
 def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailure:
-    """The culprit; where ranks know only of lost peers, with those that live and say nothing."""
+    """The culprit; if ranks know only of lost peers, with live ranks that have not reported."""
     if culprit.reason != Reason.PEER_LOST:
         return culprit
     heard = {failure.rank for failure in job.failures}
     silent = [
-        f"rank {rank} ({place_of(status)}) said nothing and may hang"
+        f"rank {rank} ({place_of(status)}) sent no report and may hang"
         for rank, status in job.ranks.items()
         if rank not in heard and not (status.finished or status.exited)
     ]
@@ -66,7 +66,7 @@ def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailu
 
 
 def place_of(status: RankStatus) -> str:
-    pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
+    pid = "no pid reported yet," if status.pid is None else f"pid {status.pid}"
     return f"{pid} on {status.placement.slot.worker}"
 
 

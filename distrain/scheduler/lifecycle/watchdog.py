@@ -48,9 +48,9 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
 def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
     """Who holds up a gang that made no progress, from its ranks' last heartbeats.
 
-    In this order it is a rank that says nothing (its process is stopped, or its machine is), one
-    that waits for its reader, one that waits for nobody, and the one that came least far: it did
-    not arrive where the others wait for it. At least one rank has not finished.
+    In this order it is a rank that sends no reports (its process or its machine is stopped), one
+    that waits for its reader, one that waits for nobody, and the one with the least progress, for
+    which the others wait. At least one rank has not finished.
     """
     alive = {r: s for r, s in job.ranks.items() if not (s.finished or s.exited)}
     rank = min(alive, key=lambda r: (_suspicion(alive[r], now_s), alive[r].progress, r))
@@ -64,7 +64,7 @@ def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
     lines = [f"no progress for {progress_s:g} s: {who}"]
     if tied and others:
         lines = [
-            f"no progress for {progress_s:g} s: all ranks wait for each other at the same place; "
+            f"no progress for {progress_s:g} s: all ranks wait for each other in one exchange; "
             "is the network between them cut?"
         ]
     elif waiting:
@@ -87,17 +87,19 @@ def _suspicion(status: RankStatus, now_s: float) -> int:
 
 def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
     taken = job.stacks.get(rank)
-    state = f"; its process is {taken.process_state}" if taken else "; its supervisor says nothing"
+    state = f"its process is {taken.process_state}" if taken else "its supervisor does not answer"
     match _suspicion(status, now_s):
         case 0:
-            since = "never" if status.heard_s is None else f"not for {now_s - status.heard_s:.0f} s"
-            return f"has {since} been heard of{state}"
+            sent = "has sent no report yet"
+            if status.heard_s is not None:
+                sent = f"sent its last report {now_s - status.heard_s:.0f} s ago"
+            return f"{sent}; {state}"
         case 1:
-            return f"waits for its reader, in {status.doing}: a stuck disk or file server?{state}"
+            return f"waits for its reader, in {status.doing}: a stuck disk or file server?; {state}"
         case 2:
-            return f"hangs in {status.doing}{state}"
+            return f"hangs in {status.doing}; {state}"
         case _:
-            return f"did not arrive where the others are; it waits in {status.doing}{state}"
+            return f"is behind the others; it waits in {status.doing}; {state}"
 
 
 def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
@@ -130,5 +132,5 @@ def _late_start(job: Job) -> str:
     missing = [str(rank) for rank, status in job.ranks.items() if not status.ready]
     return (
         f"attempt {job.attempt} did not start {within} of its placement (deadlines.start_s): "
-        f"rank {', '.join(missing)} did not get ready"
+        f"rank {', '.join(missing)} did not become ready"
     )

@@ -56,7 +56,7 @@ class TrainedRows(NamedTuple):
 
 
 class AuditLog:
-    """Writer of a rank's record; its methods raise `OutputError` if the file cannot be written."""
+    """Writes a rank's record; its methods raise `OutputError` if the file cannot be written."""
 
     def __init__(self, file: BinaryIO, path: Path):
         self._file = file
@@ -151,7 +151,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """Return a number for each row's list, which depends on every value and its place."""
+    """Return a number for each row's list, which depends on every value and its position."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts
@@ -336,7 +336,7 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """Return the hashes more frequent in the table than in training, and the opposite ones."""
+    """Return the hashes more frequent in the table, then those more frequent in training."""
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))
     counts -= np.bincount(places[len(table) :], minlength=len(values))

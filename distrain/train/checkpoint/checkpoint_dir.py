@@ -199,7 +199,7 @@ def attempt_and_step(name: str) -> tuple[int, int]:
 
 
 def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
-    """Remove checkpoints that are not kept, after a new one is complete; may raise `OSError`."""
+    """Remove checkpoints that are not kept, once a new one is complete; may raise `OSError`."""
     survey = directory.survey()
     names = [entry.name for entry in expendable(survey.whole, keep, best_step)]
     for name in [*names, *leftovers(survey, current)]:

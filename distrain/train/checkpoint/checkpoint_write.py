@@ -2,7 +2,7 @@
 
 Each rank writes its file and posts its content, or the reason for its failure. The last rank to do
 so posts that all have. Rank 0 then reads the posts. It either writes the manifest or removes the
-files, and posts the outcome. No rank asks each of the others.
+files, and posts the outcome. So no rank queries every other rank.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class CheckpointPlan:
 
     @property
     def all_done_key(self) -> str:
-        """Return the key that the last of them posts when all have added theirs."""
+        """Return the key that the last of these ranks posts once all have added their results."""
         return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
@@ -150,7 +150,7 @@ class CheckpointWrite:
         return True
 
     def _read_others(self) -> list[Shard | str]:
-        """Return the results of the other ranks, or messages; waits until all have ended."""
+        """Return the results of the other ranks, or why they failed; waits until all have ended."""
         settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
         by_rank: dict[int, Shard | str] = {}
         why_not = "not heard of"

@@ -1,4 +1,4 @@
-"""Loading of a checkpoint: the newest complete one with all its state, or one's weights."""
+"""Loading of a checkpoint: the newest complete one with all its state, or the weights of one."""
 
 import contextlib
 import json
@@ -165,18 +165,18 @@ class WeightsReading:
         self._average = _Average(model, self._manifest.state)
         tensors: dict[str, Any] = {**model_tensors(model), **self._average.tensors()}
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
-        # What belongs to the ranks that saved it is not read.
+        # The own tensors of the ranks that saved it are not read.
         self._reading = ShardReading(
             self._folder, self._manifest, takers_of(tensors), peers.rank, after_slab, owned=()
         )
 
     def check(self) -> None:
-        """As `ShardReading.check`; rows that no file has are damage, too."""
+        """Check files like `ShardReading.check`; rows that are in no file also count as damage."""
         self._manifest.check_whole(self._folder.url)
         self._reading.check()
 
     def run(self) -> None:
-        """As `ShardReading.run`; some rows may have been read when it raises."""
+        """Read like `ShardReading.run`; some rows may have been read when it raises."""
         self._reading.run()
         self._average.apply()
         self._tables.factor = table_factor(self._manifest.state)
@@ -184,7 +184,7 @@ class WeightsReading:
 
 
 class _Average:
-    """What makes averages of a model's weights, if the training that saved them kept any."""
+    """Computes averages of a model's weights, if the training that saved them kept averages."""
 
     def __init__(self, model: ClickModel, state: Mapping[str, Any]):
         decay = state.get("ema")

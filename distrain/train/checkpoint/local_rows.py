@@ -1,4 +1,4 @@
-"""Which rows of a tensor a rank has, and which of them it writes."""
+"""The rows of a tensor that a rank has, and those of them that it writes."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,27 +19,28 @@ Places = slice | Tensor  # a tensor is `[n]`, int64
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows next to each other, or the rows of one rank of a dealt table: one of each block.
+    """Adjacent rows, or one rank's rows of a sharded table: one of each block.
 
     >>> Rows(1, 1, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
     ([1, 2, 3, 4], [3, 5, 9, 11])
     """
 
     first: int  # the first row of the first block
-    stride: int  # rows of a block: the number of ranks; 1 for rows next to each other
+    stride: int  # rows of a block: the number of ranks; 1 for adjacent rows
     count: int
-    rank: int | None = None  # whose rows, of `stride` ranks, as tables are dealt; `None`: all rows
-    block: int = 0  # the number of a rank's first block among those that are dealt
+    # the rank, of `stride` ranks, that has the rows of a sharded table; `None`: all rows
+    rank: int | None = None
+    block: int = 0  # the number of a rank's first block, from the table's start
 
     def row(self, place: Any) -> Any:
-        """Return the number of the row at a place, or of those at places `[n]`, int64."""
+        """Return the row's number at an index, or the numbers at indices `[n]`, int64."""
         start = self.first + place * self.stride
         if self.rank is None:
             return start
         return start + place_in_block(self.block + place, self.rank, self.stride)
 
     def numbers(self) -> Tensor:
-        """`[count]`, int64, ascending."""
+        """Return the numbers of the rows, `[count]`, int64, ascending."""
         numbers: Tensor = self.row(torch.arange(self.count))
         return numbers
 
@@ -48,13 +49,13 @@ class Rows:
         return int(self.row(self.count - 1))
 
     def part(self, start: int, stop: int) -> "Rows":
-        """Return the `start`-th to the `stop`-th of them, exclusive."""
+        """Return these rows from index `start` to before index `stop`."""
         block = 0 if self.rank is None else self.block + start
         first = self.first + start * self.stride
         return replace(self, first=first, count=stop - start, block=block)
 
     def num_before(self, row: int) -> int:
-        """Return how many of them have lower numbers than `row`.
+        """Return the number of these rows that are before row number `row`.
 
         >>> Rows(1, 1, 4).num_before(3), Rows(1, 1, 4).num_before(99)
         (2, 4)
@@ -71,7 +72,7 @@ class Rows:
         return self.rank == other.rank or not self._is_dealt_as(other)
 
     def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
-        """Yield where their common rows stand among these and among the others, in parts.
+        """Yield the indices of common rows, among these and among the others, in parts.
 
         >>> list(Rows(0, 1, 5).meet(Rows(3, 1, 9)))
         [(slice(3, 5, None), slice(0, 2, None))]
@@ -93,19 +94,19 @@ class Rows:
             yield begin + common.nonzero().flatten(), places[common]
 
     def _is_dealt_as(self, other: "Rows") -> bool:
-        """Return True if the same rows are dealt to as many ranks."""
+        """Return True if both have rows of the same blocks, sharded over equally many ranks."""
         if self.rank is None or other.rank is None or self.stride != other.stride:
             return False
         return other.first - self.first == (other.block - self.block) * self.stride
 
 
 class LocalRows(NamedTuple):
-    """Some rows of a tensor that lie on this rank, next to each other in memory."""
+    """Some rows of a tensor on this rank, adjacent in memory."""
 
     name: str
-    rows: Rows  # which rows of it, in canonical order. A scalar is a tensor of one row
+    rows: Rows  # its rows of the tensor, in canonical order; a scalar is a tensor of one row
     values: Tensor  # the live rows, `[rows.count, ...]`
-    alone: bool  # whether no other rank has them; else all ranks have
+    alone: bool  # whether no other rank has them; otherwise all ranks have them
 
     @property
     def num_bytes(self) -> int:
@@ -126,14 +127,14 @@ class LocalRows(NamedTuple):
     def take(self, rows: Rows, values: Tensor) -> None:
         if not self.wants(rows):
             return
-        # All of it travels, for those of its rows that lie apart would be copied before.
+        # All values are moved: selecting rows that are not adjacent would copy them first.
         values = values.to(self.device)
         for source, target in rows.meet(self.rows):
             self.values[target] = values[source]
 
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
-    """Return the rows of the tensors on this rank; tensors of no bytes are left out."""
+    """Return the rows of the tensors on this rank, without empty tensors."""
     return [
         held
         for name, tensor in tensors.items()
@@ -153,9 +154,9 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 
 
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
-    """Return the part that this rank writes: what it alone holds, and a block of what several hold.
+    """Return the rows that this rank writes: all that only it has, and a block of shared rows.
 
-    What is too small to be cut is written by the first of them.
+    A tensor that is too small to be cut is written by the first rank that has it.
     """
     return [
         share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0

@@ -1,7 +1,7 @@
-"""The file that makes a folder a checkpoint: what is in it, checksums included; written last.
+"""The file that makes a folder a checkpoint: its content, with checksums; written last.
 
-Whoever can write to a bucket can write a manifest. It leads to paths, allocations and places in
-memory, so all of it is checked before it is used.
+Anyone with write access to a bucket can write a manifest. Its values become paths, allocations and
+offsets in memory, so all of them are checked before use.
 """
 
 import json
@@ -17,17 +17,17 @@ from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.shard import RANK_PREFIX, Shard, num_rows, row_bytes_of, shard_file
 from distrain.version import __version__
 
-FORMATS = (1, 2)  # 2: rows may be dealt to ranks by a hash. Version 0.2.0 wrote both
+FORMATS = (1, 2)  # 2: rows may be sharded by a hash; version 0.2.0 wrote both
 MANIFEST_FILE = "manifest.json"
 DAMAGED_FILE = "manifest.damaged.json"
-"""The manifest's name in a checkpoint that turned out to be damaged."""
+"""The name to which the manifest of a damaged checkpoint is renamed."""
 
 
 class Damaged(DataError):
-    """Bytes of a checkpoint are missing, or not those that were written."""
+    """Bytes of a checkpoint are missing, or differ from those that were written."""
 
 
-TensorFacts = tuple[str, tuple[int, ...]]  # dtype, as safetensors calls it, and shape
+TensorFacts = tuple[str, tuple[int, ...]]  # dtype, by its name in safetensors, and shape
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Manifest:
     attempt: int
     auc: float | None  # of the validation rows at this step, if they were scored
     values: Mapping[str, Any]
-    state: Mapping[str, Any]  # values of a `TrainingState` besides its tensors
+    state: Mapping[str, Any]  # the values of a `TrainingState` besides its tensors
     tensors: Mapping[str, TensorFacts]
     shards: Sequence[Shard]  # the files, by the rank that wrote them
     run: str | None = None  # the run that wrote it; `None` if unknown

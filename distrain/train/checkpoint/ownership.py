@@ -97,7 +97,7 @@ def claim_on_all_ranks(
 ) -> None:
     """Let rank 0 claim a directory; a collective operation. Errors of `claim_dir`, on every rank.
 
-    `report` receives, on rank 0, that the directory cannot be written, which then is not an error.
+    With `report`, a directory that cannot be written is not an error: rank 0 reports it.
     """
     with fail_on_all_ranks(peers, device, directory.url):
         if peers.rank != 0:

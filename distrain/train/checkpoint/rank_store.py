@@ -88,9 +88,9 @@ class RankStore:
             self._store.delete_key(key)
 
     def add(self, key: str, text: str) -> int:
-        """Add a text under a key that has no other use.
+        """Add a text under a key that is used for nothing else; return the number of texts so far.
 
-        The caller that gets n finds n with `take`.
+        A caller that gets `n` finds at least `n` texts with `take`.
         """
         # Before it is counted. torch lacks the annotation.
         self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]

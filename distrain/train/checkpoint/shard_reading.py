@@ -1,7 +1,8 @@
 """Reading of tensors of a checkpoint by name, slab by slab, with verified checksums.
 
 This is the only reader of a checkpoint's files. A resumed training, the scoring of a model and a
-warm start differ in the takers that they pass. It does not depend on models and optimizers.
+warm start differ only in the receivers (`Taker`) that they pass. It does not depend on models and
+optimizers.
 """
 
 import contextlib
@@ -98,7 +99,7 @@ class ShardReading:
         after_slab: Callable[[], None],
         owned: Sequence[int] | None = None,
     ):
-        self.begun = False  # whether some live tensors may have been overwritten
+        self.begun = False  # whether live tensors may have been overwritten
         self._folder = folder
         self._after_slab = after_slab
         shards = manifest.shards

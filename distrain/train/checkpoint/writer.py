@@ -31,17 +31,17 @@ from distrain.train.checkpoint.training_state import facts_of
 
 @dataclass(frozen=True)
 class SaveResult:
-    stood_still_s: float  # the time for which this rank's training paused
+    stood_still_s: float  # seconds for which this rank's training paused
     whole: bool | None  # whether the checkpoint is complete; `None` while it is written
 
 
 @dataclass(eq=False)
 class CheckpointWriter(WriterSettings):
-    """Writer of a training's checkpoints, one object on every rank.
+    """Writes a training's checkpoints; every rank has one.
 
     Each rank writes a file with the rows that only it holds and its share of the rest. Rank 0 then
     writes the manifest, which completes the checkpoint, and removes older ones. If any rank cannot
-    write, the files of the others are removed, `report` receives it on rank 0, and training
+    write, the files of the others are removed, `report` is called on rank 0, and training
     continues. No method raises for a full disk or an unreachable server.
     """
 
@@ -85,7 +85,7 @@ class CheckpointWriter(WriterSettings):
         started_s = monotonic()
         saved_before = self.wait(self.patience_s)
         name = name_of(step, attempt)
-        self._number += 1  # also for one that is not written, so that all ranks count alike
+        self._number += 1  # counted for skipped ones too, so that the counts of all ranks are equal
         if saved_before and self._last is not None and self._last.plan.name == name:
             return SaveResult(monotonic() - started_s, True)
         tensors = self.state.tensors()
@@ -114,9 +114,10 @@ class CheckpointWriter(WriterSettings):
         return SaveResult(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
-        """Wait for the writing.
+        """Wait for the writing; return whether the last checkpoint is complete.
 
-        Returns whether the last checkpoint is complete, `None`: unknown.
+        `None` if that is unknown: nothing was written, or the writing takes longer than
+        `timeout_s`.
         """
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -136,10 +137,7 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """Return this rank's share, copied if training continues meanwhile.
-
-        Or the reason for none.
-        """
+        """Return this rank's share, or why it has none; copied if training continues meanwhile."""
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:

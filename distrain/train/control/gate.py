@@ -1,6 +1,6 @@
 """Agreement of ranks on the step at which all save or stop, without a collective operation.
 
-The ranks of a gang are never at exactly the same place, and a request reaches them one after
+The ranks of a gang are never at exactly the same point, and a request reaches them one after
 another while they train. But a checkpoint holds the state of all ranks after the same step, and a
 rank that left a step early would leave the others waiting in it.
 
@@ -43,7 +43,7 @@ log = logging.getLogger("distrain.gate")
 
 
 class StopAsked(Exception):
-    """The ranks agreed to end here; with `saves` all of them save a checkpoint."""
+    """The ranks agreed to end the training here; with `saves` all of them save a checkpoint."""
 
     def __init__(self, saves: bool):
         self.saves = saves
@@ -103,14 +103,14 @@ class StepGate:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Request all ranks to save, or end, at one place; a known number is ignored."""
+        """Request all ranks to save, or end, at one place; a number seen before is ignored."""
         with self._changed:
             if number in self._seen:
                 return
             self._seen.add(number)
             request = _Request(number, stops, time.monotonic() + wait_s)
             self._requests[number] = request  # from now on this rank is held
-        # One thread each: requests are rare, and none waits for another's decision.
+        # One thread for each: requests are rare, and none waits for the decision on another.
         name = f"gate-{number}"
         threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
 
@@ -137,7 +137,7 @@ class StepGate:
         self._take(request, decision)
 
     def _decide(self, request: _Request) -> str:
-        """The action of all ranks; waits for the other ranks until the request's deadline."""
+        """Return the action of all ranks; waits for other ranks until the request's deadline."""
         if self._num_ranks == 1:
             return str(self.passed)
         passed, decision = f"gate/{request.number}/passed", f"gate/{request.number}/decision"

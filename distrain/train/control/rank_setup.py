@@ -73,7 +73,7 @@ def process_as_it_was() -> Iterator[None]:
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
-    """Join the other ranks; a single rank without a rendezvous joins nobody.
+    """Join the other ranks; does nothing for a single rank without a rendezvous.
 
     `timeout_s` is the longest wait for a peer, here and in each collective operation.
     """

@@ -190,7 +190,7 @@ def _schema_of_workflow(workflow: str) -> Path:
 
 
 def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
-    """Refuse a schema of other columns or vocabularies than those of the workflow."""
+    """Raise an error if the workflow makes other columns or vocabularies than the schema has."""
     made, sizes = set(raw.columns), raw.workflow.cardinalities
     others = [
         column.name
@@ -210,7 +210,7 @@ def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     """Return the vocabularies beside a job's schema; unreadable files count as unknown.
 
-    All their bytes are read, once in a training.
+    All their bytes are read, once per training.
     """
     if data.workflow is not None:
         place = data.workflow if is_remote(data.workflow) else os.path.abspath(data.workflow)
@@ -220,13 +220,13 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
         return Vocabularies({})
     folder = os.path.dirname(path if isinstance(path, str) else path.absolute())
     workflow = f"{folder}/{WORKFLOW}"
-    if os.path.basename(folder) == ".merlin":  # as Merlin has it, and 0.2.0 in packed tables
+    if os.path.basename(folder) == ".merlin":  # Merlin's layout, which 0.2.0 used in packed tables
         workflow = next(iter(workflows_next_to([folder])), workflow)
     return vocabularies_in(workflow, schema)
 
 
 def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pooling]:
-    """The combiner of each categorical column of lists; `SpecError` for other columns' names."""
+    """Return the combiner of each categorical list column; `SpecError` for other names."""
     features = schema.remove_by_tag(Tags.TARGET)
     lists = [column.name for column in features.categorical if column.holds_lists]
     others = [name for name in embeddings.combiners if name not in lists]
@@ -239,7 +239,7 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pool
 
 
 def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
-    """Return the schema with limits of list lengths, as the saved model will have it."""
+    """Return the schema with the limits of list lengths, as the saved model will have it."""
     lists = [column.name for column in schema.columns if column.holds_lists]
     others = [name for name in limits if name not in lists]
     if others:
@@ -271,9 +271,9 @@ def _check_validation(spec: JobSpec) -> None:
 
 
 def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) -> None:
-    """Refuse a model that cannot be built of these columns, weigh their rows, or learn of some.
+    """Raise an error for a model that the columns, weights or targets do not fit.
 
-    A model of the user's own is left to the ranks: its package may be with the workers alone.
+    A user-defined model is checked on the ranks only: its package may be missing here.
     """
     from distrain.models.build import blueprint_of
     from distrain.models.heads.named import weigh
@@ -287,7 +287,7 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
 
 
 def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
-    """Refuse limits of lists of events: the first items, which they keep, are the oldest."""
+    """Raise an error for limits of events: they keep the first items, the oldest events."""
     events = blueprint.inputs.shape.events
     lists = {column.name for one in events for column in (*one.lists.values(), *one.numbers)}
     limited = sorted(lists & {*data.max_list_length})
@@ -300,7 +300,7 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Check the parts of the schema that files and loaders support, but no current model."""
+    """Raise an error for parts of the schema that loaders support, but no current model does."""
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:
@@ -322,10 +322,10 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
 
 
 def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
-    """Check that negatives are only thinned with one target, whose logits they shift."""
+    """Check that `data.negatives` is only used with one target, whose logits it shifts."""
     names = schema.select_by_tag(Tags.TARGET).names
     kinds = [target.kind for target in task.targets]
-    # The tasks of two-tower models have other metrics: they rank, and have no probabilities.
+    # Tasks of two-tower models have other metrics: they rank, and give no probabilities.
     if data.negatives < 1 and (
         len(names) != 1 or kinds != ["binary"] or "log_loss" not in task.metrics
     ):
@@ -339,7 +339,7 @@ def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
 
 def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Table:
     share, labels = spec.data.negatives, schema.select_by_tag(Tags.TARGET).names
-    if len(labels) != 1:  # with several labels the job is refused
+    if len(labels) != 1:  # a job with several labels is rejected elsewhere
         return table
     return thinned(table, labels[0], share, spec.train.seed, retry_s)
 

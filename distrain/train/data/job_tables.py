@@ -1,6 +1,6 @@
-"""The tables of a job, which the command that checked them passes to the ranks of every attempt.
+"""The tables of a job: the command that checked them passes them to the ranks of every attempt.
 
-So footers are read once per job, and an attempt does not need the storage of the footers when it
+So footers are read once per job, and an attempt does not need to read them from the storage when it
 begins.
 """
 

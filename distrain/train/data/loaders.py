@@ -32,7 +32,7 @@ def job_loader(
         "shuffle": shuffle,
         "drop_last": data.drop_last and shuffle != "none",
         "shuffle_dir": data.shuffle_dir if is_full else None,
-        "max_list_length": {},  # they are the schema's (`read_inputs`)
+        "max_list_length": {},  # already in the schema (`read_inputs`)
     }
     options = LoaderOptions(
         **section,

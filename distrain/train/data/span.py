@@ -45,7 +45,7 @@ class JobSpan:
 
     @property
     def first_step(self) -> int:
-        """Steps of the job before these; above 0 in a refit."""
+        """The number of steps before those of this span; above 0 in a refit."""
         return 0
 
     @property
@@ -57,15 +57,15 @@ class JobSpan:
         return self.epoch.trained_rows
 
     def steps_from(self, step: int) -> range:
-        """The steps from one on, as the loader counts them."""
+        """Return the steps from `step` to the last one, as the loader counts them."""
         return range(step - self.first_step, self.num_steps - self.first_step)
 
     def place_of(self, step: int) -> tuple[int, int]:
-        """The epoch of a step, and its number in it, both from 0."""
+        """Return the epoch of a step, and the step's number in it, both from 0."""
         return divmod(step - self.first_step, self.steps_per_epoch)
 
     def course(self, step: int) -> tuple[int, int]:
-        """The place of a step in the learning rate's course, and the course's length."""
+        """Return the step for the learning rate's schedule, and the schedule's number of steps."""
         return step, self.num_steps
 
     def check_start(self, step: int, checkpoint: str) -> None:
@@ -81,7 +81,7 @@ class JobSpan:
         return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
-        """How many rows each rank serves in a step, the same answer on every rank."""
+        """Return the number of rows that each rank serves in a step, the same on every rank."""
         return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
@@ -119,7 +119,14 @@ class RefitSpan(JobSpan):
 
     @classmethod
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
-        """As many passes as the first training had made after `found` steps."""
+        """Return the refit's steps: as many passes as the first training made in `found` steps.
+
+        Args:
+            first: The span of the first training.
+            taken: Steps of the first training.
+            found: Steps until its best validation.
+            epoch: The steps of a pass over training and validation rows.
+        """
         steps = -(-found * epoch.num_steps // first.steps_per_epoch)
         return cls(taken + steps, epoch, first=first, taken=taken)
 
@@ -128,7 +135,7 @@ class RefitSpan(JobSpan):
         return self.taken
 
     def course(self, step: int) -> tuple[int, int]:
-        """That of the first training, at the same share of a pass."""
+        """Return the step of the first training's schedule at the same share of a pass."""
         own = step - self.taken
         return own * self.first.steps_per_epoch // self.steps_per_epoch, self.first.num_steps
 
@@ -136,5 +143,5 @@ class RefitSpan(JobSpan):
         return self.first.rows_in(self.taken) + super().rows_in(steps - self.taken)
 
     def epoch_after(self, steps: int) -> int:
-        """Epochs are counted on from those of the first training."""
+        """Return the epoch after some steps; epochs continue the numbers of the first training."""
         return self.first.epoch_after(self.taken) + 1 + super().epoch_after(steps - self.taken)

@@ -71,7 +71,7 @@ class VocabularyFile:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The known meaning of a table's values."""
+    """The vocabularies and operators that define a table's values, as far as they are known."""
 
     files: Mapping[str, VocabularyFile]  # the vocabularies of categorical columns
     workflow: str = ""  # the workflow's folder or URL; "" if unknown
@@ -103,7 +103,7 @@ class Vocabularies:
         return Vocabularies(files, workflow, self.operators)
 
     def unlike(self, other: "Vocabularies") -> list[str]:
-        """Return the columns, known in both, whose values have another meaning in the other."""
+        """Return the columns whose values have another meaning in `other`, if both are known."""
         return [
             *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
             *(c for c, file in self.files.items()

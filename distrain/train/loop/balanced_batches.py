@@ -56,13 +56,13 @@ def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BalancedBatches:
-    """Exchange of a rank's rows for those of others; `next` is a collective operation.
+    """Exchanges a rank's rows for those of others; `next` is a collective operation.
 
     The global batch stays the same. Only the lengths of its rows' lists decide their rank.
 
     Args:
         limits: The largest number of items of a list that the model reads, by column; other lists
-            are read whole.
+            are read completely.
         compared_lists: For each of the model's events one list, whose items are compared with each
             other.
     """
@@ -142,7 +142,10 @@ class BalancedBatches:
 
 
 def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
-    """Return the flat columns as a loader stores them: `[rows, columns]`, int32."""
+    """Return the layout of a batch's flat columns, and the columns as one block, as in a loader.
+
+    The block is `[rows, columns]`, int32.
+    """
     assert batch.labels is not None
     parts = [batch.continuous, batch.labels]
     parts += [] if batch.weight is None else [batch.weight[:, None]]

@@ -1,4 +1,4 @@
-"""Scoring labelled rows with a model."""
+"""Scores labelled rows with a model, and merges the metrics of all ranks."""
 
 import json
 import math
@@ -38,15 +38,15 @@ _MOST_SCORES = 1 << 22
 @dataclass(frozen=True)
 class Evaluation:
     metrics: TargetMetrics
-    merged: TargetMetrics  # those of all ranks' rows
-    # the AUC of all ranks' rows from their scores, by binary target; without those where the bins
-    # serve
+    merged: TargetMetrics  # the metrics of all ranks' rows
+    # the AUC of all ranks' rows from their scores, by binary target; without targets whose bins are
+    # sufficient
     from_scores: Mapping[str, Bounded] = field(default_factory=dict)
-    # metrics of the user's own, and recall of retrieval, of all ranks' rows, by name
+    # user-defined metrics, and recall of retrieval, of all ranks' rows, by name
     own: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
-        """Return a metric of the main target by name, or of another as `TARGET.METRIC`."""
+        """Return a metric of the main target by name, or of another one by `TARGET.METRIC`."""
         if metric == RETRIEVAL_METRIC:
             return self.own.get(metric)
         target, _, name = metric.rpartition(".")
@@ -66,11 +66,11 @@ def evaluate_over_ranks(
     before_batch: Callable[[], None] = lambda: None,
     own: Mapping[str, Callable[[], Metric]] | None = None,
 ) -> Evaluation:
-    """Score a table whose rows all ranks share; a collective operation.
+    """Score a table whose rows are distributed over all ranks; a collective operation.
 
-    Where the bins do not bound the AUC well enough, the rows are scored once more and ordered by
-    their scores: keeping the scores of every validation would cost the many that need none.
-    Arguments and errors as of `evaluate`.
+    If the bound of an AUC from the bins is above `max_auc_bound`, the rows are scored once more and
+    ordered by their scores. Keeping the scores of every validation would cost memory in the many
+    that do not need them. Arguments and errors are those of `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)
@@ -92,7 +92,11 @@ def evaluate_over_ranks(
 
 
 def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
-    """The user's metrics of a job by name, each tried; `SpecError` for one that cannot be used."""
+    """Return the user-defined metrics of a job by name, each tried on a few rows.
+
+    Raises:
+        SpecError: A metric cannot be used.
+    """
     weighted = bool(schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names)
     return {
         name: check_metric(name, function_named(one, f"evaluate.metrics.{name}"), weighted=weighted)
@@ -101,7 +105,7 @@ def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
 
 
 def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
-    """Return the binary targets whose AUC the bins do not bound well enough; true: with weights."""
+    """Return the binary targets whose AUC bound is too large, and whether rows have weights."""
     return {
         name: state.counted is not None
         for name, state in metrics.states.items()
@@ -112,7 +116,7 @@ def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]
 def own_over_ranks(
     metrics: Mapping[str, Metric], peers: Peers, device: torch.device
 ) -> dict[str, float | None]:
-    """Return the user's metrics of all ranks' rows; a collective operation."""
+    """Return the values of user-defined metrics for all ranks' rows; a collective operation."""
     if not metrics:
         return {}
     states = {}
@@ -135,7 +139,7 @@ def _value_of(name: str, metric: Metric) -> float | None:
     with metric_errors(name):
         found = metric.compute()
         value = math.nan if found is None else float(found)
-        return value if math.isfinite(value) else None  # JSON has no other numbers
+        return value if math.isfinite(value) else None  # JSON has no NaN and no infinity
 
 
 def evaluate(
@@ -145,12 +149,17 @@ def evaluate(
     before_batch: Callable[[], None] = lambda: None,
     own: Mapping[str, Metric] | None = None,
 ) -> TargetMetrics:
-    """The metrics of this rank's share of a table; no collective operation but the tables' own.
+    """Return the metrics of this rank's rows of a table.
+
+    It contains no collective operations except those of the tables.
 
     Args:
-        before_batch: Called before each batch; what it raises ends the scoring.
-        own: Metrics of the user's own, by name, which are updated with the rows of the first
-            binary target, or else of the first one.
+        before_batch: Called before each batch; its errors end the scoring.
+        own: User-defined metrics by name, which are updated with the rows of the first binary
+            target, or of the first target if none is binary.
+
+    Raises:
+        NonFiniteOutput: A logit is not finite.
     """
     metrics = DeviceTargets(model.task.targets, device)
     for rows in scored_batches(model, loader, device, before_batch):
@@ -158,7 +167,7 @@ def evaluate(
         for name, metric in (own or {}).items():
             _, *parts = main_rows(rows) or rows[0]
             with metric_errors(name):
-                # Copies: a metric may change what it is given.
+                # Copies, since a metric may modify its arguments.
                 metric.update(*(p.float().cpu().numpy().copy() for p in parts if p is not None))
     return finite_metrics(metrics)
 
@@ -186,9 +195,9 @@ def count_scores(
     weighted: Mapping[str, bool],
     before_batch: Callable[[], None] = lambda: None,
 ) -> dict[str, DistinctScores]:
-    """Return this rank's rows by their scores, all of which are finite; arguments as of `evaluate`.
+    """Return this rank's rows counted by score, by target; arguments as of `evaluate`.
 
-    `weighted` names binary targets, and says whether their rows have weights.
+    `weighted` has for each binary target whether its rows have weights. Scores must be finite.
     """
     counted = {name: DistinctScores(weighted=has) for name, has in weighted.items()}
     for rows in scored_batches(model, loader, device, before_batch):
@@ -197,7 +206,7 @@ def count_scores(
 
 
 def count_in(counted: Mapping[str, DistinctScores], rows: Sequence[TargetRows]) -> None:
-    """Count rows by their scores in the states of their targets, where there are such."""
+    """Count rows by their scores, for those targets that have a state."""
     for target, scores, labels, weights in rows:
         if target.name in counted:
             counted[target.name].update(
@@ -222,7 +231,7 @@ def scored_batches(
 def _batches(
     model: ClickModel, loader: Loader, device: torch.device, before_batch: Callable[[], None]
 ) -> Iterator[Batch]:
-    """Yield the rows of a table on the device, while the model is in evaluation."""
+    """Yield the batches of a table on the device, while the model is in evaluation mode."""
     was_training = model.training
     model.eval()
     with loader.epoch(0) as batches:
@@ -245,8 +254,8 @@ def recall_over_ranks(
 ) -> float | None:
     """Return the share of rows with label 1 whose item is among the ten best of all rows' items.
 
-    A collective operation, which passes over the rows twice. Of equal scores the lower id's is the
-    better; `None`: no row has the label 1.
+    A collective operation, which reads the rows twice. Of two equal scores, that of the lower id is
+    better. `None` if no row has the label 1.
     """
     assert task.item_id is not None
     found = [
@@ -277,7 +286,7 @@ def recall_over_ranks(
 
 
 def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct ids, rising, and the first vector of each."""
+    """Return the distinct ids, ascending, and the first vector of each."""
     ordered, order = ids.sort(stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[1:] = ordered[1:] != ordered[:-1]

@@ -1,9 +1,9 @@
-"""AUC of all ranks' rows from their scores, each rank holding a part of the order.
+"""AUC of all ranks' rows from their scores, each rank holding a range of the scores.
 
 The ranks exchange their entries so that rank 0 gets the lowest scores, rank 1 the next, and so on.
-Where to cut is found by regular sampling (Shi and Schaeffer, "Parallel sorting by regular
-sampling", 1992): no rank gets more than twice its share, ties aside. Every rank then knows all rows
-of its scores, and needs of the other ranks only how many negatives lie below.
+The cuts are determined by regular sampling (Shi and Schaeffer, "Parallel sorting by regular
+sampling", 1992): no rank gets more than twice its share, except for ties. Every rank then has all
+rows of its scores, and only needs the number of negatives below them from the other ranks.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from distrain.metrics.exact import Bounded, DistinctScores, Keys
 from distrain.models.embeddings.peers import Peers
 
 _SAMPLES = 64
-"""Per rank; more than ranks would make the cuts even, fewer only shift them a little."""
+"""Samples per rank. If there are fewer samples than ranks, the ranges are less even."""
 
 
 def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:
     """Return the AUC of the rows of all ranks, the same on every rank; a collective operation.
 
-    All keys get the coarsest rank's `shift`. `None` where all labels are alike.
+    All keys are coarsened to the largest `shift` of a rank. `None` unless both labels occur.
     """
     if peers.num_ranks == 1:
         return scores.auc()
@@ -28,7 +28,7 @@ def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -
     scores.coarsen(int(shifts.max()))
     part = _own_part(scores, peers, device)
     negatives, positives = part.negatives.astype(np.float64), part.positives.astype(np.float64)
-    # As bits: there may be weights.
+    # As bits, since they may be float64 weights.
     own = torch.tensor([negatives.sum(), positives.sum()], dtype=torch.float64, device=device)
     totals = peers.gather_counts(own.view(torch.int64)).view(torch.float64).numpy()
     pairs = float(totals[:, 0].sum()) * float(totals[:, 1].sum())
@@ -59,7 +59,7 @@ def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> Dis
 
 
 def _first_keys(keys: Keys, peers: Peers, device: torch.device) -> Counts:
-    """Return the lowest key of each rank but the first, int64 `[num_ranks - 1]`."""
+    """Return the lowest key of each rank except the first, `[num_ranks - 1]`, int64."""
     samples = np.full(_SAMPLES, -1)
     if len(keys):
         samples = keys[np.linspace(0, len(keys) - 1, _SAMPLES).astype(np.int64)].astype(np.int64)

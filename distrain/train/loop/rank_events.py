@@ -1,4 +1,4 @@
-"""What a rank reports of its training: events of its steps, clocks, counts and memory."""
+"""The events that a rank reports while it trains: steps, clocks, counts and memory."""
 
 import re
 import resource
@@ -33,7 +33,7 @@ from distrain.train.timing.phases import PEERS, PhaseClock, waiting
 
 
 class StepCounts:
-    """Counts steps by their wall time until somebody takes the counts.
+    """Counts steps by their wall time; `take` returns the counts and resets them.
 
     >>> counts = StepCounts()
     >>> counts.add(0.004)
@@ -57,7 +57,7 @@ class StepCounts:
 
 @dataclass(frozen=True)
 class PendingSteps:
-    """A report whose metrics are on their way from the device."""
+    """A report whose metrics are being copied from the device."""
 
     closed: ClosedReport
     without_metrics: StepsDone
@@ -67,7 +67,7 @@ class PendingSteps:
         return self.closed.is_ready
 
     def event(self) -> StepsDone:
-        """The report; waits for the device, and so for the ranks that its work waits for."""
+        """Return the report; waits for the device, and so for ranks on which its work depends."""
         with waiting(PEERS):
             metrics = self.closed.read()
         return replace(self.without_metrics, metrics=metrics)
@@ -80,8 +80,8 @@ class RankEvents:
     train: TrainSpec
     span: JobSpan
     open_report: OpenReport
-    steps_before: int = 0  # of runs whose optimizers' state this one began with
-    reduction: float = 1.0  # of the learning rates by plateaus
+    steps_before: int = 0  # steps of earlier runs whose optimizer state this run began with
+    reduction: float = 1.0  # the product of the factors of `reduce_on_plateau`
     step_counts: StepCounts = field(default_factory=StepCounts)
 
     def started(self, model: ClickModel, loader: Loader, start: TrainingStart) -> TrainingStarted:
@@ -106,7 +106,7 @@ class RankEvents:
         return self._lr_at(step, self.train.optimizer.lr, self.train.schedule)
 
     def table_lr_of(self, step: int) -> float:
-        """Return the learning rate of the embeddings."""
+        """Return the learning rate of the embedding tables in a step, from 0."""
         train = self.train
         return self._lr_at(step, train.of_tables.lr, train.table_schedule or train.schedule)
 
@@ -117,7 +117,7 @@ class RankEvents:
         return reduced(lr, self.reduction, self.train.reduce_on_plateau)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> PendingSteps:
-        """Close the report after `taken` steps; nothing waits for the device."""
+        """Close the report after `taken` steps; does not wait for the device."""
         closed, loader, exchange = self.open_report.close(taken, stats)
         seconds, device_seconds = clock.lap(), clock.device_lap()
         event = StepsDone(
@@ -155,7 +155,7 @@ class RankEvents:
     def finished(
         self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
     ) -> RankFinished:
-        """Return the end, after `taken` steps; waits for the device."""
+        """Return the last event, after `taken` steps; waits for the device."""
         clock.lap()
         clock.device_lap(wait=True)
         return RankFinished(
@@ -177,17 +177,17 @@ STATM_FILE = Path("/proc/self/statm")
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """Return the process's largest resident size, and the largest sum of tensors on its GPU.
+    """Return the peak memory of the process: `host_bytes` and `device_bytes`.
 
-    The first counts everything that the process ever held; the second is 0 on the CPU, and leaves
-    out what CUDA and torch hold beside tensors.
+    The first is its largest resident size since its start. The second is the largest sum of tensors
+    on its GPU, without other memory of CUDA and torch; 0 on the CPU.
     """
     device_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     return {"host_bytes": _peak_resident_bytes(), "device_bytes": device_bytes}
 
 
 def memory_now(device: torch.device) -> dict[str, int]:
-    """The process's resident size, unknown without /proc, and the sum of its GPU's tensors."""
+    """Return the process's resident size, if /proc has it, and the sum of its GPU's tensors."""
     found = {}
     try:
         resident_pages = int(STATM_FILE.read_text().split()[1])
@@ -206,5 +206,5 @@ def _peak_resident_bytes() -> int:
         found = None
     if found:
         return 1024 * int(found[1])
-    # Without /proc. This one is the parent's, if that was larger when it forked.
+    # Without /proc. Includes the parent's size at the fork, if that was larger.
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

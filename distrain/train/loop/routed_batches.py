@@ -1,8 +1,8 @@
 """Batches with their routes, which a thread makes while earlier batches train.
 
-A route depends on ids alone, so the ranks can exchange which rows they need before it is time
-to fetch them. On a GPU, making a route makes the host wait for the device now and then: here
-that waits in the thread, on a stream of its own, and the training thread never does.
+A route depends on ids alone, so the ranks can exchange the rows that they need in advance. On a
+GPU, making a route requires the host to wait for the device. Here only the thread waits, on a
+separate stream, and the training thread does not.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import READER, PhaseClock, waiting
 
 LONGEST_JOIN_S = 1.0
-"""A thread that waits for a peer in a collective operation cannot be called back."""
+"""Limit of the wait for the thread at the end: it may wait for a peer in a collective operation."""
 
 
 @dataclass(frozen=True)
 class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
-    """Routes that are made when their batches are asked for."""
+    """Batches whose routes are made when they are requested."""
 
     batches: Batches
     make_route: MakeRoute
@@ -62,20 +62,20 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
         self.close()
 
     def finish(self) -> None:
-        """Make what the other ranks make, too: nothing here is made ahead."""
+        """Do nothing: no route is made ahead, so all ranks have made the same ones."""
 
     def close(self) -> None:
         self.batches.close()
 
 
 class AskedAhead(AbstractContextManager["AskedAhead"]):
-    """Batches of a step of fixed shapes, whose rows owners are asked for a batch ahead.
+    """Batches for steps of fixed shapes; their rows are requested from owners one batch ahead.
 
-    The device then has the answers before the step of the batch before, so the host, which reads
-    from them whether the capacity sufficed, never waits until the device has nothing to do.
+    So the device has the answers before it begins the step of the previous batch. The host reads
+    from them whether the capacity was sufficient, and need not wait until the device is idle.
 
     Args:
-        rank_rows: How many rows each rank's batch has, step by step.
+        rank_rows: The number of rows of each rank's batch, step by step.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AskedAhead(AbstractContextManager["AskedAhead"]):
         self._next: Routed | None = None
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch, for use on the calling thread's current stream; collective."""
+        """Return the next batch, for use on the calling thread's current stream; collective."""
         routed = self._next or self._asked(clock)
         try:
             self._next = self._asked(clock) if self._step.asks else None
@@ -113,21 +113,21 @@ class AskedAhead(AbstractContextManager["AskedAhead"]):
         self.close()
 
     def finish(self) -> None:
-        """Do nothing: after the same step, every rank has asked for the same batches."""
+        """Do nothing: after the same step, every rank has requested the same batches."""
 
     def close(self) -> None:
         self._batches.close()
 
 
 class RoutesAhead(AbstractContextManager["RoutesAhead"]):
-    """Routes that a thread makes, in the order of the batches, while the caller trains.
+    """Batches whose routes a thread makes, in order, while the caller trains.
 
-    The ranks' threads exchange ids through `route_peers` of the tables: nobody else may use their
+    The ranks' threads exchange ids through the tables' `route_peers`; no other code may use that
     process group. Use it in a `with` statement, or close it.
 
     Args:
-        batches: Taken by the thread alone.
-        streams: The device's; `None` for those of `device`, none for the CPU.
+        batches: The source; only the thread reads it.
+        streams: Streams of the device; `None` uses those of `device`, or none on the CPU.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self._channel = Channel(ahead)
         maker = RouteMaker(batches, routes_of(model), device, streams)
         self._hand_over = maker.hand_over
-        # The thread does not know this object, which can so be collected. It is a daemon since
-        # nothing ends a wait for a peer that is gone, short of the end of the process.
+        # The thread does not refer to this object, which can therefore be collected. It is a
+        # daemon, since a wait for a lost peer only ends with the process.
         thread = threading.Thread(
             target=_make_all, args=(maker, self._channel), name="routes", daemon=True
         )
@@ -177,10 +177,10 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self.close()
 
     def finish(self) -> None:
-        """Wait until the thread has made all that it makes ahead; nothing more can be taken.
+        """Wait until the thread has made all its routes; no batch can be taken afterwards.
 
-        After as many steps on all ranks, their threads have then made the same routes, and none
-        waits for another in a collective operation.
+        If all ranks call it after the same number of steps, their threads have made the same
+        routes, and none waits for another in a collective operation.
         """
         with waiting(self._thread_ident):
             for _ in range(self._ahead):
@@ -188,16 +188,16 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
                     return
 
     def close(self) -> None:
-        """End the batches and the thread; may be called again.
+        """Close the source and end the thread; may be called again.
 
-        A thread that waits for a peer is left behind after a moment: it ends with an error once the
+        A thread that waits for a peer is abandoned after a moment. It ends with an error once the
         peer's process has ended, or with this process.
         """
         self._stop()
 
 
 class KeyedBatches:
-    """Batches with `Batch.key`: a number of the seed and the step, the same on all ranks."""
+    """Batches with `Batch.key`: a number from the seed and the step, the same on all ranks."""
 
     def __init__(self, batches: Batches, seed: int, first_step: int):
         self._batches = batches
@@ -216,17 +216,16 @@ def routed_batches(
     rank_rows: Callable[[int], tuple[int, ...]],
     first_step: int = 0,
 ) -> RoutesInTurn | RoutesAhead | AskedAhead:
-    """A job's batches with their routes; a collective operation where ranks share the tables.
+    """Return a job's batches with their routes; a collective operation if ranks share the tables.
 
-    Where routes are made ahead in a thread, `route_peers` of the tables get a process group of
-    their own: collective operations of two threads in one group would be taken for each other. On
-    GPUs, too, it is one of gloo, for which ids are copied: the kernels of two NCCL communicators
-    that two threads issue have no common order on the ranks, and may wait for each other for ever.
-    A step of fixed shapes needs neither: it asks owners in the training thread, in the order of the
-    steps.
+    If a thread makes the routes ahead, `route_peers` of the tables get a separate process group:
+    collective operations of two threads in one group would be confused. On GPUs this group uses
+    gloo, for which ids are copied to the host. Kernels of two NCCL communicators from two threads
+    have no common order on the ranks, and may deadlock. A step of fixed shapes needs neither: the
+    training thread requests rows in the order of the steps.
 
     Args:
-        rank_rows: How many rows each rank's batch has in a step.
+        rank_rows: Returns the number of rows of each rank's batch in a step.
     """
     if isinstance(step, GraphedStep):
         return AskedAhead(batches, step, device, map(rank_rows, count(first_step)))
@@ -252,7 +251,7 @@ def _make_all(maker: RouteMaker, channel: Channel) -> None:
         thread_set_up(maker.device, pinned=False)()
         with torch.no_grad(), maker.beside():
             while channel.wait_for_space():
-                # No name is given to what is made: it would live on while the thread waits.
+                # Not bound to a name, which would keep it alive while the thread waits.
                 channel.put(Ready(maker.make_next()))
     except StopIteration:
         channel.put(End())
@@ -265,6 +264,6 @@ def _stop(
 ) -> None:
     channel.close()
     batches.close()
-    # A collection may end up here in a thread that this one waits for, or in this one itself.
+    # A garbage collection may call this in a thread that this thread waits for, or in this thread.
     if thread is not threading.current_thread() and not in_own_thread():
         thread.join(join_s)

@@ -1,4 +1,4 @@
-"""What a rank does before it trains: place and build the model, load a checkpoint, read ahead."""
+"""A rank's work before training: places and builds the model, loads a checkpoint, reads ahead."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class RankJob:
     attempt: int = 1
     control: Control = field(default_factory=Control.alone)
     first_attempt: int = 1
-    refit: Refit | None = None  # `None`: the first training, or the only one
+    refit: Refit | None = None  # `None` in the first or only training
 
     def __post_init__(self) -> None:
         self.spec = self.spec.for_rows(self.inputs.train.num_rows)
 
     @property
     def rows(self) -> Table:
-        """The rows that are trained."""
+        """Return the rows to train on."""
         return self.inputs.train if self.refit is None else self.inputs.all_rows
 
     @property
@@ -80,7 +80,7 @@ class RankJob:
 
     @property
     def refits_next(self) -> bool:
-        """Whether another training follows this one."""
+        """Return True if a refit follows this training."""
         return self.spec.train.refit and self.refit is None
 
 
@@ -95,14 +95,15 @@ class TrainingParts:
 
 
 def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
-    """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
+    """Prepare the training, from the newest checkpoint if there is one; a collective operation."""
     directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)
     guess = max(span.first_step, min(likely_start(directory), span.num_steps))
-    # Before the model is built, so that the first batch is ready when that is.
+    # Before the model is built, so that the first batch is ready by then.
     batches = loader.in_turn(span.steps_from(guess))
     parts = _make(job, span, directory)
-    with waiting(READER):  # for the storage; waits for other ranks are noted where they are
+    # waits for the storage; waits for other ranks are marked where they occur
+    with waiting(READER):
         start, spoilt = parts[-1].load()
     if spoilt:
         parts = _make(job, span, directory)
@@ -111,17 +112,17 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
         with waiting(READER):
             _take_weights(job, checkpoints)
     span.check_start(start.step, str(start.checkpoint))
-    if start.step != guess:  # the newest checkpoint was damaged
+    if start.step != guess:  # the expected checkpoint was damaged
         batches.close()
         batches = loader.in_turn(span.steps_from(start.step))
     return TrainingParts(step.model, step, open_report, checkpoints, start, batches)
 
 
 def _claim(job: RankJob, directory: CheckpointDir) -> None:
-    if directory.run is None:  # a rank that belongs to no run
+    if directory.run is None:  # a rank without a run
         return
     peers = Peers(job.world.rank, job.world.num_ranks)
-    # A later attempt of a job that trained already goes on training where it can no longer save.
+    # If earlier attempts have trained, a later one continues even if it can no longer save.
     report = job.report if job.attempt > job.first_attempt else None
     with waiting(READER):
         claim_on_all_ranks(directory, job.paths.place, peers, job.device, report)
@@ -174,7 +175,7 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
     model.dense.logit_shift = spec.data.logit_shift
     model.dense.embedding_dropout = spec.embeddings.dropout
     model.to(job.device).train()
-    with waiting(PEERS):  # for rank 0's dense parameters
+    with waiting(PEERS):  # waits for rank 0's dense parameters
         if not _records(spec, job.device, model):
             return TrainStep(model, spec.train, world.num_ranks)
         lanes = spec.train.lanes // world.num_ranks
@@ -183,7 +184,7 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
 
 
 def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
-    """What `train.cuda_graph` says, or `auto` means."""
+    """Return True if steps are recorded as CUDA graphs, by `train.cuda_graph` or its `auto`."""
     if spec.train.cuda_graph != "auto":
         return spec.train.cuda_graph
     # What a user's own function does besides in its forward pass, a replay would leave out.
@@ -209,7 +210,7 @@ def _waits(
 
 
 class WaitTrackingPeers(Peers):
-    """`Peers` that mark the thread as waiting while it is in a collective operation."""
+    """`Peers` whose collective operations mark the calling thread as waiting."""
 
     gather_rows_at_first = _waits(Peers.gather_rows_at_first)
     arrived = _waits(Peers.arrived)
@@ -223,10 +224,10 @@ STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.device) -> ShardingPlan:
-    """Decide where the tables of a job live; a collective operation of its ranks.
+    """Determine the placement of a job's tables; a collective operation of its ranks.
 
-    All ranks plan with the least memory of any rank. The decision changes how fast a job is, not
-    what it computes. Raises `SpecError` if the tables do not fit.
+    All ranks plan with the least memory of any rank. Placement affects the speed of a job, not its
+    results. Raises a `SpecError` if the tables do not fit.
     """
     budget_bytes = tables_budget_bytes(
         spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib

@@ -1,14 +1,14 @@
 """The training loop of one rank.
 
-    set up      read ahead, build the model, take over the newest checkpoint
-    each step   pass the gate; take batch and route; train; report, validate, save if it is time
+    set up      read ahead, build the model, load the newest checkpoint
+    each step   pass the gate; take batch and route; train; report, validate and save when due
     the end     a last checkpoint, the saved model, the last report
 
-With `train.refit` a second training follows on the validation rows, too: the first one ends with a
-checkpoint, and the second one saves the model.
+With `train.refit` a second training on training and validation rows follows. The first one ends
+with a checkpoint, and the second one saves the model.
 
-A stop ends it at a place of the gate (`control/gate.py`): with a checkpoint, before a step or in
-the middle of a validation, which the next attempt then does again.
+A stop ends the training at a place of the gate (`control/gate.py`), with a checkpoint: before a
+step, or during a validation, which the next attempt then repeats.
 """
 
 import gc
@@ -46,7 +46,7 @@ from distrain.train.timing.phases import PEERS, READER, PhaseClock, device_clock
 
 @dataclass(frozen=True)
 class _Spent:
-    """Counts of the first training in this process, which those of the refit are added to."""
+    """Counts of the first training in this process, to which those of the refit are added."""
 
     rows: int
     loader: LoaderStats
@@ -55,7 +55,7 @@ class _Spent:
 
 class Trainer(RankJob):
     def run(self) -> bool:
-        """Train to the end, save the model, and report all the way; false if asked to stop."""
+        """Train to the end, save the model, and report; return False if training was stopped."""
         self.spent: _Spent | None = None
         if self.spec.train.refit:
             peers = Peers(self.world.rank, self.world.num_ranks)
@@ -101,16 +101,16 @@ class Trainer(RankJob):
         return True
 
     def _begin_refit(self) -> None:
-        """Forget the first training, but for its result and its counts."""
+        """Discard the first training, except for its result and its counts."""
         elapsed_s = self.elapsed_before_s + self.clock.running_s
         self.refit = Refit(self.taken, elapsed_s, self.validations)
         report = self.open_report
         self.spent = _Spent(report.rows_trained, self.loader.stats, report.exchanged_in_all)
-        # Before another model is built: large tables would not fit twice.
+        # Before another model is built, since large tables would not fit twice.
         del self.model, self.step, self.open_report, self.checkpoints, self.rank_events
         del self.batches, self.loader, self._read, report
         gc.collect()
-        # Wherever the job was interrupted, the refit begins with the same draws.
+        # So the refit begins with the same random state, however often the job was interrupted.
         seed_everything(self.spec.train.seed, self.world.rank, self.device)
 
     def _report_refit(self, refit: Refit) -> None:
@@ -161,7 +161,7 @@ class Trainer(RankJob):
     def _all_steps(self) -> None:
         self._score_what_is_left()
         if self.taken == self.span.num_steps and self.open_report.steps:
-            self._report_steps()  # the job has become shorter meanwhile
+            self._report_steps()  # the job has fewer steps now than before the restart
             self._send_report()
         for step in range(self.start.step, self.span.num_steps):
             if self._is_over():
@@ -177,13 +177,14 @@ class Trainer(RankJob):
         return self.refit is None and is_over(self.validations, self.spec.train.early_stopping)
 
     def _score_what_is_left(self) -> None:
-        """Score what was interrupted, and the first window if other weights may know it."""
+        """Repeat an interrupted evaluation; also score the first window after a warm start."""
         window, border = self._next_window(), self.span.window_at(self.taken) is not None
-        # The job may go on without any.
+        # The new attempt may have no validation rows.
         valid = not self.validated and self.valid_rows is not None
-        if border and self.spec.evaluate.next_window:  # which may have been the interrupted one
+        # the interrupted evaluation may be that of the window's end
+        if border and self.spec.evaluate.next_window:
             valid = valid and self._validates_after(self.taken)
-        # Models were not saved if the attempt before was killed, or if the job was to end here.
+        # If the previous attempt was killed, or was to end here, it did not save window models.
         models = self.spec.checkpoint.window_models
         is_new = models or not self.validated or window is not None
         ends_window = border and self.taken > 0 and is_new
@@ -211,8 +212,8 @@ class Trainer(RankJob):
         last = self.taken == self.span.num_steps
         valid, window = self._validates_after(self.taken), self._next_window()
         evaluates = valid or window is not None
-        # Before a validation too: it belongs to a known number of rows, and a loss that is not
-        # finite is reported with its own step.
+        # Also before a validation, so that a report covers a known number of rows, and a loss that
+        # is not finite is reported with its own step.
         if last or evaluates or self.taken % self.spec.train.log_every_steps == 0:
             self._report_steps()
         if last or evaluates:
@@ -229,7 +230,7 @@ class Trainer(RankJob):
         return bool(due) and step > 0 and self.valid_rows is not None
 
     def _next_window(self) -> int | None:
-        """Return the window that is to be scored now, before it is trained for the first time."""
+        """Return the window to score now, before its rows are first trained; `None` for none."""
         window, scores = self.span.window_at(self.taken), self.spec.evaluate.next_window
         is_old = self.taken >= self.span.steps_per_epoch or self.progressive.step == self.taken
         if is_old or not scores:
@@ -244,7 +245,7 @@ class Trainer(RankJob):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Pass the next place, after what the ranks agreed on; `StopAsked` ends the training."""
+        """Pass the next place after executing requests; `StopAsked` ends the training."""
         self.control.look()
         gate = self.control.gate
         while True:
@@ -258,7 +259,7 @@ class Trainer(RankJob):
             if between_steps:
                 self._save()
             else:
-                self.save_asked = True  # after this validation, on all ranks
+                self.save_asked = True  # saved after this validation, on all ranks
 
     def _stop(self, stop: StopAsked) -> None:
         self._send_report()
@@ -276,9 +277,10 @@ class Trainer(RankJob):
 
     def _save(self, auc: float | None = None, *, wait: bool = False) -> bool | None:
         self.save_asked = False
-        self._send_report()  # before what it says of the losses is saved
+        self._send_report()  # before its losses are saved in a checkpoint
         if self.audit is not None:
-            self.audit.flush()  # what a checkpoint holds must be proved without this process
+            # the rows of a checkpoint's steps must be on disk even if this process dies
+            self.audit.flush()
         elapsed_s = self.elapsed_before_s + self.clock.running_s
         with self.clock.phase("checkpoint"):
             return self.checkpoints.save(
@@ -300,14 +302,14 @@ class Trainer(RankJob):
         self._send_report(wait=False)
 
     def _send_report(self, *, wait: bool = True) -> None:
-        """Send a report that was closed: on a GPU some steps later, when its figures are here."""
+        """Send the closed report; on a GPU some steps later, when its metrics are on the host."""
         unsent = self.unsent
         if unsent is not None and (wait or unsent.is_ready):
             self.unsent = None
             self.report(unsent.event())
 
     def _score(self, window: int | None, *, valid: bool) -> None:
-        """Score the window that comes next, if any, and the validation rows if they are due."""
+        """Score the next window, if any, and the validation rows if they are due."""
         self.validated = False
         if window is not None:
             self._score_window(window)
@@ -353,14 +355,15 @@ class Trainer(RankJob):
                         pass_gate,
                         self.own_metrics,
                     )
-            except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
+            # the last update made the weights unusable, after the last loss
+            except NonFiniteOutput:
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
 
     def _finish(self) -> None:
         stopped_early = self.refit is None and self.taken < self.span.num_steps
         if stopped_early and self.world.rank == 0:
             self.report(self.rank_events.stopped_early(self.taken, self.validations))
-        if self.refits_next:  # which begins with what this checkpoint says
+        if self.refits_next:  # the refit begins with the values in this checkpoint
             self._save(wait=True)
             self.checkpoints.wait()
             return
@@ -368,9 +371,9 @@ class Trainer(RankJob):
             self.control.stop_deadline.finished()
         if self.spec.checkpoint.at_end or self.validations is not None:
             self._save(wait=True)
-        # Every rank: each brings its rows of the tables that are spread over the ranks.
+        # On every rank: each provides its rows of sharded tables.
         with self.clock.phase("save"):
-            self.checkpoints.wait()  # its writer may still look at the weights themselves
+            self.checkpoints.wait()  # the writer may still read the weights themselves
             self.step.take_averages()
             model_step, own_steps = self._kept_steps()
             self._save_model(self.paths.model, own_steps)
@@ -382,7 +385,7 @@ class Trainer(RankJob):
         self.report(self._finished())
 
     def _kept_steps(self) -> tuple[int, int]:
-        """The step whose validation the model is kept by, and the steps that it has had."""
+        """Return the step of the best validation, and the number of steps of the weights."""
         if self.refit is not None:
             return self.refit.found, self.taken - self.refit.taken
         best = self.checkpoints.return_to_best(self.validations, self.taken)
@@ -397,7 +400,7 @@ class Trainer(RankJob):
         return self.rank_events.finished(self.taken, self.setup_s, stats, self.clock)
 
     def _save_model(self, folder: Path, step: int) -> None:
-        """Save the model as it is, whose weights are of a step; a collective operation."""
+        """Save the model with its current weights, those of `step`; a collective operation."""
         slab_done = self.control.activity.count_slab
         save_model(
             folder,
@@ -405,7 +408,7 @@ class Trainer(RankJob):
             self.spec.model,
             self.inputs.schema,
             about=self.checkpoints.about(step),
-            replace=self.attempt > 1,  # an earlier one may have saved it
+            replace=self.attempt > 1,  # an earlier attempt may have saved it
             after_slab=slab_done,
         )
         if self.world.rank == 0:

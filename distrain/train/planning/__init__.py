@@ -1,1 +1,1 @@
-"""What a job will need before it starts: memory, placements of tables, steps."""
+"""Predicts a job's needs before it starts: memory, placements of tables, steps."""

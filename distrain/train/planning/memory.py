@@ -1,28 +1,29 @@
 """The predicted peak of a rank's memory, on the host and on its GPU, by terms.
 
-    process             what `memory_probe.py` measured: torch, NumPy, Arrow, and their first use
-    batches, decoding   of the loader: `loader/memory.py`
-    tables              weights and optimizer state of this rank's rows, by placement and storage
-    dense parameters    one vector of values, one of gradients, and the optimizer's state
+    process             measured by `memory_probe.py`: torch, NumPy, Arrow, and their first use
+    batches, decoding   of the loader: `loader/memory.py` tables              weights and optimizer
+        state of this rank's rows, by placement and storage dense parameters    one vector of
+        values, one of gradients, and the optimizer's state
     averages            with `train.ema`: gaps of dense parameters, weights while rows are scored
-    embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its gradient
-    activations         what tensors the dense part has beside them at a time (`LiveBytes`)
-    routes              of the batch that trains, of those made ahead, and of one being made
-    exchanged rows      distinct rows `[u, dim]`, sums of gradients, what ranks send each other
-    metrics             histograms, and the temporaries of an update
-    checkpoint copy     what a rank writes of a checkpoint while it trains on
-    saving              rank 0 puts slabs of spread tables together; the others need less
-    allocator           what malloc holds in vain between the tensors of one step and the next
+        embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its
+        gradient activations         the other tensors of the dense part that live at a time
+        (`LiveBytes`) routes              of the batch that trains, of those made ahead, and of one
+        being made exchanged rows      distinct rows `[u, dim]`, sums of gradients, data sent
+        between ranks metrics             histograms, and the temporaries of an update checkpoint
+        copy     a copy of the rank's share of a checkpoint, written while it trains saving
+        on rank 0, slabs of sharded tables; the other ranks need less allocator           memory
+        that malloc holds unused between steps
 
-The rows of a step are those of the rank with most. Distinct rows are expected ones
-(`embeddings/sharding/distinct_rows.py`), or the capacity of a captured step (`table_bytes.py`).
+The number of rows of a step is the largest of any rank. Numbers of distinct rows are expected
+values (`embeddings/sharding/distinct_rows.py`), or the capacity of a captured step
+(`table_bytes.py`).
 
-The last term is not computed but measured. The supervisor has a rank's glibc keep what is freed,
-tensors of many sizes share one heap, and a few bytes that live on in the midst of a hole keep the
-next large tensor out of it, so a heap becomes larger than what is ever alive in it. See
+The last term is measured, not computed. The supervisor configures a rank's glibc to keep freed
+memory. Tensors of many sizes share one heap, and a few live bytes within a free range prevent its
+use for the next large tensor. So a heap becomes larger than the maximum of its live bytes. See
 `EMBEDDING_SLACK`.
 
-On the CPU all terms are of the host. CUDA's own memory, on the host and on a GPU, is not in it.
+On the CPU all terms are of the host. CUDA's own memory, on the host and on a GPU, is not included.
 """
 
 from dataclasses import asdict, dataclass
@@ -38,8 +39,10 @@ from distrain.models.tensor_file import SLAB_BYTES
 from distrain.train.planning.memory_probe import MemoryProbe
 
 EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
-"""What a rank's heap holds beyond live tensors, as shares of embeddings with their gradient and of
-activations: fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md)."""
+"""Heap beyond live tensors, as shares of the bytes of embeddings with gradient and activations.
+
+Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
+"""
 
 VALUE_BYTES = 4
 _KEY_BYTES = 8
@@ -83,10 +86,10 @@ def rank_memory(
     copies: bool = False,
     scores: bool = False,
 ) -> RankMemory:
-    """Predict the peak of a rank, for a step of `rows` in slices of `slice_rows`.
+    """Predict the peak of a rank, for a step of `rows` rows in slices of `slice_rows` rows.
 
-    `copies`: checkpoints are written from a copy. `scores`: validation rows are scored, in whole
-    batches, without gradients.
+    `copies` is whether checkpoints are written from a copy. `scores` is whether validation rows are
+    scored, in whole batches, without gradients.
     """
     step = probe.slice_bytes(slice_rows)
     embeddings = 2 * probe.embedding_bytes_per_row * slice_rows
@@ -109,9 +112,10 @@ def rank_memory(
         host["checkpoint copy"] = copy_bytes(tables, dense)
     host["host-cached tables"] = tables.host_bytes_per_rank
     if on_gpu:
-        # Batches go to the device as they are taken.
+        # Batches are copied to the device when they are taken.
         device["batches"] = (2 + train.route_ahead) * block_bytes
-        # Of a batch's size, and of a validation's, two indices an id are kept for all routes.
+        # For the sizes of a batch and of a validation batch, two indices per id are cached for all
+        # routes.
         device["routes"] += 2 * 2 * _KEY_BYTES * probe.categorical * rows
     else:
         host |= device
@@ -124,7 +128,10 @@ def rank_memory(
 
 
 def kept_bytes(train: TrainSpec, tables: ShardingPlan, dense_values: int) -> dict[str, int]:
-    """What a rank holds as long as it trains, beside the rows of a step; host-cached rows apart."""
+    """Return the bytes that a rank holds during the whole training, without host-cached rows.
+
+    The rows of a step are not included. By term, as in the module's docstring.
+    """
     averages = int(tables.total("average_bytes"))
     if train.ema is not None:  # gaps, and the weights that averages replace while rows are scored
         averages += 2 * VALUE_BYTES * dense_values
@@ -137,7 +144,7 @@ def kept_bytes(train: TrainSpec, tables: ShardingPlan, dense_values: int) -> dic
 
 
 def dense_bytes(values: int, optimizer: str) -> int:
-    """Bytes of the dense parameters, their gradients, and the optimizer's state for them.
+    """Return the bytes of the dense parameters, their gradients, and their optimizer state.
 
     >>> dense_bytes(1000, "adam")
     16000
@@ -146,7 +153,7 @@ def dense_bytes(values: int, optimizer: str) -> int:
 
 
 def heap_slack_bytes(embeddings: int, activations: int) -> int:
-    """Bytes that glibc's heap wastes, from a slice's embeddings with gradient and its activations.
+    """Return the bytes that glibc's heap wastes, given the bytes of a slice's tensors.
 
     >>> heap_slack_bytes(1000, 400)
     1600
@@ -155,18 +162,20 @@ def heap_slack_bytes(embeddings: int, activations: int) -> int:
 
 
 def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
-    """Bytes of a batch's route: the number of each id, and keys of distinct rows."""
+    """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows."""
     total = 4.0 * columns * rows
     for table in tables.tables:
         room, ranks = table.room, tables.num_ranks
         if ranks == 1:
             total += 2 * _KEY_BYTES * room  # ids, keys
         elif not PLACEMENTS[table.placement].is_dealt:
-            # Keys of its own and of all, and for each rank's rows where they stand among these.
+            # This rank's keys and those of all ranks, and the positions of each rank's rows among
+            # the latter.
             total += _KEY_BYTES * (room + _touched(table.rows, room, ranks))
             total += 4 * ranks * room
         else:
-            # Twice their order, what others ask for and where it stands, distinct rows of it.
+            # Two orders of the rows, the requests of other ranks with their positions, and distinct
+            # requested rows.
             total += _KEY_BYTES * (3 * room + _touched(table.rows, room, ranks) / ranks)
             total += 4 * room
     return int(total)
@@ -178,17 +187,20 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
         row_bytes, room, ranks = VALUE_BYTES * table.dim, table.room, tables.num_ranks
         touched = _touched(table.rows, room, ranks)
         if ranks == 1:
-            copies = 2 * room  # rows, sums
+            copies = 2 * room  # rows and sums
         elif not PLACEMENTS[table.placement].is_dealt:
-            copies = (2 + ranks) * room + touched  # and all ranks' sums, and the total
+            copies = (2 + ranks) * room + touched  # and the sums of all ranks, and their total
         else:
-            copies = 4 * room + touched / ranks  # and both in the owners' order
+            copies = 4 * room + touched / ranks  # and both in the order of the owners
         total += row_bytes * copies
     return int(total)
 
 
 def saving_bytes(tables: ShardingPlan) -> int:
-    """Bytes on rank 0 when it writes a model of shared tables: own part, all parts, a slab."""
+    """Return the bytes on rank 0 while it writes a model with sharded tables.
+
+    These are its own part of a slab, the parts of all ranks, and the slab.
+    """
     facts = [(t.weight_bytes, PLACEMENTS[t.placement]) for t in tables.tables]
     whole = tables.num_ranks * sum(size for size, of in facts if of.is_dealt and not of.on_host)
     if tables.num_ranks == 1 or whole == 0:
@@ -198,7 +210,7 @@ def saving_bytes(tables: ShardingPlan) -> int:
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
-    """Bytes that a rank copies for a checkpoint: its own rows, and all of `dense` at most."""
+    """Return the bytes that a rank copies for a checkpoint: its rows, at most all of `dense`."""
     total = dense
     for table in tables.tables:
         held = table.host_bytes or table.weight_bytes + table.optimizer_bytes

@@ -1,9 +1,9 @@
-"""A training step in miniature, from which a plan learns what cannot be computed.
+"""Runs a small training step, to measure the memory that a plan cannot compute.
 
-Two things about a rank's memory are facts about libraries rather than about a job: what a process
-takes that has torch, NumPy and Arrow in it and has used them, and which tensors the dense part
-keeps at a time. So the plan's own process takes some steps of up to 4,096 rows with the job's own
-model, whose tables have a few rows each, and measures itself.
+Two parts of a rank's memory depend on libraries, not on the job: the memory of a process that has
+used torch, NumPy and Arrow, and the tensors of the dense part that live at the same time. So the
+planning process runs some steps of up to 4,096 rows with the job's own model, whose tables have a
+few rows each, and measures itself.
 """
 
 import gc
@@ -30,19 +30,20 @@ from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
 _WARM_UP_ROWS = (256, 512)
-_MOST_ROWS = 4096  # of a slice that is counted; from there on all grows with the rows
+_MOST_ROWS = 4096  # rows of the measured slice; above this, all memory is proportional to the rows
 _TABLE_ROWS = 8
 
 
 @dataclass(frozen=True)
 class MemoryProbe:
-    process_bytes: int  # resident memory of this process after it
+    process_bytes: int  # resident memory of this process after the probe
     dense_values: int  # values of all dense parameters
-    fixed_bytes: int  # tensors of a slice that do not depend on its rows
-    bytes_per_row: int  # the most tensors of a slice at a time, with gradients
-    embedding_bytes_per_row: int  # the embeddings' part of it
+    fixed_bytes: int  # bytes of a slice's tensors that do not depend on its rows
+    bytes_per_row: int  # maximum bytes of a slice's live tensors for each row, with gradients
+    embedding_bytes_per_row: int  # the embeddings' part of `bytes_per_row`
     categorical: int
-    scoring_bytes_per_row: int = 0  # the most tensors at a time per scored row, with embeddings
+    # maximum bytes of live tensors for each scored row, with embeddings
+    scoring_bytes_per_row: int = 0
     rows_are_independent: bool = True  # whether the model computes each row from that row alone
 
     def scoring_bytes(self, rows: int) -> int:
@@ -54,8 +55,8 @@ class MemoryProbe:
 
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     model = _small_model(spec, schema)
-    precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # tensors of tf32 are fp32
-    # A capture of the step is of the same operations, and needs a GPU.
+    precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # with tf32, tensors are fp32
+    # A captured step consists of the same operations, and needs a GPU.
     plain = {"precision": precision, "compile": False, "cuda_graph": False, "micro_batches": 1}
     train = spec.train.model_copy(update=plain)
     independent = rows_are_independent(model.dense)
@@ -68,7 +69,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     metrics.read_and_reset()
     gc.collect()
     process_bytes = psutil.Process().memory_info().rss
-    # A row of events is as many rows for most layers.
+    # For most layers, each event of a row is a row.
     most = _MOST_ROWS // max((one.max_length for one in model.inputs.shape.events), default=1)
     most = max(2, most)
     few, more = (_most_of_a_slice(step.dense, model, n) for n in (most // 2, most))
@@ -87,7 +88,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
 
 
 def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
-    """The job's model with tables of a few rows, and one id where rows have lists to pool."""
+    """Return the job's model with tables of a few rows, and one id in each pooled list."""
     columns: list[ColumnSchema] = []
     tables = {table.name: table for table in blueprint_of(schema, spec.model).inputs.columns}
     for column in schema.columns:
@@ -95,7 +96,7 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
             dim = tables[column.name].dim
             column = replace(column, cardinality=_TABLE_ROWS, embedding_dim=dim)
             if column.holds_lists and not tables[column.name].is_sequence:
-                # Without its domain, which would make it a second target of events.
+                # Without its domain: otherwise it would be a second target of events.
                 column = replace(column, is_list=False, is_ragged=False, value_count=None)
                 column = replace(column, properties={})
         columns.append(column)
@@ -108,13 +109,13 @@ def _batch(model: ClickModel, rows: int) -> Batch:
     names = inputs.categorical_names
     shape = (len(names), rows)
     lists = {}
-    for events in inputs.shape.events:  # each row has as many as there may be
+    for events in inputs.shape.events:  # each row has the maximum number of events
         offsets = torch.arange(rows + 1, dtype=torch.int32) * events.max_length
         fields = dict.fromkeys(inputs.list_names, torch.int32)
         fields |= {column.name: torch.float32 for column in events.numbers}
         for name, dtype in fields.items():
             lists[name] = Ragged(torch.zeros(rows * events.max_length, dtype=dtype), offsets)
-    # 0 and 1 are labels of every kind of target, and weights.
+    # 0 and 1 are valid labels for every kind of target, and valid weights.
     targets = model.task.targets
     columns = tuple(dict.fromkeys(one.column for one in targets if one.column is not None))
     weights = tuple(dict.fromkeys(one.weight for one in targets if one.weight is not None))
@@ -134,7 +135,7 @@ def _batch(model: ClickModel, rows: int) -> Batch:
 
 
 def _embedded(model: ClickModel, rows: int) -> tuple[Tensor, ...]:
-    """Zeros where a lookup would give embeddings."""
+    """Return zeros in the shapes of looked-up embeddings."""
     shape = model.inputs.shape
     sizes = {
         place: (rows * events.max_length, dim)
@@ -176,11 +177,10 @@ def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of tensors made inside, as long as they live: `live` now, `most` at a time.
+    """Counts the bytes of live tensors created in a context: `live` now, and the maximum, `most`.
 
-    Used as a context, in one thread. On the CPU a backward pass stays in the thread that asked for
-    it, so its tensors count too. Views have no memory of their own; temporaries inside operations
-    are not seen.
+    It counts one thread. On the CPU a backward pass runs in the calling thread, so its tensors
+    count too. Views have no memory of their own; temporaries inside operations are not counted.
 
     >>> with LiveBytes() as counted:
     ...     for _ in range(3):
@@ -196,10 +196,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to keep torch's compiler out would load it, for seconds
+        return False  # True would load torch's compiler, which takes seconds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # What comes from outside is not counted, nor are views of it.
+        # Tensors from outside of the context, and views of them, are not counted.
         for given in tree_leaves((args, kwargs)):
             self._note(given, counts=False)
         results = func(*args, **(kwargs or {}))

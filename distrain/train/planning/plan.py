@@ -1,4 +1,4 @@
-"""What a job's ranks will read, hold and exchange, predicted before anything is started."""
+"""Predicts what a job's ranks will read, hold and exchange, before anything is started."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +23,7 @@ _MOST_RANK_NUMBERS = 12
 
 @dataclass(frozen=True)
 class RankShare:
-    """One rank's share of a job; its `rows_per_step` and its loader's `memory_bytes` at most."""
+    """One rank's share of a job: its maximum `rows_per_step`, and its loader's maximum memory."""
 
     num_ranks: int
     lanes: int
@@ -36,27 +36,27 @@ class JobPlan:
     rows: int  # training rows of an epoch, in all `files`
     files: int
     row_groups: int
-    row_group_rows: tuple[int, int]  # rows of the smallest and the largest row group
+    row_group_rows: tuple[int, int]  # rows of the smallest and of the largest row group
     compressed_bytes: int  # compressed bytes of the columns that are read
     fingerprint: str
     steps_per_epoch: int
     steps: int
     global_batch_size: int
     lanes: int
-    share: RankShare  # a rank's share, with the spec's number of ranks
-    slices: int  # slices in which a whole batch of a rank goes through the model
+    share: RankShare  # a rank's share, with the job's number of ranks
+    slices: int  # number of slices (micro-batches) of a rank's batch
     reader: str
     reader_reason: str
     shuffle: str
-    chunk_rows: int  # rows that are shuffled together, at most
+    chunk_rows: int  # maximum number of rows that are shuffled together
     prefetch_batches: int
     decode_threads: int
-    memory: LoaderMemory  # a rank's loader at most, by terms
-    other_numbers: tuple[RankShare, ...]  # with other numbers of ranks
-    advice: tuple[str, ...]  # improvements, most pressing first
+    memory: LoaderMemory  # the maximum memory of a rank's loader, by terms
+    other_numbers: tuple[RankShare, ...]  # a rank's share with other numbers of ranks
+    advice: tuple[str, ...]  # suggestions, the most important first
     tables: ShardingPlan
-    peak: RankMemory  # a rank's memory at its peak, by terms
-    windows: tuple[str, ...] = ()  # the names of those of `data.windows`, in their order
+    peak: RankMemory  # a rank's peak memory, by terms
+    windows: tuple[str, ...] = ()  # the names of the windows of `data.windows`, in order
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
@@ -67,8 +67,8 @@ def plan_job(
 ) -> JobPlan:
     """Plan a job's loading and its tables; footers are read, rows are not.
 
-    Without `embeddings.memory_gib` this machine's memory counts, with all ranks on it. Advice is
-    given where a rank's loader takes more than `memory_budget_bytes`.
+    Without `embeddings.memory_gib`, this machine's memory is the limit, shared by all ranks. There
+    is advice if a rank's loader takes more than `memory_budget_bytes`.
     """
 
     def loader_of(num_ranks: int) -> Loader:
@@ -142,11 +142,11 @@ def peak_of(
     device: torch.device,
     probe: MemoryProbe,
 ) -> RankMemory:
-    """Return the peak of a rank on a device of this type, which need not be here."""
+    """Return the peak memory of a rank on a type of device, which this machine need not have."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
-    # A step may have a row less of each lane, and the last batch of an epoch or a window is
-    # smaller: if that makes fewer slices, they are larger.
+    # A step may have one row less of each lane, and the last batch of an epoch or a window is
+    # smaller. If these have fewer slices, their slices are larger.
     lanes = loader.options.lanes // loader.options.num_ranks
     sizes = {memory.batch_rows, max(1, memory.batch_rows - 2 * lanes)}
     most_steps = spec.train.max_steps or loader.num_steps
@@ -165,7 +165,7 @@ def peak_of(
         batches=batches_held(
             loader.dataset,
             loader.options,
-            # The one that trains, those with a route, and one that is being given a route.
+            # The batch that trains, those with a route, and the one whose route is being made.
             consumer_batches=2 + spec.train.route_ahead,
             num_steps=most_steps,
         ),

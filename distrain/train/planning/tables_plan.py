@@ -1,8 +1,8 @@
-"""From a job's spec and schema to its tables' places, and whether a machine holds what it must.
+"""Places the tables of a job, and checks that a machine can hold them and the dense part.
 
-That is the weights of a rank's tables, the dense parameters with their gradients, and the
-optimizers' states. Batches and activations come on top (`memory.py`): what is refused here cannot
-train, what passes may still be too much.
+Checked are the weights of a rank's tables, the dense parameters with their gradients, and the
+optimizers' states. Batches and activations need more memory (`memory.py`), so a job that passes may
+still be too large; a rejected one cannot train.
 """
 
 import math
@@ -39,7 +39,7 @@ from distrain.train.planning.memory import kept_bytes
 from distrain.train.step.graphed_step import may_record
 
 MEMORY_SHARE = 0.75
-"""The share of a device's or host's memory for tables; all else takes of the rest."""
+"""The share of a device's or host's memory for tables; everything else uses the rest."""
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -83,7 +83,7 @@ def plan_tables(
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """Return the bounds of initial values that the job names, by column; one for a shared table."""
+    """Return the bounds of initial values that the job sets, by column; one for a shared table."""
     names = [column.name for column in columns]
     unknown = sorted(embeddings.inits.keys() - set(names))
     if unknown:
@@ -112,8 +112,8 @@ def tables_budget_bytes(
 ) -> int:
     """Return the bytes that a rank's tables may take, from the spec or from this machine.
 
-    Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
-    (`least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.
+    Ranks on different machines get different results. Before they plan, they must use the minimum
+    over all ranks (`least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.
     """
     if embeddings.memory_gib is not None:
         return int(embeddings.memory_gib * 2**30)
@@ -128,14 +128,14 @@ def tables_budget_bytes(
 
 
 def least_over_ranks(value: int, device: torch.device) -> int:
-    """The least of the ranks' values; a collective operation, on the device of the backend."""
+    """Return the minimum of the ranks' values; a collective operation, on the backend's device."""
     least = torch.tensor([value], dtype=torch.int64, device=device)
     dist.all_reduce(least, op=dist.ReduceOp.MIN)
     return int(least.item())
 
 
 def available_host_bytes() -> int:
-    """Bytes free for new processes, within a container's limit."""
+    """Return the bytes available for new processes, within a container's limit."""
     available = psutil.virtual_memory().available
     try:
         limit = int(_CGROUP_LIMIT.read_text())
@@ -150,15 +150,16 @@ class _Limit(NamedTuple):
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
-    """Refuse tables or a dense part that a rank cannot hold; allocates nothing.
+    """Raise an error for tables or a dense part that a rank cannot hold; allocates nothing.
 
-    `device` is the ranks' on this machine; of other machines (`None`) only the spec's limits count.
+    `device` is the device of ranks on this machine. `None` means other machines, for which only the
+    limits in the spec are checked.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type
 
     plan = partial(plan_tables, spec, schema, num_ranks=num_ranks, device_type=device_type)
-    plan(budget_bytes=None)  # whether the model and `embeddings.tables` suit the columns
+    plan(budget_bytes=None)  # checks that the model and `embeddings.tables` fit the columns
     budget = _tables_budget(spec, device)
     with _limit_named(budget):
         tables = plan(budget_bytes=None if budget is None else budget.size_bytes)
@@ -166,7 +167,7 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
     check_metric(spec, blueprint.task)
     held = kept_bytes(spec.train, tables, blueprint.check())
     on_host = dict(held)
-    if device_type == "cuda":  # on whose host the tables are made before they are moved
+    if device_type == "cuda":  # the tables are created on the host before they are moved
         on_host = {"table weights": held["table weights"]}
     on_host["host-cached tables"] = tables.host_bytes_per_rank
     for limit in _host_limits(spec, device):
@@ -197,12 +198,12 @@ def check_metric(spec: JobSpec, task: Task) -> None:
 
 
 def _judging_metrics(task: Task) -> list[str]:
-    """The metrics that can judge a task's validations: of its first binary target, and others."""
+    """Return the metrics for a task's validations: of its first binary target, and of others."""
     targets = task.targets
     main: tuple[str, ...] = ()
     if any(target.kind == "binary" for target in targets):
         main = task.metrics if targets[0].kind == "binary" else JUDGING_METRICS["binary"]
-    # Of retrieval, whose labels 0 and 1 are not what it tells apart, none.
+    # Retrieval has no metrics of binary targets, since it does not predict labels 0 and 1.
     judged = [one for one in targets if "auc" in main or one.kind != "binary"]
     return [*main, *(f"{one.name}.{name}" for one in judged for name in JUDGING_METRICS[one.kind])]
 

@@ -1,1 +1,1 @@
-"""A rank's process: events out, commands in, failures explained."""
+"""A rank's process: sends events, executes commands, explains failures."""

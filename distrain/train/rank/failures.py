@@ -24,7 +24,7 @@ _MEMORY_HINT = (
 _PACKAGE = Path(distrain.__file__).parent
 
 
-_TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors print whole tensors
+_TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors contain whole tensors
 
 
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
@@ -78,7 +78,7 @@ def _reason(error: BaseException) -> Reason:
             return Reason.STORAGE_UNAVAILABLE
         case MemoryError() | torch.OutOfMemoryError():
             return Reason.OUT_OF_MEMORY
-        # Before lost peers: NCCL, too, reports a full GPU.
+        # Before lost peers, since NCCL also reports a full GPU.
         case RuntimeError() if says_out_of_memory(str(error)):
             return Reason.OUT_OF_MEMORY
         case torch.distributed.DistError() if not says_own_fault(str(error)):

@@ -1,8 +1,8 @@
 """A rank's process: `python -m distrain.train.rank EVENT_FD SUPERVISOR_PID < assignment, commands`.
 
-Events go as JSON lines to a pipe of their own, so that whatever libraries print lands in the log
-and cannot garble them. Beside the training, threads of the process take commands (`Commands`),
-report heartbeats, notice SIGTERM, and end the process when a stop's time is up
+Events are JSON lines in a separate pipe, so that output of libraries, which is part of the log,
+cannot corrupt them. Besides the training thread, threads of the process execute commands
+(`Commands`), report heartbeats, detect SIGTERM, and end the process at the deadline of a stop
 (`control/stop_deadline.py`).
 """
 
@@ -99,12 +99,13 @@ def _train(
     if trainer.run():
         leave_peers()
         log.info("the rank has done all its work")
-    else:  # some thread may wait for a peer: only the end of the process ends that
+    else:  # a thread may wait for a peer, which only the end of the process ends
         log.info("the rank has stopped as requested")
 
 
 def main() -> None:
-    # In this thread and so in all: one alone takes it, whatever the others are stuck in.
+    # Blocked in this thread, and so in all later ones: one thread receives the signal, even if all
+    # others are stuck.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(supervisor_pid)
@@ -118,8 +119,8 @@ def main() -> None:
         log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: gloo's threads sometimes abort the interpreter's orderly end, and a thread that
-    # makes routes may wait for a peer. The rank is judged by what it reported.
+    # Not sys.exit: gloo's threads sometimes abort the interpreter's shutdown, and a thread that
+    # makes routes may wait for a peer. The rank's result is what it has reported.
     os._exit(1 if failure else 0)
 
 
@@ -145,7 +146,7 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
 
 
 def heartbeat_period_s(progress_s: float | None) -> float:
-    """Seconds between heartbeats.
+    """Return the seconds between heartbeats.
 
     >>> heartbeat_period_s(300.0), heartbeat_period_s(2.0), heartbeat_period_s(None)
     (1.0, 0.5, 1.0)
@@ -158,7 +159,7 @@ def heartbeat_period_s(progress_s: float | None) -> float:
 def start_heartbeats(
     beat: Callable[[], Heartbeat], report: Callable[[Event], None], every_s: float
 ) -> Callable[[], None]:
-    """Report a heartbeat every `every_s` seconds from a thread; call the result to end that."""
+    """Report a heartbeat every `every_s` seconds from a thread; the result ends it when called."""
     ended = threading.Event()
 
     def run() -> None:
@@ -170,7 +171,7 @@ def start_heartbeats(
 
 
 def _supervisor_is_gone() -> None:
-    """End the process: the pipe is closed, so nobody would get this rank's events."""
+    """End the process: the pipe is closed, so this rank's events would be lost."""
     log.error("the supervisor is gone")
     os._exit(1)
 
@@ -188,7 +189,7 @@ def _reporter(events: TextIO) -> Callable[[Event], None]:
 
 
 def _write_stacks_on_request(assignment: Assignment) -> None:
-    """Have a signal write all threads' Python stacks, also while they are stuck outside Python."""
+    """Make a signal write the Python stacks of all threads, even if they are stuck in C code."""
     path = assignment.paths.stacks(assignment.world.rank, assignment.attempt)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +209,7 @@ def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
 
 
 def _die_with_parent(supervisor_pid: int) -> None:
-    """Have the kernel kill this process when the Dask worker dies, however it dies."""
+    """Make the kernel kill this process when the Dask worker dies for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # it died before we asked

@@ -1,1 +1,1 @@
-"""Checkpoints and models of a training: when, what, and what can be resumed."""
+"""A training's checkpoints and models: when they are written, their content, and resuming."""

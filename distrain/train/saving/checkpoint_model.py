@@ -1,4 +1,4 @@
-"""A model from a checkpoint: built from the spec and schema that lie in it, with its weights."""
+"""Loads a model from a checkpoint: built from the stored spec and schema, with its weights."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +23,7 @@ from distrain.train.warm_start.matching import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """Return the model, on the CPU, of a saved model's folder or of one checkpoint."""
+    """Return the model of a saved model's folder or of one checkpoint, on the CPU."""
     if is_remote(path) or (Path(path) / MANIFEST_FILE).is_file():
         return load_checkpoint(str(path))
     return load_model(path)
@@ -64,7 +64,7 @@ def _check_sizes(
     saved: Mapping[str, TensorFacts],
     url: str,
 ) -> None:
-    """Refuse a model of other sizes than the saved tensors, before memory is taken for it."""
+    """Raise an error if the model has other sizes than saved tensors, before it is allocated."""
     blueprint = blueprint_of(schema, spec.model, combiners)
     places = table_places(blueprint.inputs.columns)
     rows = {place.tensor: (place.first + place.cardinality, place.dim) for place in places}

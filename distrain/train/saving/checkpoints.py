@@ -1,4 +1,4 @@
-"""A rank's checkpoints: when one is due, what it holds, and how training goes on from it."""
+"""A rank's checkpoints: when they are due, their content, and resuming from them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -41,14 +41,14 @@ from distrain.train.timing.phases import waiting
 
 @dataclass(frozen=True)
 class Progressive:
-    """The number of windows that were scored, and the metrics of all their rows.
+    """The number of windows scored before they were trained, and the metrics of all their rows.
 
-    Every rank keeps it, from the same merged metrics, and each checkpoint has it: a training that
-    was interrupted ends with the account of one that was not.
+    Every rank computes it from the same merged metrics, and each checkpoint contains it. So an
+    interrupted training ends with the same values as an uninterrupted one.
     """
 
     windows: int = 0
-    step: int | None = None  # steps before the last of them was scored
+    step: int | None = None  # steps before the last scored window
     metrics: TargetMetrics = field(default_factory=lambda: TargetMetrics({}))
 
     @classmethod
@@ -64,11 +64,11 @@ class Progressive:
         return {"windows": self.windows, "step": self.step, "metrics": metrics}
 
     def after(self, step: int, merged: TargetMetrics) -> "Progressive":
-        """Return the account with a window more, of all ranks' rows."""
+        """Return the result with one more window, given the merged metrics of its rows."""
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
     def figures(self) -> dict[str, float | None]:
-        """The metrics of all windows so far; the AUC is within `auc_bound` of the exact one."""
+        """Return the metrics of all windows so far; `auc_bound` is the maximum error of the AUC."""
         main = self.metrics.main
         of_main = {} if main is None else main.compute().figures()
         others = self.metrics.figures().items()
@@ -79,23 +79,23 @@ class Progressive:
 @dataclass(frozen=True)
 class TrainingStart:
     step: int = 0
-    validated: bool = True  # whether the validation after these steps is done, if there is one
+    validated: bool = True  # whether a validation due after these steps is done
     open_steps: int = 0
     elapsed_s: float = 0.0
-    checkpoint: str | None = None  # `None` at the very beginning
+    checkpoint: str | None = None  # `None` at the start of a training without a checkpoint
     validations: Validations | None = None
     progressive: Progressive = field(default_factory=Progressive)
 
 
 def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir:
-    """The directory of a job's checkpoints; its id is the run's, "" for a rank without a run."""
+    """Return the directory of a job's checkpoints; `job_id` is "" for a rank without a run."""
     url = spec.checkpoint.dir
     url = paths.place_of(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
     return CheckpointDir(url, job_id or None)
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the checkpoint that will be loaded unless it turns out to be damaged."""
+    """Return the step of the checkpoint that will be loaded if it is not damaged."""
     newest = directory.likely_newest()
     return 0 if newest is None else newest[1]
 
@@ -110,11 +110,11 @@ class RankCheckpoints:
     open_report: OpenReport
     control: Control
     report: Callable[[Event], None]
-    refit: Refit | None = None  # `None`: they are of the first training
+    refit: Refit | None = None  # `None` for checkpoints of the first training
 
     def __post_init__(self) -> None:
         options, tables = self.spec.checkpoint, self.step.model.embeddings
-        self.steps_before = 0  # of runs whose optimizers' state this one began with
+        self.steps_before = 0  # steps of earlier runs whose optimizer state this run began with
         self.state = TrainingState(
             self.step.model, self.step.sparse_optimizer, self.step.dense.optimizer.torch_optimizer
         )
@@ -130,18 +130,19 @@ class RankCheckpoints:
             report=self.report,
             progress=self.control.activity.count_slab,
         )
-        # Rank 0's are what is saved.
+        # Only those of rank 0 are saved.
         self.vocabularies = Vocabularies({})
         if self._peers.rank == 0:
             self.vocabularies = find_vocabularies(self.spec.data, self.inputs.schema)
-        self._held: tuple[int, bool] | None = None  # the last one's step, and if validated
+        # step of the last checkpoint, and whether it was validated
+        self._held: tuple[int, bool] | None = None
         self._last_s = time.monotonic()
 
     def load(self) -> tuple[TrainingStart, bool]:
-        """Go on from the newest whole checkpoint; a collective operation.
+        """Load the newest complete checkpoint; a collective operation.
 
-        Returns the start, and whether parts of a damaged checkpoint were read, so that the model
-        must be built anew for it.
+        Returns the start, and whether parts of a damaged checkpoint were read, in which case the
+        model must be built again.
         """
         loaded = load_newest(
             self.directory,
@@ -175,7 +176,7 @@ class RankCheckpoints:
         refit = self.refit
         if refit is None:
             return TrainingStart(validations=Validations.begin(self.spec))
-        self._held = (refit.taken, True)  # the last one of the first training is as good
+        self._held = (refit.taken, True)  # the last checkpoint of the first training is sufficient
         return TrainingStart(refit.taken, elapsed_s=refit.elapsed_s, validations=refit.validations)
 
     def _restore(self, loaded: LoadResult, start: TrainingStart) -> None:
@@ -185,7 +186,11 @@ class RankCheckpoints:
             self._set_rng(saved[self._peers.rank])
 
     def begin_with(self, steps: int, own: Mapping[str, Tensor] | None) -> None:
-        """Go on from what optimizers learnt in so many steps of another run."""
+        """Begin with the optimizers' state after `steps` steps of another run.
+
+        `own` are this rank's tensors of that run's checkpoint, such as its random state; `None` if
+        there are none.
+        """
         self.steps_before = steps
         if isinstance(self.step, GraphedStep):
             self.step.write_steps()
@@ -198,7 +203,7 @@ class RankCheckpoints:
             torch.cuda.set_rng_state(own["cuda_rng"], self._device)
 
     def due(self, steps_done: int) -> bool:
-        """Return whether one is due: by steps, or by the clock where no supervisor watches that."""
+        """Return True if a checkpoint is due: by steps, or by time if no supervisor checks it."""
         options = self.spec.checkpoint
         if options.every_steps and steps_done % options.every_steps == 0:
             return True
@@ -219,7 +224,8 @@ class RankCheckpoints:
     ) -> bool | None:
         """Save the state; every rank calls it at the same point.
 
-        Returns whether a whole checkpoint of this state exists; `None` while it is being written.
+        Returns whether a complete checkpoint of this state exists; `None` while it is being
+        written.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
@@ -261,7 +267,7 @@ class RankCheckpoints:
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
-        """Give the model the best validation's weights; the step of its weights; collective."""
+        """Load the best validation's weights; return their step; a collective operation."""
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:
             return taken
@@ -276,17 +282,17 @@ class RankCheckpoints:
         )
 
     def wait(self) -> bool | None:
-        """Wait for the writer; whether the last checkpoint is whole."""
+        """Wait for the writer; return whether the last checkpoint is complete (`None`: unknown)."""
         with self._as_its_thread():
             return self._writer.wait()
 
     def _as_its_thread(self) -> AbstractContextManager[None]:
-        """While inside, this thread waits for whomever the writing thread waits for."""
+        """Return a context in which the writing thread's waits count as those of this thread."""
         thread = self._writer.thread
         return nullcontext() if thread is None else waiting(thread)
 
     def close(self) -> None:
-        """End the writing, after a moment for the disk; may be called again."""
+        """Stop writing, after a short wait for the disk; may be called again."""
         self._writer.close()
 
 
@@ -297,7 +303,7 @@ def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
 def check_resumable(
     values: Mapping[str, Any], spec: JobSpec, inputs: Inputs, checkpoint: str
 ) -> None:
-    """Refuse a checkpoint of another training."""
+    """Raise an error for a checkpoint of another training."""
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(
             "not a checkpoint of a training job: it does not say of which spec and data",

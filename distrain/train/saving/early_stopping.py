@@ -1,7 +1,7 @@
-"""What validations decide: the best one, when to stop, the rate; and the way back to its weights.
+"""Decisions from validations: the best step, early stopping, the learning rate.
 
-Every rank keeps this account, from the same merged metrics, so all come to the same decision. It is
-saved with each checkpoint: a training that was interrupted decides as one that was not.
+Every rank keeps the same record, from the same merged metrics, so all make the same decisions. Each
+checkpoint contains it, so an interrupted training decides like an uninterrupted one.
 """
 
 import math
@@ -31,24 +31,25 @@ class Validations:
     """
 
     metric: str
-    best_step: int | None = None  # steps before the best one; of equal ones, the first
+    # steps before the best validation; of equal ones, before the first
+    best_step: int | None = None
     best_value: float | None = None
-    reference: float | None = None  # of the last gain over `min_delta`
+    reference: float | None = None  # the metric at the last gain of more than `min_delta`
     waited: int = 0
-    # of `train.reduce_on_plateau`: the product of its factors so far, the last gain, and how many
-    # validations have passed since that or the last factor
+    # for `train.reduce_on_plateau`: the product of its factors so far, the best value, and the
+    # number of validations since that or since the last factor
     reduction: float = 1.0
     plateau_best: float | None = None
     plateau_waited: int = 0
 
     @classmethod
     def begin(cls, spec: JobSpec) -> "Validations | None":
-        """Return the record of a training that begins; `None` if the job wants no best model."""
+        """Return the record of a new training; `None` if the job selects no best model."""
         return None if spec.best_metric is None else cls(spec.best_metric)
 
     @classmethod
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
-        """The record of a training that goes on; a new one where the job's metric changed."""
+        """Return the record of a resumed training; a new one if the job's metric has changed."""
         if saved is None or saved["metric"] != spec.best_metric:
             begun = cls.begin(spec)
             reduction = (saved or {}).get("reduction", 1.0)
@@ -59,7 +60,7 @@ class Validations:
         return asdict(self)
 
     def _on_plateau(self, value: float, plateau: PlateauSpec) -> "Validations":
-        """As `torch.optim.lr_scheduler.ReduceLROnPlateau` with a relative threshold."""
+        """Apply the rule of torch's `ReduceLROnPlateau` with a relative threshold."""
         best, share = self.plateau_best, plateau.threshold * (1 if self._more_is_better else -1)
         if best is None or self._gain(value, best * (1 + share)) > 0:
             return replace(self, plateau_best=value, plateau_waited=0)
@@ -74,7 +75,7 @@ class Validations:
         min_delta: float = 0.0,
         plateau: PlateauSpec | None = None,
     ) -> "Validations":
-        """Return the record with one validation more; an undefined metric counts for nothing."""
+        """Return the record with one more validation; an undefined metric does not count."""
         if value is None or math.isnan(value):
             return self
         after = self if plateau is None else self._on_plateau(value, plateau)
@@ -105,7 +106,7 @@ def read_best_weights(
     warn: Callable[[str], None],
     after_slab: Callable[[], None],
 ) -> int:
-    """Read the weights of the best step; returns the step of the model's weights now.
+    """Read the weights of the best step; return the step of the model's weights afterwards.
 
     A collective operation. If they cannot be read, the model keeps those of the last step, and rank
     0 warns.

@@ -28,7 +28,7 @@ class Refit:
 
     @property
     def found(self) -> int:
-        """The steps of the best validation; without one, all of them."""
+        """Return the steps before the best validation; without a validation, all steps."""
         best = None if self.validations is None else self.validations.best_step
         return self.taken if best is None else best
 
@@ -37,7 +37,7 @@ class Refit:
 
     @classmethod
     def of_checkpoint(cls, values: Mapping[str, Any]) -> "Refit | None":
-        """The refit that a checkpoint is of; `None` for one of the first training."""
+        """Return the refit to which a checkpoint belongs; `None` for one of the first training."""
         if values.get("refit") is None:
             return None
         saved = values["validations"]
@@ -49,9 +49,9 @@ def is_of(entry: CheckpointEntry, *, refit: bool) -> bool:
 
 
 def begun_refit(directory: CheckpointDir, peers: Peers, device: torch.device) -> Refit | None:
-    """The refit that the newest checkpoint is of; a collective operation.
+    """Return the refit to which the newest checkpoint belongs; a collective operation.
 
-    `None` if that is of the first training, or there is none.
+    `None` if it belongs to the first training, or there is none.
     """
     text = "{}"
     with fail_on_all_ranks(peers, device, directory.url):

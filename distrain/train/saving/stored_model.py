@@ -1,4 +1,4 @@
-"""A saved model's folder: the data's workflow is kept in it, and it is put into the run's store."""
+"""A saved model's folder: adds the workflow of its data, and copies it to the run's store."""
 
 import logging
 import mmap
@@ -18,7 +18,7 @@ from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, vocabularie
 log = logging.getLogger("distrain.rank")
 
 STORE_RETRY_S = 600.0
-"""How long a store that does not answer is tried: the training is done, and would be lost."""
+"""Seconds of retries for a store that does not answer: the training is done, and would be lost."""
 
 _SLAB_BYTES = 1 << 24
 _PART_BYTES = 64 * 2**20
@@ -27,7 +27,7 @@ _PART_BYTES = 64 * 2**20
 def keep_workflow(
     vocabularies: Vocabularies, schema: Schema, model: Path, after_slab: Callable[[], None]
 ) -> None:
-    """Copy the workflow into a model's folder; one that has changed since is not kept."""
+    """Copy the workflow into a model's folder; one that has changed since is not copied."""
     if not vocabularies.workflow:
         return
     kept = model / WORKFLOW
@@ -37,7 +37,7 @@ def keep_workflow(
                 source = open_folder(vocabularies.workflow + part)
                 (folder / part.lstrip("/")).mkdir(exist_ok=True)
                 for name in source.files():
-                    if not name.startswith("rare."):  # counts, which only an update reads
+                    if not name.startswith("rare."):  # counts that only an update needs
                         to = folder / part.lstrip("/") / name
                         _copy(f"{source.url}/{name}", to, after_slab)
             found = vocabularies_in(str(folder), schema)
@@ -61,7 +61,7 @@ def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
 
 
 def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lambda: None) -> None:
-    """Put a model into the run's store; the file that says what it is comes last."""
+    """Copy a model to the run's store; its description, `model.json`, is written last."""
     url = paths.place_of(model)
     try:
         target = open_folder(url)

@@ -1,4 +1,4 @@
-"""The all-reduce of one vector of gradients, piece by piece, while backward makes the rest."""
+"""The all-reduce of one vector of gradients, piece by piece, during the backward pass."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import Tensor, distributed as dist, nn
 
 LEAST_BYTES = 1 << 20
-"""A message below it costs mostly its latency."""
+"""Smaller messages take about as long as this one, because of their latency."""
 
 _MOST_BUCKETS = 16
 
@@ -14,20 +14,19 @@ _MOST_BUCKETS = 16
 class GradientBuckets:
     """Adds up a vector of gradients over the ranks, bucket by bucket.
 
-    A bucket is a run of whole parameters. Backward makes the last parameters' gradients first, so
-    bucket 0 is the vector's end. Its all-reduce begins as soon as its gradients are there, and that
-    of each further bucket after the one before: the order of the collective operations is the same
-    on all ranks, whatever the order in which their gradients come. `start` begins the others, such
-    as those of parameters that a batch did not use.
+    A bucket consists of consecutive parameters. The backward pass computes the last parameters'
+    gradients first, so bucket 0 is the vector's end. Its all-reduce begins as soon as its gradients
+    are complete; that of each further bucket begins after the previous one. So the order of the
+    collective operations is the same on all ranks, for any order of the gradients. `start` begins
+    the remaining ones, such as those of parameters that a batch did not use.
 
-    A bucket's values follow from the parameters' sizes alone, and so do the bits of the sums, which
-    all ranks share.
+    The cuts depend on the parameters' sizes alone, so all ranks get sums with the same bits.
 
     Args:
         grads: `[size]`, the gradients.
-        parameters: Whose gradients are views of it, in its order.
-        starts: The first place of each of them.
-        all_reduce: Begins to add a piece up over the ranks, in place.
+        parameters: The parameters whose gradients are views of `grads`, in its order.
+        starts: The index in `grads` at which each parameter begins.
+        all_reduce: Begins to add up a piece over the ranks, in place.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class GradientBuckets:
             stop = starts[last] if last < len(starts) else len(grads)
             self._pieces.append(grads[starts[first] : stop])
             self._sizes.append(last - first)
-            if len(cuts) > 2:  # one bucket is whole at the end of backward only
+            if len(cuts) > 2:  # a single bucket is only complete at the end of the backward pass
                 for parameter in parameters[first:last]:
                     self._watch(parameter, len(self._pieces) - 1)
 
@@ -57,11 +56,11 @@ class GradientBuckets:
 
     @property
     def begun(self) -> int:
-        """The buckets whose sums have begun since the last `finish`."""
+        """Return the number of buckets whose sums have begun since the last `finish`."""
         return len(self._works)
 
     def arm(self) -> None:
-        """Let the coming backward pass, the step's last one, begin buckets."""
+        """Let the next backward pass, the last one of the step, begin buckets."""
         self._missing = list(self._sizes)
         self._armed = True
 
@@ -71,7 +70,7 @@ class GradientBuckets:
             self._begin_next()
 
     def finish(self) -> None:
-        """Wait for the sums; on a GPU only its stream waits, not the host."""
+        """Wait for the sums; on a GPU the stream waits, not the host."""
         for work in self._works:
             work.wait()
         self._works = []
@@ -83,7 +82,7 @@ class GradientBuckets:
                 while self.begun < len(self._pieces) and not self._missing[self.begun]:
                     self._begin_next()
 
-        # torch has not annotated it.
+        # torch has no annotation for it.
         parameter.register_post_accumulate_grad_hook(has_come)  # type: ignore[no-untyped-call]
 
     def _begin_next(self) -> None:
@@ -96,7 +95,7 @@ def bucket_cuts(bounds: Sequence[int], value_bytes: int) -> list[int]:
     """Return the first parameter of each bucket, then the number of parameters.
 
     Args:
-        bounds: The first place of each parameter in the vector, and the vector's length.
+        bounds: The index at which each parameter begins in the vector, and the vector's length.
 
     >>> bucket_cuts([0, 1_000_000, 1_000_016, 1_500_000], 4)
     [0, 2, 3]
@@ -106,7 +105,7 @@ def bucket_cuts(bounds: Sequence[int], value_bytes: int) -> list[int]:
     least = max(LEAST_BYTES // value_bytes, bounds[-1] // _MOST_BUCKETS)
     count = len(bounds) - 1
     cuts, stop = [count], bounds[-1]
-    for number in reversed(range(count)):  # as backward comes to them
+    for number in reversed(range(count)):  # in the order of the backward pass
         if stop - bounds[number] >= least and number > 0:
             cuts.append(number)
             stop = bounds[number]

@@ -1,4 +1,4 @@
-"""Clipping of the gradient's norm over all parameters, without a wait for the device."""
+"""Clips the norm of the gradient over all parameters, without waiting for the device."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,11 +10,11 @@ from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.store import Store
 
 _LIMB = 2.0**31
-"""What a half of a sum in fixed point counts to: space for 2**31 rows in an int64."""
+"""The base of a two-part sum in fixed point: up to 2**31 rows fit into an int64."""
 
 
 def clip_scale(sq_norm: Tensor, max_norm: float) -> Tensor:
-    """The factor that brings a gradient's norm down to `max_norm`, as torch's clipping has it.
+    """Return the factor that reduces a gradient's norm to `max_norm`, like torch's clipping.
 
     Args:
         sq_norm: A scalar: the sum of the squares of all gradients.
@@ -38,11 +38,11 @@ def total_sq_norm(parts: Iterable[Tensor]) -> Tensor:
 
 
 def add_tables(sq_norm: Tensor, stores: Sequence[Store], touched: Sequence[TouchedRows]) -> Tensor:
-    """Add the squares of all gradients of the tables; collective where ranks have other rows.
+    """Add the squares of all gradients of the tables; collective if ranks hold different rows.
 
-    All ranks get the same bits, also of a step in shapes known beforehand.
+    All ranks get the same bits, also in a step of fixed shapes.
     """
-    # The other rows of tables that are spread over ranks are on other ranks.
+    # Other ranks hold the other rows of sharded tables.
     of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
     for store, rows in zip(stores, touched, strict=True):
         sharers = store.sharers
@@ -59,9 +59,10 @@ def scales(
     max_norm: float,
     apart: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the factors of the dense gradients and of the tables'; collective as `add_tables`.
+    """Return the factors of the dense and of the tables' gradients; collective like `add_tables`.
 
-    `dense` is the sum of the squares of the dense gradients; `apart`: of two norms, not of one.
+    `dense` is the sum of the squares of the dense gradients. With `apart`, both norms are clipped
+    separately.
     """
     if apart:
         of_rows = add_tables(torch.zeros_like(dense), stores, touched)
@@ -73,16 +74,16 @@ def scales(
 def rows_sq_norm(tables: Sequence[Tensor]) -> Tensor:
     """Return the sum of the squares of several tables' rows: the same bits for the same rows.
 
-    Neither the order of the rows nor rows of zeros between them change it, so a step in shapes
-    known beforehand, whose rows are sorted and padded, clips as one that has neither. For that it
-    adds integers, 62 bits long where the largest row's square is 2**62; which is also why millions
-    of rows lose no digits.
+    Neither the order of the rows nor rows of zeros affect the result. So a step of fixed shapes,
+    whose rows are sorted and padded, clips exactly like another step. To achieve this, integers are
+    added: 62 bits, scaled so that the square of the largest row is 2**62. Hence sums over millions
+    of rows are accurate, too.
 
     Args:
-        tables: At least one of `[rows, dim]`, of one floating type, on one device.
+        tables: At least one tensor `[rows, dim]`; all of one floating type, on one device.
 
     Returns:
-        A scalar of the tables' type; NaN or infinite where a row is.
+        A scalar of the tables' type; NaN or infinite if a row is.
 
     >>> rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, 1.0]])
     >>> rows_sq_norm([rows]), rows_sq_norm([rows[2:], rows[:1]])

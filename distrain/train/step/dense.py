@@ -1,4 +1,4 @@
-"""The dense part of a rank's training step: forward in a precision, gradient sync, optimizer."""
+"""The dense part of a rank's training step: forward and backward, gradient sync, optimizer."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +23,8 @@ from distrain.train.step.precision import arithmetic, check_precision, determini
 from distrain.train.step.split_backward import SplitBackward, can_part
 from distrain.train.timing.phases import PEERS, waiting
 
-# A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
-# A rank's batches differ by a few rows where the lanes do not divide the global batch.
+# A compilation takes about half a minute, so it is only for recurring numbers of rows. A rank's
+# batches differ by a few rows if the lanes do not divide the global batch.
 _MOST_COMPILED = 4
 _CALLS_WATCHED = 32
 
@@ -32,7 +32,7 @@ _CALLS_WATCHED = 32
 class DenseTraining:
     """Runs, synchronises and updates the dense module of one rank.
 
-    A step, in the order of its calls; with micro-batches the indented lines come once for each::
+    A step, in the order of its calls; with micro-batches, the indented line is repeated for each::
 
         zero_grad()
             begin_slice(last), forward(embedded, continuous), ..., backward(loss)
@@ -40,25 +40,27 @@ class DenseTraining:
         start_sync()
         ...                     # other work, which the exchange overlaps
         finish_sync()           # gradients are now the sums over the ranks
-        grad_sq_norm()          # if the norm is wanted
+        grad_sq_norm()          # if the norm is needed
         step(lr, scale)
 
     Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the
     sum of its rows' losses divided by the rows of all ranks. No factor of the number of ranks
     appears anywhere.
 
-    Where `splits`, the last backward pass may be parted (`SplitBackward`): the leaves have their
-    gradients after `backward`, the parameters after `backward_rest`, which begins their exchange
-    layer by layer. What the caller exchanges between the two goes first, on every rank. A module
-    that cannot be parted (`can_part`) has all gradients after `backward`; the order stays.
+    If `splits` is true, the last backward pass may be split in two (`SplitBackward`). The leaves
+    get their gradients in `backward`, the parameters in `backward_rest`, which begins their
+    exchange layer by layer. Exchanges that the caller begins in between come first, on every rank.
+    If a module cannot be split (`can_part`), `backward` computes all gradients; the order of
+    exchanges is the same.
 
     The optimizer's fused kernels, the flat vectors and the precision follow `train`; see
-    `docs/spec.md`. Making one is a collective operation: all ranks begin with rank 0's parameters.
+    `docs/spec.md`. Creating an instance is a collective operation: all ranks begin with rank 0's
+    parameters.
 
     Args:
         module: `module(embedded, continuous, *lists) -> logits`, on its device, where it must stay.
-        num_ranks: How many train it together; above 1 a process group must be there.
-        captured: Whether a CUDA graph shall hold the optimizer's step, if it can.
+        num_ranks: The number of ranks that train together; above 1, a process group must exist.
+        captured: Whether a CUDA graph will contain the optimizer's step, if that is possible.
     """
 
     def __init__(
@@ -88,8 +90,8 @@ class DenseTraining:
                 self._flat.starts,
                 partial(dist.all_reduce, group=group, async_op=True),
             )
-        # A compiled backward pass is one node of the graph. On a GPU the 1 to 2 ms that it takes
-        # the host to part the graph may be more than the exchange takes.
+        # A compiled backward pass is one node of the graph, which cannot be split. On a GPU,
+        # splitting takes the host 1 to 2 ms, which may be longer than the exchange.
         on_cpu = self.device.type == "cpu"
         self.splits = num_ranks > 1 and on_cpu and not train.compile
         averaging = None if train.ema is None else Averaging(train.ema)
@@ -98,12 +100,12 @@ class DenseTraining:
         self.zero_grad()
 
     def begin_slice(self, last: bool) -> None:
-        """Before forward and backward of one slice of the step's rows; `last`: the last one."""
+        """Prepare forward and backward of one slice of the step's rows; `last`: the last slice."""
         if last and not self.splits and self._buckets is not None:
             self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
-        """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed."""
+        """Return the logits, `[rows]`, fp32 (float64 for a float64 module); 0 rows are allowed."""
         with self._dense_part():
             logits: Tensor = self._forward(embedded, continuous, *lists)
         return logits
@@ -112,10 +114,11 @@ class DenseTraining:
         """Add this slice's gradients to the parameters' and set those of the leaves.
 
         Args:
-            leaves: If given, only theirs; `backward_rest` then does the parameters'.
+            leaves: If given, only their gradients are computed; `backward_rest` computes the
+                others.
         """
         with self._dense_part():
-            # Asked each time: a hook may come later, on one rank alone.
+            # Checked in each step: a hook may be added later, on one rank only.
             if leaves is None or not can_part(self._module):
                 torch.autograd.backward(loss)
                 return
@@ -140,7 +143,7 @@ class DenseTraining:
             yield
 
     def start_sync(self) -> None:
-        """Begin to add the ranks' gradients up; every rank calls it in every step."""
+        """Begin to add up the ranks' gradients; every rank calls it in every step."""
         if self._buckets is not None:
             self._buckets.start()
         self._buffers.start()
@@ -157,7 +160,7 @@ class DenseTraining:
         return total_sq_norm([self._flat.grads])
 
     def step(self, lr: float | Tensor, scale: Tensor | None = None, number: int = 0) -> None:
-        """As `DenseOptimizer.step`."""
+        """Update the parameters; see `DenseOptimizer.step`."""
         self.optimizer.step(lr, scale, number)
 
     def zero_grad(self) -> None:
@@ -165,7 +168,7 @@ class DenseTraining:
 
 
 def _check_trained(module: nn.Module) -> None:
-    """Refuse what cannot be trained, before any collective operation."""
+    """Raise an error for a module that cannot be trained, before any collective operation."""
     parameters = dict(module.named_parameters())
     kinds = {name: str(p.dtype) for name, p in parameters.items() if p.requires_grad}
     if not kinds:
@@ -187,14 +190,14 @@ def _check_trained(module: nn.Module) -> None:
 
 
 class DenseForward(nn.Module):
-    """`module(embedded, continuous)` in a precision, giving logits that a loss can take.
+    """Runs `module(embedded, continuous)` in a precision, and returns logits for a loss.
 
-    With `bf16` the module runs under autocast: parameters and what comes in stay fp32, matrix
-    products are bf16, and the logits come out in fp32.
+    With `bf16` the module runs under autocast: parameters and inputs are fp32, matrix products
+    bf16, and the logits fp32.
 
-    With `compiled`, torch compiles the module for each number of rows that is seen a second time
-    among the first calls, and for four of them at most; batches of other sizes, such as an epoch's
-    last one, run as if nothing were compiled.
+    With `compiled`, torch compiles the module for at most four numbers of rows: those that occur
+    twice among the first calls. Batches of other sizes, such as an epoch's last one, run without
+    compilation.
     """
 
     def __init__(self, module: nn.Module, precision: str = "fp32", compiled: bool = False):
@@ -219,7 +222,7 @@ class DenseForward(nn.Module):
         if self.compiled and self._seen.total() < _CALLS_WATCHED:
             self._seen[num_rows] += 1
             room = len(self._sizes) < _MOST_COMPILED
-            # torch compiles for 0 and 1 in ways of their own, and they are quick anyway.
+            # torch treats 0 and 1 rows specially when compiling, and they are fast anyway.
             if room and self._seen[num_rows] > 1 and num_rows > 1:
                 self._sizes.add(num_rows)
         return num_rows in self._sizes
@@ -236,7 +239,7 @@ def compiler_errors(compiled: bool) -> Iterator[None]:
     try:
         yield
     except (TorchDynamoException, CppCompileError) as error:
-        # The first line names torch's part, the second one what it met.
+        # The first line names the part of torch, the second one the cause.
         reason = " ".join(str(error).strip().splitlines()[:2])
         raise ModelError(
             f"torch could not compile the dense part: {type(error).__name__}: {reason}",
@@ -246,17 +249,16 @@ def compiler_errors(compiled: bool) -> Iterator[None]:
 
 
 class DenseOptimizer:
-    """Updates dense parameters by torch's optimizer of that name.
+    """Updates dense parameters with one of torch's optimizers.
 
     Fused kernels do an update in one pass; over one flat vector that is one kernel for all
-    parameters. Where torch has none for the device, its loop over parameters does the same.
-
-    On a GPU the learning rate is a tensor there, so that a captured graph reads today's.
+    parameters. If torch has none for the device, its loop over parameters gives the same result. On
+    a GPU the learning rate is a tensor there, so that a captured graph reads the current value.
 
     Args:
-        parameters: With gradients that stay where they are; all on one device.
-        captured: Whether a graph shall hold the step, if it can.
-        averaging: Of an average of the parameters, which is kept beside torch's state.
+        parameters: Have gradients in fixed memory; all on one device.
+        captured: Whether a graph will contain the step, if that is possible.
+        averaging: The average of the parameters to keep beside torch's state; `None` for none.
     """
 
     def __init__(
@@ -276,13 +278,13 @@ class DenseOptimizer:
         self.torch_optimizer = _make(self.parameters, spec, lr, fused, captured)
         self._averaging = averaging
         if averaging is not None:
-            create_state(self.torch_optimizer)  # torch makes none where it sees some
+            create_state(self.torch_optimizer)  # torch creates no state if there is some
             for parameter in self.parameters:
                 self.torch_optimizer.state[parameter][GAP] = torch.zeros_like(parameter)
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph may hold its step: the learning rate is read on the device."""
+        """Return True if a CUDA graph may contain the step: the learning rate is on the device."""
         return self._lr is not None
 
     @torch.no_grad()
@@ -290,10 +292,10 @@ class DenseOptimizer:
         """Update the parameters.
 
         Args:
-            lr: A captured graph must get it as a tensor on its device.
+            lr: The learning rate; for a captured graph a tensor on its device.
             scale: A scalar tensor on the parameters' device: a factor on the gradients, which are
                 multiplied by it in place. `None` means 1.
-            number: The step's, from 1, for the average.
+            number: The number of the step, from 1, for the average.
         """
         if scale is not None:
             torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], scale)
@@ -316,7 +318,7 @@ class DenseOptimizer:
 
     @torch.no_grad()
     def take_averages(self, steps: int) -> None:
-        """Replace the parameters by their averages after so many steps, where they lie."""
+        """Replace the parameters by their averages after `steps` steps, in place."""
         assert self._averaging is not None
         for parameter in self.parameters:
             gaps = self.torch_optimizer.state[parameter][GAP]
@@ -325,7 +327,7 @@ class DenseOptimizer:
     @contextmanager
     @torch.no_grad()
     def averaged(self, steps: int) -> Iterator[None]:
-        """Inside, the parameters are their averages, if these are kept."""
+        """Return a context in which the parameters are their averages, if these are kept."""
         own = [parameter.clone() for parameter in self.parameters] if self._averaging else []
         if own:
             self.take_averages(steps)
@@ -351,9 +353,9 @@ def _make(
     options = {**facts.dense_options, **{n: v for n, v in given.items() if v is not None}}
     make = _without_compiler(getattr(torch.optim, facts.dense_class))
     choices = signature(make).parameters
-    if "fused" in choices:  # not every optimizer of torch has the choice
+    if "fused" in choices:  # some of torch's optimizers lack the option
         options["fused"] = fused
-    # Adam refuses to be captured without it. The fused kernel is the same one.
+    # Adam cannot be captured without it. The fused kernel is the same.
     if "capturable" in choices and captured and isinstance(lr, Tensor):
         options["capturable"] = True
     optimizer = make(parameters, lr=lr, **options)
@@ -364,13 +366,13 @@ def _make(
 
 @cache
 def _without_compiler(kind: type[Optimizer]) -> Callable[..., Optimizer]:
-    """A class of `torch.optim` without the wrappers that load torch's compiler, for seconds."""
+    """Return a class of `torch.optim` without its wrappers, which load torch's compiler."""
     plain = {name: unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad")}
     return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(unwrap(kind.step))})
 
 
 def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
-    """Whether this torch has the optimizer's fused kernel for such parameters: by trying it."""
+    """Return True if this torch has the optimizer's fused kernel for such parameters (tried)."""
     trial = nn.Parameter(torch.zeros(1, dtype=like.dtype, device=like.device))
     trial.grad = torch.zeros_like(trial)
     try:

@@ -1,4 +1,4 @@
-"""The metrics states of a rank, kept on its device so that counting never makes the host wait."""
+"""The metric states of a rank, kept on its device so that the host never waits while counting."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _WORDS = {
     "regression": (ERROR_BINS, len(RegressionMetrics.SUMS), 1),
     "multiclass": (0, len(MulticlassMetrics.SUMS), 1),
 }
-"""Of each kind of target the numbers of bins, of sums over rows, and of counts of rows."""
+"""By kind of target: the numbers of bins, of sums over rows, and of counts of rows."""
 
 _WRONG = {
     "binary": "a logit that is not finite or a label that is neither 0 nor 1",
@@ -31,11 +31,11 @@ _WRONG = {
 
 
 class DeviceMetrics:
-    """The state of one target, accumulated by torch; the counts are those that numpy would find.
+    """The state of one target, accumulated by torch, with the same counts as the NumPy state.
 
-    All state lies in one int64 buffer (float64 sums are views of some of its words), so reading it
-    takes one copy and one wait. Nothing in `update` depends on values, so the call can be captured
-    in a CUDA graph, once a first call has shown whether rows have weights.
+    The state is one int64 buffer (float64 sums are views of some of its words), so reading it takes
+    one copy and one wait. The operations of `update` do not depend on values, so a CUDA graph can
+    contain them. Before that, a first call must have shown whether rows have weights.
 
     >>> metrics = DeviceMetrics(torch.device("cpu"))
     >>> metrics.update(torch.tensor([-2.0, -1.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
@@ -59,19 +59,19 @@ class DeviceMetrics:
         self._bins, self._unusable, sums, self._counts = parts
         self._weights, self._sums = self._bins.view(torch.float64), sums.view(torch.float64)
         self._log_loss, self._predictions, *_ = self._sums.unbind()
-        # Whole numbers as long as binary rows have no weights; then the counts are not held.
+        # The bins hold integers while binary rows have no weights; then the counts are not stored.
         self._weighted = kind != "binary"
 
     @torch.no_grad()
     def update(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         """Count some rows, without waiting for the device.
 
-        Rows with values that the state on the host would refuse are set aside, and `read_and_reset`
+        Rows with values that the state on the host would reject are not counted; `read_and_reset`
         reports them.
 
         Args:
-            scores: As `Task.scores` has them for this kind, any float dtype, on this state's
-                device; no rows are fine.
+            scores: As in `Task.scores` for this kind, any float dtype, on this state's device; 0
+                rows are allowed.
             labels: `[rows]`, in any dtype, on this state's device.
             weights: `[rows]`, 0 or more; `None`: 1 each.
         """
@@ -88,7 +88,7 @@ class DeviceMetrics:
             self._count(scores[some], labels[some], None if weights is None else weights[some])
 
     def _count(self, scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
-        # Copies, so that what follows may work in place.
+        # Copies, so that later operations may work in place.
         x, y = scores.to(torch.float64, copy=True), labels.to(torch.float64, copy=True)
         usable = self._usable(x, y)
         if weights is not None:
@@ -102,7 +102,7 @@ class DeviceMetrics:
         count.get(self._kind, self._multiclass)(x, y, usable, mass)
 
     def _usable(self, x: Tensor, y: Tensor) -> Tensor:
-        # 0 for every usable row, NaN or another number for the rest.
+        # 0 for every usable row, NaN or another number for others.
         if self._kind == "binary":
             return ((x - x) + (y * y - y)) == 0
         if self._kind == "regression":
@@ -152,11 +152,11 @@ class DeviceMetrics:
         return len(self._state) - (0 if self._weighted else len(self._counts))
 
     def copy_of_state(self) -> Tensor:
-        """A copy of the counts since the last reading, int64; without weights of rows shorter."""
+        """Return a copy of the counts since the last reading, int64; shorter without weights."""
         return self._state[: self._num_words].clone()
 
     def add_state(self, state: Tensor) -> bool:
-        """Add another state's counts; onto an empty state, that gives the same bits.
+        """Add another state's counts; an empty state gets the same bits.
 
         Returns:
             False for a state of another kind of target, which is not added.
@@ -182,11 +182,11 @@ class DeviceMetrics:
 
     @property
     def rows(self) -> int:
-        """Rows since the last reading; waits for the device."""
+        """Return the number of rows since the last reading; waits for the device."""
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
     def take(self) -> "TakenState":
-        """The rows since the last call, and an empty state; nothing waits for the device."""
+        """Return the rows since the last call, and reset; does not wait for the device."""
         taken = TakenState(
             HostCopy(self._state), self._kind, self._classes, self._is_count, self._weighted
         )
@@ -194,12 +194,12 @@ class DeviceMetrics:
         return taken
 
     def read_and_reset(self) -> State:
-        """The rows since the last call, and an empty state; waits for the device once."""
+        """Return the rows since the last call, and reset; waits for the device once."""
         return self.take().read()
 
 
 class TakenState(NamedTuple):
-    """The state of one target at some point of the device's stream, on its way to the host."""
+    """The state of one target at some point of the device's stream, being copied to the host."""
 
     copy: HostCopy
     kind: str
@@ -208,7 +208,7 @@ class TakenState(NamedTuple):
     weighted: bool
 
     def read(self) -> State:
-        """The state; waits for the device until it has copied it."""
+        """Return the state; waits until the copy is complete."""
         found = DeviceMetrics(torch.device("cpu"), self.kind, self.classes)
         found._weighted = self.weighted
         found._state.copy_(self.copy.read())
@@ -218,7 +218,7 @@ class TakenState(NamedTuple):
             if self.weighted and self.kind == "binary":
                 wrong += ", or a weight below 0 or not finite"
             message = f"{unusable} of {unusable + found.rows} rows have {wrong}"
-            if self.is_count:  # the loader knows columns' kinds, and no losses
+            if self.is_count:  # the loader knows the kinds of columns, but no losses
                 raise DataError(
                     f"{message}, or a target below 0",
                     hint="The loss `poisson` is of counts, 0 or more: name another loss, or leave "
@@ -231,7 +231,7 @@ class TakenState(NamedTuple):
 
 
 def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
-    """`sums[index] += values` in a fixed order: float64 sums depend on it.
+    """Compute `sums[index] += values` in a fixed order, on which float64 sums depend.
 
     On a GPU, `scatter_add_` adds by atomics, in any order, and `index_put_` sorts. On a CPU
     `scatter_add_` adds one row after another.
@@ -243,7 +243,7 @@ def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
 
 
 class TargetRows(NamedTuple):
-    """Rows of a target: scores as `Task.scores` has them, labels, and weights or `None`."""
+    """Rows of a target: scores as in `Task.scores`, labels, and weights or `None`."""
 
     target: Target
     scores: Tensor
@@ -276,11 +276,11 @@ class DeviceTargets:
             state.update(one.scores, one.labels, one.weights)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies of the states for a checkpoint."""
+        """Return copies of the states, for a checkpoint."""
         return {name: state.copy_of_state() for name, state in self._named()}
 
     def add_tensors(self, saved: Mapping[str, Tensor]) -> None:
-        """Add the states of `tensors`; a target that was saved in none, or otherwise, has none."""
+        """Add the states from `tensors`; targets without a matching state are skipped."""
         for name, state in self._named():
             if name in saved:
                 state.add_state(saved[name])
@@ -291,22 +291,22 @@ class DeviceTargets:
 
     @property
     def rows(self) -> int:
-        """Rows since the last reading; waits for the device."""
+        """Return the number of rows since the last reading; waits for the device."""
         return self._states[0].rows
 
     def take(self) -> "TakenTargets":
-        """The rows since the last call, and empty states; nothing waits for the device."""
+        """Return the rows since the last call, and reset; does not wait for the device."""
         return TakenTargets(
             {one.name: state.take() for one, state in zip(self._targets, self._states, strict=True)}
         )
 
     def read_and_reset(self) -> TargetMetrics:
-        """The rows since the last call, and empty states; waits for the device."""
+        """Return the rows since the last call, and reset; waits for the device."""
         return self.take().read()
 
 
 class TakenTargets(NamedTuple):
-    """The states of all targets, on their way to the host."""
+    """The states of all targets, being copied to the host."""
 
     states: Mapping[str, TakenState]
 

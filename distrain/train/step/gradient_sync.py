@@ -1,6 +1,6 @@
 """The vectors in which the ranks' dense gradients are added up, and the module's buffers.
 
-All ranks begin with rank 0's parameters and buffers, and end a step with the same sums, and the
+All ranks begin with rank 0's parameters and buffers. After a step they have the same sums and the
 same buffers, bit by bit.
 """
 
@@ -11,30 +11,30 @@ from torch import Tensor, distributed as dist, nn
 
 from distrain.train.timing.phases import PEERS, waiting
 
-# Each parameter begins at a multiple of this many values: 64 bytes of fp32, where a fresh tensor
-# would begin too. Matrix products on a CPU run faster there, and their rounding is that of
-# parameters that lie by themselves.
+# Each parameter begins at a multiple of this number of values: 64 bytes of fp32, like a new tensor.
+# Matrix products on a CPU are faster with this alignment, and are rounded like those of separate
+# parameters.
 _ALIGNMENT = 16
 
 
 class FlatParameters:
-    """All trainable parameters of a module in one vector, their gradients in a second one.
+    """Puts all trainable parameters of a module into one vector, and their gradients into another.
 
-    The module's parameters and their `.grad` become views, and autograd adds to a gradient that is
-    there in place. So gradients are exchanged where they lie, one kernel updates all parameters,
-    and one fills all gradients with zeros. The gaps between parameters hold zeros in both vectors,
-    and no optimizer moves a zero that has a gradient of zero.
+    The module's parameters and their `.grad` become views, and autograd adds to existing gradients
+    in place. So gradients are exchanged without copies, one kernel updates all parameters, and one
+    sets all gradients to zero. The gaps between parameters hold zeros in both vectors, and no
+    optimizer changes a zero whose gradient is zero.
 
     Do not move the module to another device or dtype afterwards, and do not set its gradients to
-    `None`: either cuts it off from the vectors.
+    `None`: it would no longer use the vectors.
 
     Args:
         module: On its device, all its trainable parameters of one dtype.
 
     Attributes:
         vector: `[size]`, the parameters; its `.grad` is the vector of gradients, `[size]`.
-        parameters: The module's, in the order in which they lie in it.
-        starts: Where each of them begins.
+        parameters: The module's parameters, in the order of the vector.
+        starts: The index at which each of them begins.
 
     >>> layer = nn.Linear(2, 1)
     >>> flat = FlatParameters(layer)
@@ -67,16 +67,15 @@ def _padded(count: int) -> int:
 
 
 class BufferSync:
-    """Brings a module's buffers to their mean over the ranks, once a step.
+    """Sets a module's buffers to their mean over the ranks, once a step.
 
-    Each rank's batch norms see the rank's own rows. Without an exchange the running statistics
-    would part, and which of them is saved, or scores the validation rows, would be up to chance.
+    Batch norms of a rank see only its rows. Without an exchange, the running statistics of ranks
+    would diverge, and the saved ones would be arbitrary. The mean is computed from float64 sums,
+    and all ranks get the same bits. Integer buffers, such as the number of batches of a batch norm,
+    get the mean rounded up. Only buffers that a model saves are included: the others are constants.
+    A module without buffers costs nothing.
 
-    The mean is of float64 sums, and all ranks get the same bits. Buffers of integers, such as the
-    number of batches that a batch norm has seen, get the mean rounded up. Only buffers that a model
-    saves count: the others are constants. A module without any costs nothing.
-
-    Making one is a collective operation: all ranks begin with rank 0's buffers.
+    Creating an instance is a collective operation: all ranks begin with rank 0's buffers.
     """
 
     def __init__(self, module: nn.Module, num_ranks: int, group: dist.ProcessGroup | None = None):
@@ -105,7 +104,7 @@ class BufferSync:
 
     @torch.no_grad()
     def _packed(self) -> Tensor:
-        """Return all values in one vector; float64 holds every count of batches too."""
+        """Return all values in one vector, float64, which is also exact for counts of batches."""
         return torch.cat([buffer.reshape(-1).double() for buffer in self._buffers])
 
     @torch.no_grad()

@@ -1,15 +1,15 @@
-"""The training step as a CUDA graph: one launch instead of some hundred.
+"""The training step as a CUDA graph: one launch instead of hundreds.
 
-Every shape of such a step follows from the ranks' numbers of rows and the capacities of spread
-tables (`embeddings/fixed_shape.py`), and all that changes from step to step is in tensors, so the
-kernels of one step, recorded, are those of all. `Recorder` records them for numbers of rows that
-recur; other steps, such as an epoch's last one, run the same kernels one by one.
+All shapes of such a step follow from the ranks' numbers of rows and the capacities of sharded
+tables (`embeddings/fixed_shape.py`), and all values that change from step to step are in tensors.
+So the recorded kernels of one step can be replayed for all. `Recorder` records them for numbers of
+rows that recur; other steps, such as an epoch's last one, run the same kernels one by one.
 
-Owners of spread tables are asked for a batch's rows by a graph of its own (`ask`), which the caller
-queues before the step of the batch before. The answer says whether any rank wanted more rows than
-there is capacity for. The host reads that before it queues the batch's own step, when the device
-has long had it. If so, all ranks make capacity and ask again: no step is ever computed from an
-answer that leaves rows out.
+A separate graph (`ask`) requests a batch's rows from the owners of sharded tables. The caller
+queues it before the step of the previous batch. The answer says whether a rank needed more rows
+than the capacity. The host reads it before it queues the batch's own step, long after the device
+has computed it. If the capacity was too small, all ranks increase it and ask again: no step uses an
+answer in which rows are missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,11 +40,11 @@ from distrain.train.timing.phases import PEERS, PhaseClock, waiting
 
 
 class GraphedStep:
-    """Does what `TrainStep` does, in shapes known beforehand, without a wait for the device.
+    """Does the same as `TrainStep`, in shapes known in advance, without waiting for the device.
 
     Args:
-        max_rows: The most rows that a rank's batch has.
-        make_graph: Makes graphs; another one than CUDA's is for tests.
+        max_rows: The maximum rows of a rank's batch.
+        make_graph: Creates graphs; tests pass another one than CUDA's.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class GraphedStep:
         self.dense = DenseTraining(model.dense, train, num_ranks, captured=True)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
-        # Rounded here, they are written, read and summed in half as many bytes.
+        # Embeddings rounded to bf16 are written, read and summed in half as many bytes.
         rounds = train.precision == "bf16" and getattr(model.dense, "only_multiplies", False)
         self._leaf_dtype = torch.bfloat16 if rounds else None
         self._clip_grad_norm = train.clip_grad_norm
         self._apart = train.clip_groups == "apart"
         self._count: Callable[[tuple[Tensor, ...], Batch], None] = lambda scores, batch: None
-        # Adam corrects it in float64.
+        # Adam's bias correction needs float64.
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
         self._table_lr = torch.zeros_like(self._lr)
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
@@ -94,9 +94,9 @@ class GraphedStep:
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; see `TrainStep`.
 
-        The next step overwrites the result. All of the step's time counts as `forward_backward`,
-        but for the answers of the owners (`exchange`), and for the dense update where that is not
-        in the graph. `route` is the result of `ask`; `None` asks here, for a rank alone.
+        The next step overwrites the result. The time counts as phase `forward_backward`, except for
+        waits for the owners' answers (`exchange`), and the dense update if it is not in the graph
+        (`optimizer`). `route` is the result of `ask`; a single rank may pass `None`.
         """
         assert not isinstance(route, Route)
         self.model.check_columns(batch)
@@ -120,39 +120,39 @@ class GraphedStep:
         return tuple(scores), loss_sum
 
     def count_by(self, count: Callable[[tuple[Tensor, ...], Batch], None]) -> None:
-        """Have each batch's scores counted as a part of the step, and so of its graph."""
+        """Count each batch's scores with `count`, as a part of the step and of its graph."""
         self._count = count
 
     @property
     def asks(self) -> bool:
-        """Whether tables are spread over ranks, so that `ask` makes the ranks talk."""
+        """Return True if tables are sharded over ranks, so that `ask` is a collective operation."""
         return self._tables.asks
 
     def ask(self, batch: Batch, rank_rows: tuple[int, ...]) -> Asked:
-        """Ask the owners of spread tables for the rows of a batch; collective, nothing waits.
+        """Request a batch's rows from the owners of sharded tables; collective, does not wait.
 
         Args:
-            rank_rows: How many rows each rank's batch has.
+            rank_rows: The number of rows of each rank's batch.
         """
         if batch.num_rows != rank_rows[self.model.embeddings.peers.rank]:
             raise ValueError(f"a batch of {batch.num_rows} rows among {rank_rows}")
         if not self.asks:
             return Asked(rank_rows, PaddedRoutes(()), None)
-        if self._capacities != self._tables.capacities:  # they grow, and never shrink
+        if self._capacities != self._tables.capacities:  # capacities only grow
             self._capacities = self._tables.capacities
             self._recorder.forget()
         ids = self.model.table_ids(batch)[0].T.contiguous()
         wanted, *answers = self._recorder.call(
             "ask", rank_rows, (ids,), lambda inputs: self._tables.ask(inputs[0].T)
         )
-        # The next call overwrites the answers, before the step of this batch.
+        # The next call overwrites the answers before the step of this batch.
         kept = [answer.clone() for answer in answers]
         return Asked(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
 
     def _answered(self, batch: Batch, asked: Asked) -> Asked:
-        """Ask again while a rank wanted more rows than there was capacity for; collective.
+        """Ask again while a rank needs more rows than the capacity; a collective operation.
 
-        All ranks know the most that any of them wanted, so they do the same.
+        All ranks know the maximum over all of them, so they do the same.
         """
         while asked.wanted is not None:
             with waiting(PEERS):
@@ -168,24 +168,24 @@ class GraphedStep:
         self._recorder.forget()
 
     def _set(self, scalar: Tensor, value: float) -> None:
-        """Fill a scalar, unless it has the value: each fill is a launch."""
+        """Fill a scalar unless it has this value already, since each fill is a kernel launch."""
         if self._numbers.get(id(scalar)) != value:
             self._numbers[id(scalar)] = value
             scalar.fill_(value)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """As of `TrainStep`: there are no averages here."""
+        """Return an empty context: a graphed step keeps no averages."""
         return nullcontext()
 
     def take_averages(self) -> None:
-        """As `averaged`."""
+        """Do nothing: a graphed step keeps no averages."""
 
     def read_steps(self) -> None:
         """Set the sparse optimizer's number of steps, before saving; waits for the device."""
         self._tables.read_steps()
 
     def write_steps(self) -> None:
-        """Take over the sparse optimizer's number of steps, after loading."""
+        """Copy the sparse optimizer's number of steps to the device, after loading."""
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
@@ -217,7 +217,7 @@ class GraphedStep:
         return loss_sum.detach(), scale, *scores
 
     def _add_weights_up(self, batch: Batch) -> None:
-        """Set the divisors of weighted losses, outside of the graph, which holds no gather."""
+        """Set the divisors of weighted losses outside of the graph, which has no gather."""
         weights = self.model.task.weight_sums(batch)
         if weights is None:
             return
@@ -239,7 +239,7 @@ class GraphedStep:
 
 
 def _inputs_of(batch: Batch) -> tuple[Tensor, ...]:
-    """The tensors of a batch that a step reads, contiguous, columns first."""
+    """Return the tensors of a batch that a step reads, contiguous, columns first."""
     labels = batch.label if batch.labels is None else batch.labels
     assert labels is not None
     weights = (tensor for tensor in (batch.weight, batch.task_weights) if tensor is not None)
@@ -250,7 +250,7 @@ def _inputs_of(batch: Batch) -> tuple[Tensor, ...]:
 def _refilled(
     batch: Batch, routes: PaddedRoutes, inputs: Sequence[Tensor]
 ) -> tuple[Batch, PaddedRoutes]:
-    """A batch and its routes with other tensors, in the order of `_inputs_of`, then the routes'."""
+    """Return batch and routes with other tensors: those of `_inputs_of`, then the routes'."""
     categorical, continuous, labels, *others = inputs
     weights = others[: len(others) - len(routes.tensors)]
     both = iter(weights)
@@ -270,10 +270,10 @@ def _refilled(
 def check_graph(
     train: TrainSpec, device: torch.device | None, tables: EmbeddingCollection | None = None
 ) -> None:
-    """Refuse what a graph cannot hold, with all reasons.
+    """Raise a `SpecError` with all reasons why a graph cannot contain the step.
 
     Args:
-        device: The rank's; `None` where graphs need no GPU, as in tests.
+        device: The rank's device; `None` where graphs need no GPU, as in tests.
         tables: `None` before they exist.
     """
     found = _problems(train, device, tables)
@@ -287,7 +287,7 @@ def check_graph(
 def may_record(
     train: TrainSpec, device: torch.device, tables: EmbeddingCollection | None = None
 ) -> bool:
-    """Whether `auto` records: on any number of ranks, where nothing stands against it."""
+    """Return True if `auto` records steps: nothing prevents it, for any number of ranks."""
     return not _problems(train, device, tables)
 
 

@@ -1,14 +1,14 @@
-"""Values of a device that the host reads later, without making the device's queue run dry."""
+"""Values of a device that the host reads later, while the device continues to work."""
 
 import torch
 from torch import Tensor
 
 
 class HostCopy:
-    """A copy of a device's values as they are at this point of its stream.
+    """A copy of a device's values at this point of its stream.
 
-    On a GPU the copy goes to page-locked memory behind the work that is queued, and the host
-    continues. On a CPU it is made at once.
+    On a GPU the copy to page-locked memory is queued after earlier work, and the host continues. On
+    a CPU it is made at once.
 
     >>> values = torch.tensor([1, 2])
     >>> copy = HostCopy(values)
@@ -28,11 +28,11 @@ class HostCopy:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `read` returns without waiting."""
+        """Return True if `read` would not wait."""
         return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def read(self) -> Tensor:
-        """The values, on the host; waits for the device until it has copied them."""
+        """Return the values on the host; waits until the copy is complete."""
         if self._event is not None:
             self._event.synchronize()
         return self._copy

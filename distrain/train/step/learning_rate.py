@@ -8,10 +8,9 @@ from distrain.jobs.spec.training import PlateauSpec, ScheduleSpec
 def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> float:
     """Return the learning rate of a step.
 
-    It rises linearly over `warmup_steps` (step 0 already trains: it has `1 / warmup_steps` of the
-    peak), stays at the peak, and from `decay_start_step` on falls to `final_fraction` of it, which
-    the last step has: along a line, or along half a cosine (Loshchilov and Hutter 2017, SGDR,
-    without restarts).
+    It rises linearly over `warmup_steps` (step 0 has `1 / warmup_steps` of the peak) and stays at
+    the peak. From `decay_start_step` on it falls to `final_fraction` of the peak at the last step:
+    linearly, or along half a cosine (Loshchilov and Hutter 2017, SGDR, without restarts).
 
     Args:
         step: From 0.
@@ -32,7 +31,7 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
 
 
 def reduced(lr: float, reduction: float, plateau: PlateauSpec | None) -> float:
-    """Return a rate after `reduction`, the product of the factors of all plateaus so far.
+    """Return a rate times `reduction`, the product of the factors of all plateaus so far.
 
     >>> reduced(0.1, 0.01, PlateauSpec(min_lr=0.002)), reduced(0.001, 0.01, None)
     (0.002, 0.001)

@@ -11,17 +11,18 @@ from distrain.models.heads.targets import Candidates
 from distrain.models.heads.tasks import Task
 
 ShareOfLoss = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
-"""Of an output and its rows: the sum of their losses, and the share of it to differentiate."""
+"""For an output and its rows, returns the sum of their losses, and the share to differentiate."""
 
 
 def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
-    """Return the share of a step's rows, or of slices of them; a collective operation with weights.
+    """Return the function for a step's rows or slices of them; a collective operation with weights.
 
-    Where rows are compared with those of all ranks (`Task.candidates`), the share is a collective
+    If rows are compared with those of all ranks (`Task.candidates`), the function is a collective
     operation, too.
 
     Args:
-        weights: Their sums of this rank's rows (`Task.weight_sums`); `None` without weights.
+        weights: The sums of the weights of this rank's rows (`Task.weight_sums`); `None` without
+            weights.
         rows: Rows of the step over all ranks.
     """
 
@@ -44,8 +45,8 @@ def loss_against_all(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of this rank's rows, and a scalar with the gradient of all ranks' losses.
 
-    A collective operation. Candidates come from all ranks, and the gradients of their vectors go
-    back, added up in rank order. No backward pass of autograd holds an exchange.
+    A collective operation. Candidates come from all ranks, and the gradients of their vectors are
+    sent back and added up in rank order. Autograd's backward pass contains no exchange.
     """
     if peers.num_ranks == 1:
         loss = task.loss_against(output, batch, offered, 0)
@@ -73,7 +74,7 @@ def loss_against_all(
 
 
 def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
-    """The sums of all ranks, `[targets]`, float64; 1 for those of a step in which no row counts."""
+    """Return the sums over all ranks, `[targets]`, float64; 1 if no row of a step counts."""
     total = peers.add_up(weights)
     return torch.where(total > 0, total, 1.0)
 

@@ -32,7 +32,7 @@ class NonFiniteLoss(Exception):
 
 
 class ClosedReport(NamedTuple):
-    """The metrics and losses of a report's steps, on their way from the device to the host."""
+    """The metrics and losses of a report's steps, being copied from the device to the host."""
 
     rank: int
     metrics: TakenTargets
@@ -42,12 +42,16 @@ class ClosedReport(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `read` returns without waiting for the device."""
+        """Return True if `read` would not wait for the device."""
         return self.losses.is_ready
 
     def read(self) -> dict[str, Any]:
-        """The metrics, as JSON; `NonFiniteLoss` if some loss is not finite."""
-        # One look per report, not per step: reading a loss makes the host wait for the device.
+        """Return the metrics as JSON values.
+
+        Raises:
+            NonFiniteLoss: A loss is not finite.
+        """
+        # Once per report, not per step: reading a loss makes the host wait for the device.
         for offset, loss in enumerate(self.losses.read()[: self.num_steps].tolist()):
             if not math.isfinite(loss):
                 raise NonFiniteLoss(self.first_step + offset + 1, self.rank, loss)
@@ -58,9 +62,9 @@ class OpenReport:
     """The steps since the last report.
 
     Args:
-        most_steps: Steps between two reports, at most.
-        targets: The task's.
-        graphed: A step in a graph, which counts its rows itself.
+        most_steps: The maximum number of steps between two reports.
+        targets: The targets of the task.
+        graphed: The graphed step, which counts its rows itself; `None` for others.
 
     Attributes:
         restored_rows: Rows from `restore`.
@@ -96,15 +100,15 @@ class OpenReport:
         self._losses[step % len(self._losses)] = loss_sum
         self.steps += 1
         self.rows_trained += batch.num_rows
-        if isinstance(route, Route):  # a step in a graph does not tell what it sends
+        if isinstance(route, Route):  # a graphed step does not report the bytes it sends
             self._exchanged.add(route.traffic, route_s)
 
     def close(
         self, steps_done: int, stats: LoaderStats
     ) -> tuple[ClosedReport, dict[str, float], dict[str, float]]:
-        """The metrics, loader statistics and exchange statistics so far; begins the next report.
+        """Return the metrics, loader and exchange statistics so far, and begin the next report.
 
-        Nothing waits for the device.
+        Does not wait for the device.
         """
         width = len(self._losses)
         first = (steps_done - 1) // width * width
@@ -119,11 +123,11 @@ class OpenReport:
         return closed, loader, exchanged.to_json()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies for a checkpoint."""
+        """Return copies of the state, for a checkpoint."""
         return {**self._metrics.tensors(), "losses": self._losses.clone()}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]], steps: int) -> None:
-        """Go on from `tensors` of one rank, or of several whose rows are now here."""
+        """Continue from `tensors` of one rank, or of several whose rows are now on this one."""
         self.steps = steps
         for tensors in saved:
             self._metrics.add_tensors(tensors)

@@ -1,4 +1,4 @@
-"""torch's switches for a step: TF32, if its precision has it, and deterministic algorithms."""
+"""torch's settings for a step: TF32, if the precision is `tf32`, and deterministic algorithms."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from distrain.errors import SpecError
 def check_precision(precision: str, device: torch.device) -> None:
     """Raise `SpecError` if the device lacks the precision.
 
-    TF32 is a mode of NVIDIA's matrix units. Elsewhere it is refused rather than taken as fp32: a
-    run would be compared with others that it is not like.
+    TF32 is a mode of NVIDIA's matrix units. On other devices it is rejected, and not treated as
+    fp32, because runs would be compared that are not comparable.
     """
     if precision == "tf32" and device.type != "cuda":
         raise SpecError(
@@ -32,10 +32,10 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 @contextmanager
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
-    """Inside, float32 matrix products may run in TF32 if `precision` is `tf32`.
+    """Return a context in which float32 matrix products run in TF32 if `precision` is `tf32`.
 
-    The switch is the process's, also for autograd's threads, so it is put back on the way out: what
-    else runs in the process keeps its own arithmetic.
+    The setting applies to the whole process, also to autograd's threads. It is restored at the end,
+    so that other code in the process is not affected.
     """
     if precision != "tf32" or device.type != "cuda":
         yield
@@ -50,11 +50,11 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def _tf32_switch() -> tuple[str, object, object]:
-    """Return the attribute of `torch.backends.cuda.matmul` to set, its value for TF32, and today's.
+    """Return the attribute of `torch.backends.cuda.matmul` to set, its TF32 and current values.
 
-    torch 2.9 brought `fp32_precision` beside `allow_tf32`. Setting the old one sets both, so both
-    can be read then, and torch's compiler reads both. After the new one was set, reading the old
-    one is an error: who has done so must go on with the new one.
+    torch 2.9 added `fp32_precision` beside `allow_tf32`. Setting the old one sets both, and torch's
+    compiler reads both. Once the new one has been set, reading the old one is an error, so the new
+    one must be used.
     """
     matmul = torch.backends.cuda.matmul
     try:
@@ -65,15 +65,15 @@ def _tf32_switch() -> tuple[str, object, object]:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Inside, torch takes deterministic algorithms on a GPU, and warns where it has none.
+    """Return a context in which torch uses deterministic algorithms on a GPU, or warns.
 
-    The switch is the process's, also for autograd's threads, and is put back on the way out. It
-    does not hold for tables, routes and metrics: these add up sorted segments or whole numbers,
-    which is the same in any order of threads, and the switch would have torch sort every index that
-    they write to, and write equal ones one after another.
+    The setting applies to the whole process, also to autograd's threads, and is restored at the
+    end. It does not apply to tables, routes and metrics: these add up sorted segments or integers,
+    which gives the same result in any order of threads. With the setting, torch would sort every
+    index that they write to, and write equal ones one after another.
 
-    Attention is the one of plain products: the gradients of torch's fused ones differ from run to
-    run unless the switch refuses, instead of warning of, what is not deterministic.
+    Attention uses plain products: the gradients of torch's fused kernels differ from run to run
+    unless torch rejects, instead of warning of, operations that are not deterministic.
     """
     if device.type != "cuda":
         yield
@@ -83,7 +83,7 @@ def deterministic(device: torch.device) -> Iterator[None]:
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     filled = filling.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # It would also fill every new tensor first; ours are written whole before they are read.
+    # It would also fill every new tensor first; here tensors are written before they are read.
     filling.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         with sdpa_kernel(SDPBackend.MATH):

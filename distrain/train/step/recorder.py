@@ -1,8 +1,8 @@
 """Records calls as CUDA graphs and replays them, at the same calls on every rank.
 
-NCCL wants an operation recorded on all ranks or on none. A call's `key` is the same on all ranks,
-and so is the sequence of keys. Whether a call is recorded, replayed or made as it is follows from
-that sequence alone, never from what a rank sees of its own rows.
+NCCL requires that an operation is recorded on all ranks or on none. A call's `key` is the same on
+all ranks, and so is the sequence of keys. Whether a call is recorded, replayed or run directly
+depends on this sequence alone, never on the rank's own rows.
 """
 
 import gc
@@ -19,11 +19,13 @@ from distrain.models.embeddings.peers import Peers
 from distrain.train.timing.phases import PEERS, waiting
 
 WARM_UP_STEPS = 3
-"""Calls of a key before it is recorded: libraries set themselves up in the first ones."""
+"""Calls of a key before it is recorded: libraries initialise themselves in the first ones."""
 
 MOST_GRAPHS = 48
-"""Keys with a graph. With 24 lanes, the ranks' numbers of rows come in at most 24 combinations,
-and a step takes two graphs: one asks owners for rows, one trains."""
+"""Maximum number of graphs. With 24 lanes there are at most 24 combinations of the ranks' rows.
+
+A step takes two graphs: one requests rows from owners, one trains.
+"""
 
 _log = logging.getLogger("distrain")
 
@@ -36,10 +38,10 @@ class StepGraph(Protocol):
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None: ...
 
     def replay(self) -> tuple[Tensor, ...]:
-        """Repeat the recording on its tensors' present values; gives the call's result."""
+        """Repeat the recording with its tensors' current values; return the call's result."""
 
     def release(self) -> None:
-        """Free what the recording holds of the device and of NCCL's communicators."""
+        """Free the recording's resources on the device and in NCCL's communicators."""
 
 
 class CudaStepGraph:
@@ -51,14 +53,15 @@ class CudaStepGraph:
         self._result: tuple[Tensor, ...] = ()
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Record a call; a wait or a read-back in it is an error of CUDA."""
+        """Record a call; waiting for the device, or reading from it, is an error of CUDA."""
         stream = torch.cuda.current_stream()
-        # Objects of an older graph that are freed amid a recording end it; torch collects none.
+        # Freeing objects of an older graph would end the recording, and torch does not collect
+        # them.
         gc.collect()
         collects = gc.isenabled()
         gc.disable()
         try:
-            # Other threads, such as the loader's, may allocate meanwhile.
+            # Other threads, such as the loader's, may allocate memory meanwhile.
             with torch.cuda.graph(
                 self._graph,
                 pool=self._pool,  # type: ignore[arg-type]
@@ -68,16 +71,16 @@ class CudaStepGraph:
         except RuntimeError:
             self._forget()
             raise
-        finally:  # torch leaves its own stream current where a recording fails
+        finally:  # if a recording fails, torch does not restore the current stream
             torch.cuda.set_stream(stream)
             if collects:
                 gc.enable()
 
     def _forget(self) -> None:
-        """Let torch's allocator and generator know that a failed recording is over.
+        """Inform torch's allocator and generator that a failed recording has ended.
 
-        torch tells neither. The allocator would free nothing more that another stream has used, and
-        the generator would refuse to draw.
+        torch does not do so. The allocator would never free memory that another stream has used,
+        and the generator would not draw.
         """
         device = torch.cuda.current_device()
         if self._pool is not None:
@@ -87,7 +90,7 @@ class CudaStepGraph:
         generator.graphsafe_set_state(generator.clone_state())
 
     def replay(self) -> tuple[Tensor, ...]:
-        """Launch it; the result's tensors are overwritten by the next replay."""
+        """Launch the graph; the next replay overwrites the result's tensors."""
         self._graph.replay()
         return self._result
 
@@ -102,13 +105,13 @@ class _Recorded(NamedTuple):
 
 
 class Recorder:
-    """Makes calls of fixed shapes: the first few as they are, later ones as a recording.
+    """Runs calls of fixed shapes: the first few directly, later ones by replaying a recording.
 
     Args:
         peers: The ranks that make the same calls in the same order.
-        gives_up: Whether a call that cannot be recorded is made as it is from then on, on all
-            ranks, with a warning; else the error is raised.
-        make_graph: Makes graphs; another one than CUDA's is for tests.
+        gives_up: Whether, if a recording fails, later calls run directly on all ranks, with a
+            warning; otherwise the error is raised.
+        make_graph: Creates graphs; tests pass another one than CUDA's.
 
     Attributes:
         replays: Calls that were replayed.
@@ -130,21 +133,23 @@ class Recorder:
     def call(
         self, name: str, key: Hashable, inputs: Sequence[Tensor], run: Run
     ) -> tuple[Tensor, ...]:
-        """`run(inputs)`; collective where `run` is.
+        """Return `run(inputs)`; collective if `run` is.
 
-        The next call of the same name overwrites the result, if that was replayed.
+        A replayed result is overwritten by the next call of the same name.
 
         Args:
-            name: What is done: calls of one name have as many inputs, of the same types.
-            key: With `name`, all that decides the inputs' shapes, on every rank.
-            inputs: Contiguous tensors, all that changes from call to call but for what `run` holds.
+            name: Identifies the operation; calls of one name have the same number and types of
+                inputs.
+            key: With `name`, determines the shapes of the inputs on every rank.
+            inputs: Contiguous tensors with all values that change from call to call, except for
+                state of `run` itself.
         """
         recorded = self._recorded_for(name, key, inputs, run)
         if recorded is None:
             return run(inputs)
         _copy(recorded.inputs, inputs)
         self.replays += 1
-        # A replay waits for earlier ones where too many are queued, and these for other ranks.
+        # If many replays are queued, a replay waits for earlier ones, and these for other ranks.
         with waiting(PEERS) if self._peers.num_ranks > 1 else nullcontext():
             return recorded.graph.replay()
 
@@ -159,7 +164,7 @@ class Recorder:
     def _recorded_for(
         self, name: str, key: Hashable, inputs: Sequence[Tensor], run: Run
     ) -> _Recorded | None:
-        """The recording for a key, if there is one or it is time to make one."""
+        """Return the recording for a key, made now if it is due; `None` if there is none."""
         named = (name, key)
         if named in self._recorded or self._gave_up:
             return self._recorded.get(named)
@@ -174,7 +179,7 @@ class Recorder:
         return recorded
 
     def _record(self, recorded: _Recorded, run: Run) -> bool:
-        """Record on all ranks or on none."""
+        """Record on all ranks or on none; return True if it was recorded."""
         problem: RuntimeError | None = None
         try:
             recorded.graph.record(lambda: run(recorded.inputs))
@@ -194,22 +199,22 @@ class Recorder:
         return False
 
     def _held(self, name: str, number: int, given: Tensor) -> Tensor:
-        """An input's memory, which recordings of one name share: only one runs at a time."""
+        """Return an input's memory, shared by recordings of one name: only one runs at a time."""
         memory = self._memory.get((name, number))
         if memory is None or len(memory) < given.numel():
             memory = self._memory[name, number] = torch.empty_like(given).view(-1)
         return memory[: given.numel()].view(given.shape)
 
     def _cuda_graph(self) -> StepGraph:
-        # A pool ends with its last graph: torch refuses to record into it while any of its memory
-        # is still in use, such as the last result's.
+        # After a pool's last graph, torch cannot record into it while any of its memory, such as
+        # the last result's, is in use.
         if not self._recorded:
             self._pool = torch.cuda.graph_pool_handle()
         return CudaStepGraph(self._pool)
 
 
 def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy all tensors, those of one item size by one launch."""
+    """Copy all tensors, with one launch for all of one item size."""
     by_size: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         to, of = by_size.setdefault(target.element_size(), ([], []))

@@ -21,7 +21,7 @@ from distrain.train.step.host_copy import HostCopy
 from distrain.train.timing.phases import READER, waiting
 
 MakeRoute = Callable[[Batch], Route]
-"""Makes a batch's route; a collective operation where ranks share the tables."""
+"""Makes a batch's route; a collective operation if ranks share the tables."""
 
 
 class Batches(Protocol):
@@ -33,12 +33,12 @@ class Batches(Protocol):
 
 
 class Asked(NamedTuple):
-    """What owners of spread tables were asked for a batch, by a step of fixed shapes."""
+    """The requests of a batch to the owners of sharded tables, in a step of fixed shapes."""
 
-    rank_rows: tuple[int, ...]  # how many rows each rank's batch has
+    rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
     routes: PaddedRoutes
-    # for each spread store 0, or the most rows of an owner that a rank lacks capacity for;
-    # `None` where no table is spread
+    # for each sharded store 0, or the rows of one owner that exceed a rank's capacity; `None` if no
+    # table is sharded
     wanted: HostCopy | None
 
 
@@ -48,11 +48,11 @@ class Routed(NamedTuple):
     batch: Batch
     # its route through the tables; `None` if the step makes its own
     route: Route | Asked | None
-    route_s: float  # seconds to make it, with waits for the other ranks
+    route_s: float  # seconds to make it, including waits for the other ranks
 
 
 class Made(NamedTuple):
-    """A routed batch on its way from the stream that made it, for use after the event."""
+    """A routed batch that is complete after an event of the stream that made it."""
 
     routed: Routed
     event: torch.cuda.Event | None
@@ -64,7 +64,7 @@ def routes_of(model: ClickModel) -> MakeRoute:
 
 
 def route_batch(make_route: MakeRoute, batch: Batch) -> Routed:
-    """Make a route; a collective operation where ranks share the tables."""
+    """Make a route; a collective operation if ranks share the tables."""
     began_s = time.perf_counter()
     route = make_route(batch)
     return Routed(batch, route, time.perf_counter() - began_s)
@@ -83,28 +83,28 @@ class RouteMaker:
         return nullcontext() if self.streams is None else self.streams.beside()
 
     def make_next(self) -> Made:
-        """Return the next batch and its route, inside `beside`.
+        """Return the next batch and its route; call it inside `beside`.
 
-        The loader hands over for the stream that is current when it does.
+        The loader hands over batches for the current stream.
         """
         with waiting(READER):
             batch = next(self.batches)
         routed = route_batch(self.make_route, batch.to(self.device))
-        del batch  # the next call may wait long before it has another one
+        del batch  # the next call may wait for a long time before it has another batch
         if self.streams is None:
             return Made(routed, None, [])
         memory = [tensor for tensor in _tensors_of(routed) if self.streams.holds(tensor)]
         return Made(routed, self.streams.mark(), memory)
 
     def hand_over(self, made: Made) -> Routed:
-        """The batch for the calling thread's current stream, which waits; the thread does not."""
+        """Return the batch for the thread's current stream, which waits; the thread does not."""
         if self.streams is not None and made.event is not None:
             self.streams.follow(made.event, made.memory)
         return made.routed
 
 
 class StreamForRoutes(CudaStreams):
-    """A GPU with a side stream for routes alone: they do not queue behind the loader's copies."""
+    """A GPU with a side stream for routes only, which do not queue behind the loader's copies."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)

@@ -1,10 +1,9 @@
-"""Backward in two halves: what the embeddings wait for first, the dense parameters' share after it.
+"""Backward in two halves: first the embeddings' gradients, then those of the dense parameters.
 
-A layer's backward makes two products: the gradient of its input, which the layers before it wait
-for, and that of its weight, which nobody waits for but the optimizer. With the first ones alone the
-pass comes to the embeddings after about half of its work, so that their gradients can be on their
-way to the other ranks while the rest is done. The operations are those of one pass, so their
-results have the same bits.
+A layer's backward pass has two products: the gradient of its input, which earlier layers need, and
+that of its weight, which only the optimizer needs. With the first products alone, the pass reaches
+the embeddings after about half of its work. So their gradients can be sent to other ranks during
+the other half. The operations are those of a single pass, so the results have the same bits.
 """
 
 from collections import Counter
@@ -16,15 +15,15 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, _engine_run_backward, get_gradient_edge
 
 _Place = tuple[Node, int]
-"""A node of the graph, and which of its inputs."""
+"""A node of the graph, and the index of one of its inputs."""
 
 
 def can_part(module: nn.Module) -> bool:
     """Return True if a module is made of torch's and distrain's layers alone, without hooks.
 
-    Both halves pass through the same nodes. A hook, a checkpoint or an autograd function of
-    somebody else's layer would run in both, which may count twice, change a gradient twice, or
-    compute a whole forward pass again for each layer.
+    Both halves pass through the same nodes. A hook, a checkpoint or an autograd function of another
+    library's layer would run in both: it might count twice, change a gradient twice, or repeat a
+    forward pass for each layer.
 
     >>> can_part(nn.Linear(2, 1))
     True
@@ -40,15 +39,15 @@ def can_part(module: nn.Module) -> bool:
 
 
 class SplitBackward:
-    """The backward pass of one loss to leaves, and after that to parameters.
+    """The backward pass of one loss: first to leaves, then to parameters.
 
-    Making one looks at the graph; `to_leaves` and `to_parameters` then do one half each, in that
-    order, each once.
+    Creating an instance analyses the graph. `to_leaves` and `to_parameters` then run one half each,
+    in that order, once.
 
     Args:
         loss: A scalar with a graph.
-        leaves: Tensors that the graph ends at.
-        parameters: The others that it ends at, or some of them; each `grad` is added to.
+        leaves: Leaf tensors of the graph, to which the first half leads.
+        parameters: Other leaves of the graph; their gradients are added to `grad`.
 
     >>> layer, leaf = nn.Linear(2, 1), torch.ones(3, 2, requires_grad=True)
     >>> backward = SplitBackward(layer(leaf).sum(), [leaf], layer.parameters())
@@ -66,7 +65,7 @@ class SplitBackward:
         self._found: dict[_Place, Tensor] = {}
         self._graph = _Graph(loss, self._leaves)
         self.parts = self._graph.reaches
-        """Whether the graph leads to a leaf; else `to_leaves` does all, and the rest nothing."""
+        """Whether the graph leads to a leaf; otherwise `to_leaves` does everything."""
 
     def to_leaves(self) -> None:
         if not self.parts:
@@ -109,7 +108,7 @@ class SplitBackward:
     def _of_sides(
         self, node: Node, given: Sequence[Tensor | None]
     ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
-        """Return the gradients that a node gives to its own sides."""
+        """Return a node's gradients for its own side inputs."""
         places = self._graph.own[node]
         there = [(GradientEdge(node, i), grad) for i, grad in enumerate(given) if grad is not None]
         if not there:
@@ -119,7 +118,7 @@ class SplitBackward:
         return places, _backward(outputs, grads, inputs, accumulate=False)
 
     def _accumulate(self, together: Sequence[tuple[set[_Place], set[Node]]]) -> None:
-        """Go on to the parameters from the sides whose nodes have all given."""
+        """Continue to the parameters from groups of side inputs whose nodes have all run."""
         for places, givers in together:
             ready = [place for place in self._found if place in places]
             if ready and not givers & self._given.keys():
@@ -129,22 +128,22 @@ class SplitBackward:
 
 
 class _Graph:
-    """The nodes between a loss and some leaves, and the sides that hang at them.
+    """The nodes between a loss and some leaves, and their side inputs.
 
-    A side is an input, of a node on a way to a leaf, that is on none. A side of several nodes, or
-    one that another side leads to, cannot be asked of one node: such as a tower's output of
-    numbers, which meets each embedding. It becomes one more leaf, whose gradient is complete once
-    all have given.
+    A side input is an input of a node on a path to a leaf that is not itself on such a path. If
+    several nodes share one, or another one leads to it, its gradient does not come from a single
+    node. An example is a tower's output that is multiplied with each embedding. Such a side input
+    is treated as another leaf, whose gradient is complete once all nodes have run.
 
     Attributes:
-        own: Each node's sides that are its alone.
-        shared: The sides that are taken as leaves.
+        own: For each node its side inputs that no other node has.
+        shared: The side inputs that are treated as leaves.
         reaches: Whether the loss leads to a leaf.
     """
 
     def __init__(self, loss: Tensor, leaves: Sequence[Tensor]):
         root = get_gradient_edge(loss).node
-        self._order = list(_post_order(root))  # inputs first
+        self._order = list(_post_order(root))  # inputs before the nodes that use them
         leaf_nodes = {get_gradient_edge(leaf).node for leaf in leaves} & set(self._order)
         self.reaches = bool(leaf_nodes)
         ends: set[Node] = set()
@@ -166,7 +165,7 @@ class _Graph:
         self._reach = found | {place: _below(place[0]) for place in self.shared}
 
     def _leading_to(self, ends: set[Node]) -> tuple[set[Node], set[Node]]:
-        """Return the ends that lead to no other one, and all nodes on a way to any."""
+        """Return the ends that lead to no other end, and all nodes on a path to any end."""
         on_way, last = set(ends), set()
         for node in self._order:
             if any(below in on_way for below, _ in _inputs(node)):
@@ -183,9 +182,9 @@ class _Graph:
         }
 
     def together(self) -> list[tuple[set[_Place], set[Node]]]:
-        """Sides that meet, directly or through others, and the nodes that own them.
+        """Return groups of side inputs with common nodes below them, and the nodes that own them.
 
-        One pass goes on from them, so each parameter gets its gradient at once.
+        One pass continues from each group, so each parameter gets its gradient at once.
         """
         made: list[tuple[set[_Place], set[Node]]] = []
         giver = {place: node for node, places in self.own.items() for place in places}
@@ -209,9 +208,9 @@ def _backward(
     *,
     accumulate: bool,
 ) -> tuple[Tensor | None, ...]:
-    """`torch.autograd.backward` to inputs if it accumulates, else `torch.autograd.grad`.
+    """Call `torch.autograd.backward` for inputs if it accumulates, else `torch.autograd.grad`.
 
-    It leaves out their check of shapes, for which a rank would load a part of torch's compiler.
+    The shape checks of both are omitted, because they would load a part of torch's compiler.
     """
     return _engine_run_backward(
         tuple(outputs), tuple(grads), True, False, tuple(inputs), True, accumulate_grad=accumulate
@@ -227,7 +226,7 @@ def _inputs(node: Node) -> list[_Place]:
 
 
 def _post_order(root: Node) -> Iterator[Node]:
-    """Yield all nodes below a node, each once and after its inputs, and then itself."""
+    """Yield all nodes below a node, each once and after its inputs, and finally the node."""
     seen, stack = {root}, [(root, iter(_inputs(root)))]
     while stack:
         node, inputs = stack[-1]

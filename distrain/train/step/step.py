@@ -29,16 +29,15 @@ class TrainStep:
     """Trains a model batch by batch, together with the other ranks.
 
     The loss is the mean over the global batch. Each rank's share of it is the sum of its rows'
-    losses divided by the rows of all ranks, so gradients are added up over the ranks, not averaged,
-    and ranks may hold different numbers of rows, none included. Where rows have weights, the
-    divisor of each target is the sum of its weights, which the ranks add up before the forward
-    pass.
+    losses divided by the rows of all ranks. So gradients are added up over the ranks, not averaged,
+    and ranks may have different numbers of rows, also none. If rows have weights, the divisor of
+    each target is the sum of its weights, which the ranks add up before the forward pass.
 
-    Making one is a collective operation: all ranks begin with rank 0's dense parameters.
+    Creating an instance is a collective operation: all ranks begin with rank 0's dense parameters.
 
     Args:
         model: On its device, where it must stay: its dense parameters become views of one vector.
-        num_ranks: The gang's size; above 1 a process group must be there.
+        num_ranks: The number of ranks; above 1, a process group must exist.
     """
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
@@ -59,7 +58,7 @@ class TrainStep:
                 },
                 hint="Leave train.micro_batches out, or take fewer rows a step.",
             )
-        # Before the exchange of gradients adds its hooks, which are none of the model's.
+        # Before the exchange of gradients adds hooks, which do not belong to the model.
         independent = rows_are_independent(model.dense)
         self.dense = DenseTraining(model.dense, train, num_ranks)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
@@ -86,11 +85,11 @@ class TrainStep:
         Args:
             batch: This rank's rows, with labels, on the model's device.
             global_rows: Rows of this step over all ranks.
-            route: The batch's, if it was made ahead; every rank hands one in, or none does.
-            table_lr: The rate of the tables; `None` for that of the dense part.
+            route: The batch's route, if it was made ahead; either all ranks pass one, or none.
+            table_lr: The learning rate of the tables; `None` for that of the dense part.
 
         Returns:
-            The scores of each target before the update, as `Task.scores` has them, and the sum of
+            The scores of each target before the update, as in `Task.scores`, and the sum of
             the rows' losses, a scalar, all detached and on the device.
         """
         assert not isinstance(route, Asked)
@@ -130,17 +129,17 @@ class TrainStep:
         return scores, loss_sum
 
     def release(self) -> None:
-        """As `GraphedStep.release`: there is nothing that outlives a step."""
+        """Do nothing; `GraphedStep` releases its graphs here."""
 
     def take_averages(self) -> None:
-        """Replace all weights by their averages, if these are kept: the training is over."""
+        """Replace all weights by their averages, if these are kept, at the end of the training."""
         if self.sparse_optimizer.averaging is not None:
             self.sparse_optimizer.take_averages()
             self.dense.optimizer.take_averages(self.sparse_optimizer.num_steps)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, all weights are their averages, if these are kept; nothing may be trained."""
+        """Return a context in which all weights are their averages, if kept; do not train in it."""
         steps = self.sparse_optimizer.num_steps
         with self.sparse_optimizer.averaged(), self.dense.optimizer.averaged(steps):
             yield
@@ -154,10 +153,10 @@ class TrainStep:
     def _forward_backward(
         self, batch: Batch, route: Route, rows: Sequence[Tensor], share_of_loss: ShareOfLoss
     ) -> tuple[tuple[Tensor, ...], Tensor, Callable[[], tuple[TouchedRows, ...]]]:
-        """Scores, the sum of losses, and the end of the exchange of embedding gradients.
+        """Return scores, the sum of losses, and a function that ends the exchange of embeddings.
 
-        That exchange and the one of dense gradients have begun when it returns: in one order on all
-        ranks, whatever their batches.
+        The exchanges of embedding and of dense gradients have begun when it returns, in the same
+        order on all ranks.
         """
         tables = self.model.embeddings
         scores: list[tuple[Tensor, ...]] = []
@@ -167,7 +166,7 @@ class TrainStep:
         for part in earlier:
             leaves = self._one_slice(batch, route, rows, part, share_of_loss, scores, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
-            del leaves  # the next slice takes their memory, which is still in the caches
+            del leaves  # the next slice uses their memory, which is still in the caches
         leaves = self._one_slice(
             batch, route, rows, last, share_of_loss, scores, losses, last=True, alone=not earlier
         )
@@ -176,7 +175,7 @@ class TrainStep:
         sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
         finish = tables.begin_exchange(route, sums)
         if self.dense.splits:
-            # Rows are on their way while this makes the parameters' gradients.
+            # Rows are being sent while this computes the parameters' gradients.
             self.dense.backward_rest()
             self.dense.start_sync()
         if len(scores) == 1:
@@ -201,7 +200,8 @@ class TrainStep:
         self.dense.begin_slice(last)
         output = self.dense.forward(embedded, few.continuous, self.model.inputs.event_lists(few))
         loss, share = share_of_loss(output, few)
-        # The last slice of many would hide little, and a pass in halves takes longer.
+        # With many slices, the last one would hide little of the exchange, and a split pass takes
+        # longer.
         splits = alone and self.dense.splits
         self.dense.backward(share, embedded if splits else None)
         scores.append(task.scores(output.detach()))
@@ -224,18 +224,18 @@ def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOpt
 
 
 ROWS_PER_THREAD = 4096
-"""Of a slice that a core's caches nearly hold, with layers some hundred values wide."""
+"""Rows of a slice for each thread: with layers some hundred values wide, they fit the caches."""
 _FEWEST_SLICES = 4
-"""Below that, there is little to gain, and batches in slices hide no exchange of rows."""
+"""With fewer slices there is little gain, and sliced batches hide no exchange of rows."""
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """How batches are cut: `count` slices, or if that is `None` as many as hold about `rows` rows.
+    """Cuts batches into `count` slices, or if that is `None` into slices of about `rows` rows.
 
-    That number is rounded: ranks of a job have some rows more or fewer than each other, often
-    around a multiple of `rows`, and are cut alike there. Where they are not, sums are rounded in
-    another order, but ranks still exchange in one order.
+    The number of slices is rounded. Ranks of a job differ by some rows, often around a multiple of
+    `rows`, and get the same number then. If they do not, sums are rounded in another order, but the
+    order of exchanges is still the same.
     """
 
     count: int | None
@@ -254,7 +254,7 @@ class Slicing:
         return fitting if fitting >= _FEWEST_SLICES else 1
 
     def most_rows(self, num_rows: int) -> int:
-        """Rows of the largest slice of a batch.
+        """Return the rows of the largest slice of a batch.
 
         >>> cut = Slicing(None, rows=100)
         >>> [cut.most_rows(rows) for rows in (150, 349, 400, 5040)]
@@ -263,7 +263,7 @@ class Slicing:
         return -(-num_rows // self.count_of(num_rows))
 
     def slices(self, num_rows: int) -> list[slice]:
-        """Slices of nearly equal length, which may be empty.
+        """Return slices of nearly equal length, which may be empty.
 
         >>> Slicing(2).slices(5)
         [slice(0, 2, None), slice(2, 5, None)]
@@ -276,10 +276,10 @@ class Slicing:
 def slicing_of(
     train: TrainSpec, *, on_cpu: bool, rows_are_independent: bool, num_threads: int
 ) -> Slicing:
-    """What `train.micro_batches` means for a rank.
+    """Return a rank's slicing according to `train.micro_batches`.
 
-    The same job on as many ranks is cut alike, wherever its ranks are: the order of sums, and so
-    the last bits of results, depend on it.
+    It is the same for the same job on the same number of ranks, on any machines: the order of sums,
+    and so the last bits of results, depend on it.
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)

@@ -1,1 +1,1 @@
-"""Where a rank's time goes: phases, the device's clock, and what it waits for."""
+"""A rank's time: phases, the device's clock, and the reasons of waits."""

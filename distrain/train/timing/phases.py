@@ -1,7 +1,7 @@
-"""A rank's wall time by phase, its device's, for which nobody waits, and what its heartbeats say.
+"""A rank's wall time and device time by phase, and the waits that its heartbeats report.
 
-Waits are noted by thread, beside the training and not in it: a wait deep inside a collective
-operation or a loader shows without anybody having to hand an object down there.
+Waits are recorded by thread, in a global table. So a wait deep inside a collective operation or a
+loader is visible without passing an object there.
 """
 
 import threading
@@ -30,9 +30,9 @@ class _Span(NamedTuple):
 class DeviceClock:
     """Adds up the time between markers in a device's stream, by name.
 
-    Markers are put into the stream, and read when a lap asks for them: nobody waits in between. A
-    span lasts from the end of the work that was queued when it began to the end of the work that
-    was queued when it ended, so it holds pauses in which the host had queued nothing yet.
+    Markers are put into the stream and read at the end of a lap; no thread waits in between. A span
+    lasts from the end of the work queued before its beginning to the end of the work queued before
+    its end. So it includes times at which the queue was empty.
 
     While `paused`, no markers can be put into the stream.
     """
@@ -61,7 +61,7 @@ class DeviceClock:
             self._read_finished()
 
     def lap(self, *, wait: bool = False) -> dict[str, float]:
-        """Seconds by name of the spans that finished since the last lap."""
+        """Return the seconds by name of the spans that finished since the last lap."""
         if wait and self._open:
             self._open[-1].end.synchronize()
         self._read_finished()
@@ -86,10 +86,10 @@ def device_clock(device: torch.device) -> DeviceClock | None:
 
 
 class PhaseClock:
-    """Accounts for wall time by phase; what no phase claims is `other`, so the parts sum up.
+    """Measures wall time by phase; time outside of phases is `other`, so the sum is the total.
 
-    Times are the host's: on a GPU, where work is only queued, a phase is the time the host spent in
-    it. No phase waits for the device; `device`, if it is not the host, measures what it did.
+    Times are the host's: on a GPU, where work is only queued, a phase is the time that the host
+    spent in it. No phase waits for the device; `device` measures its times, if it is not the host.
 
     >>> clock = PhaseClock()
     >>> with clock.phase("data_wait"):
@@ -109,7 +109,7 @@ class PhaseClock:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds from the start to the end of the last lap."""
+        """Return the seconds from the start to the end of the last lap."""
         return self._lap_end - self._start
 
     @property
@@ -131,7 +131,7 @@ class PhaseClock:
             self.doing = "other"
 
     def lap(self) -> dict[str, float]:
-        """Seconds by phase since the last lap, summing to its wall time; begins a new lap."""
+        """Return seconds by phase since the last lap, summing to its wall time; begin a new lap."""
         self._lap_end = time.perf_counter()
         window = self._window
         window["other"] += max(0.0, self._lap_end - self._lap_start - sum(window.values()))
@@ -154,15 +154,15 @@ PEERS = "peers"
 READER = "reader"
 STORAGE = "storage"
 
-# By thread: what it waits for, or the number of the thread that it waits for.
+# By thread: its reason to wait, or the number of the thread for which it waits.
 _waits: dict[int, str | int] = {}
 
 
 @contextmanager
 def waiting(what: str | int) -> Iterator[None]:
-    """Mark the calling thread as waiting, while inside.
+    """Mark the calling thread as waiting inside the context.
 
-    For `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
+    `what` is `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
     """
     me = threading.get_ident()
     before = _waits.get(me)
@@ -177,7 +177,7 @@ def waiting(what: str | int) -> Iterator[None]:
 
 
 def wait_of(thread: int) -> str:
-    """Return a thread's wait; "" while it works.
+    """Return the reason why a thread waits; "" while it works.
 
     >>> with waiting(READER):
     ...     wait_of(threading.get_ident())
@@ -193,7 +193,7 @@ class RankActivity:
     def __init__(self) -> None:
         self.step = 0  # steps begun since the start of the job
         self.slabs = 0  # pieces of checkpoints and models read or written so far
-        self.clock: PhaseClock | None = None  # has the phase; `None` before the training
+        self.clock: PhaseClock | None = None  # measures the phase; `None` before the training
         self._thread = threading.get_ident()
 
     def count_slab(self) -> None:
@@ -205,6 +205,6 @@ class RankActivity:
 
     @property
     def waiting_for(self) -> str:
-        """`PEERS`, `READER`, `STORAGE` where the reader waits for that, or "" while it works."""
+        """Return `PEERS`, `READER`, `STORAGE` (the reader waits for it), or "" while it works."""
         wait = wait_of(self._thread)
         return STORAGE if wait == READER and is_retrying() else wait

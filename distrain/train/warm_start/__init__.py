@@ -1,5 +1,5 @@
-"""A new run takes its first weights from another: what fits where, and the copying.
+"""Warm start: a new run takes its first weights from another run, as far as they fit.
 
-The place in the data is not taken: the run begins at its first step. Optimizers' state is, if asked
-for.
+The position in the data is not taken over: the run begins at its first step. Optimizer state is
+taken over if requested.
 """

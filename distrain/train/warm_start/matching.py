@@ -1,4 +1,4 @@
-"""What of some weights goes where in a model, or why it does not. Reads no values."""
+"""Matches saved weights with the tensors of a model; values are not read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class TablePlace:
 
 
 def table_places(columns: Sequence[TableColumn]) -> list[TablePlace]:
-    """Return the places of all tables, group by group.
+    """Return the position of each table in its group's canonical tensor, group by group.
 
     >>> columns = [TableColumn("a", 3, 4), TableColumn("b", 5, 2), TableColumn("c", 9, 4)]
     >>> [(place.name, place.tensor[-1], place.first) for place in table_places(columns)]
@@ -46,13 +46,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Side:
-    """The weights on disk, or the model that takes them."""
+    """One side of a match: the weights on disk, or the model that takes them."""
 
     columns: Sequence[TableColumn]
     dense: Shapes
-    vocabularies: Vocabularies  # the meaning of its ids, where that is known
-    hashed: frozenset[str] = frozenset()  # its columns whose ids are hashes, which the model makes
-    task: Task | None = None  # the model's task; `None` where it is unknown
+    vocabularies: Vocabularies  # the vocabularies of its ids, if known
+    hashed: frozenset[str] = frozenset()  # columns whose ids are hashes that the model computes
+    task: Task | None = None  # the model's task; `None` if unknown
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TableMatch:
 
 @dataclass
 class Match:
-    """The matched tensors, and the mismatches in words; `dense` has a source by target."""
+    """The matched tensors, and messages about mismatches; `dense` has the source of each target."""
 
     tables: list[TableMatch] = field(default_factory=list)
     dense: dict[str, str] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class Match:
 def match(source: Side, target: Side) -> Match:
     """Match tables by column and vocabulary, dense tensors by name and shape.
 
-    Where one of the models has several tasks, those of tasks are matched by the tasks' names. The
-    optimizer's state of a parameter that keeps its initial values is not taken; a vector's count of
-    steps is that of all its parameters.
+    If one of the models has several tasks, the tensors of tasks are matched by task name. The
+    optimizer state of a parameter that keeps its initial values is not taken over. A vector's step
+    count is that of all its parameters.
     """
     found = Match()
     _match_tables(source, target, found)
@@ -105,14 +105,14 @@ def match(source: Side, target: Side) -> Match:
 
 
 def _names(side: Side, by_task: bool) -> dict[str, str]:
-    """Return the names of its dense tensors, by the names that are matched."""
+    """Return the names of a side's dense tensors, by the names that are compared."""
     if not by_task or side.task is None:
         return {name: name for name in side.dense}
     return {name_by_task(side.task, name): name for name in side.dense}
 
 
 def _parameter_of(name: str) -> str:
-    """The parameter that a tensor of an optimizer's state belongs to; others' names as they are.
+    """Return the parameter to which a tensor of optimizer state belongs; other names unchanged.
 
     >>> _parameter_of("dense_optimizer.mlp.0.bias.step")
     'dense.mlp.0.bias'
@@ -146,7 +146,7 @@ def _match_tables(source: Side, target: Side, found: Match) -> None:
 
 
 class _Unfit(Exception):
-    """The reason against a table; `ids_moved`: its ids may mean other things than before."""
+    """The reason why a table does not fit; `ids_moved`: its ids may have other meanings now."""
 
     def __init__(self, problem: str, *, ids_moved: bool = False):
         self.ids_moved = ids_moved
@@ -175,7 +175,8 @@ def _match_table(
                 "(`distrain prep --workflow`)"
             )
         return TableMatch(now, was, (old, new))
-    # Preparations do not add to a vocabulary: another number of rows is another vocabulary.
+    # `prep` does not add values to a vocabulary, so another number of rows means another
+    # vocabulary.
     one_known = (old is None) != (new is None)
     if now.cardinality < was.cardinality or (one_known and now.cardinality > was.cardinality):
         side = "the weights were trained with" if old is None else "this data was prepared with"
@@ -194,13 +195,13 @@ def _match_table(
 
 
 def _moved_columns(source: Side, target: Side) -> list[str]:
-    """Return the columns whose vocabularies differ, with tables of their own or not."""
+    """Return the columns whose vocabularies differ, with or without a table of their own."""
     old, new = source.vocabularies.files, target.vocabularies.files
     return [name for name in new if name in old and old[name].xxh3_64 != new[name].xxh3_64]
 
 
 def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
-    """Ids of hashed crosses are made of columns' ids: if those move, so do they."""
+    """Raise an error if a hashed cross has columns whose ids have changed, and so its own ids."""
     for number, matched in enumerate(found.tables):
         if matched.source and target.hashed.intersection(matched.target.columns):
             found.tables[number] = TableMatch(matched.target)

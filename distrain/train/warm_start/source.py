@@ -41,22 +41,23 @@ class Weights(Protocol):
     def read(
         self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
-        """Hand over tensors by name, in slabs of rows; a scalar is one row.
+        """Pass tensors by name to the takers, in slabs of rows; a scalar is one row.
 
-        Returns a rank's own tensors in a checkpoint, if `own`.
+        With `own`, returns the rank's own tensors in a checkpoint.
         """
 
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """The weights of a saved model or checkpoint, and their steps, if known."""
+    """The weights of a saved model or checkpoint, and their number of steps, if known."""
 
     path: str
     step: int | None
     side: Side
     weights: Weights
-    manifest: Manifest | None = None  # of a checkpoint, which holds optimizers' state as well
-    negatives: float = 1.0  # the share of the rows with label 0 that they were trained with
+    manifest: Manifest | None = None  # the manifest of a checkpoint, which also has optimizer state
+    # `data.negatives` of their training: the share of rows with label 0 that was used
+    negatives: float = 1.0
 
 
 def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
@@ -64,8 +65,8 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
 
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
-            directory of checkpoints, whose newest is taken; the latter two may be URLs.
-        with_state: Whether it must be a checkpoint: of a run directory the newest one in it.
+            directory of checkpoints, whose newest checkpoint is used; the latter two may be URLs.
+        with_state: Whether a checkpoint is required; for a run directory its newest one is used.
     """
     if is_remote(path):
         return _checkpoint_at(path, with_state)
@@ -103,8 +104,8 @@ def open_on_all_ranks(
 ) -> WeightsSource:
     """Return the weights at a path, the same on every rank; a collective operation.
 
-    A directory of checkpoints may get a newer one while the ranks list it, one after another: they
-    take rank 0's choice. Errors as of `open_source`, on all ranks.
+    While the ranks list a directory of checkpoints one after another, a newer one may appear, so
+    they use rank 0's choice. Errors as in `open_source`, on all ranks.
     """
     found = None
     with fail_on_all_ranks(peers, device, path):
@@ -154,12 +155,12 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
 
 
 def _task_of(manifest: Manifest) -> Task | None:
-    """Return the task of a checkpoint's model; `None` of checkpoints that lack spec or schema."""
+    """Return the task of a checkpoint's model; `None` if the checkpoint lacks spec or schema."""
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None
     model = parse_spec(dict(values["spec"])).model
-    if isinstance(model, CustomSpec):  # its package may not be here
+    if isinstance(model, CustomSpec):  # the function's package may be missing here
         return None
     return blueprint_of(Schema.from_json(values["schema"]), model).task
 
@@ -186,7 +187,7 @@ class _ModelWeights:
 
 @dataclass(frozen=True)
 class _Slabs:
-    """Passes slabs of a `TensorFile` on to takers, as if it were a tensor."""
+    """Passes slabs of a `TensorFile` on to takers, as if the takers were one tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

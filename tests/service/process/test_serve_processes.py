@@ -55,7 +55,7 @@ def test_ctrl_c_ends_the_service_in_order(tmp_path):
     with serving(tmp_path / "data", "--no-cluster") as serve:
         serve.process.send_signal(signal.SIGINT)
         assert serve.process.wait(60) == 0
-        assert serve.log.read_text().endswith("the service has ended; clusters and jobs go on\n")
+        assert serve.log.read_text().endswith("the service has ended; clusters and jobs continue\n")
     with serving(tmp_path / "data", "--no-cluster") as serve:
         assert "token" not in serve.told  # it is shown once
 

@@ -116,8 +116,9 @@ def update_padded(
 ) -> None:
     """Update rows like `kernels.update`, except for the rounding of the learning rate.
 
-    `keys` is `[capacity]`, int64, distinct and ascending, then `rows` as padding. `grads`,
-    `[capacity, dim]`, and `global_keys`, `[capacity]`, may have any values in the padding.
+    `keys` is `[capacity]`, int64, distinct and ascending; the padding holds the weight's number of
+    rows. `grads`, `[capacity, dim]`, and `global_keys`, `[capacity]`, may have any values in the
+    padding.
     """
     if len(keys) == 0:
         return

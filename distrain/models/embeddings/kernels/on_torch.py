@@ -99,7 +99,7 @@ def made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
 
 
 def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor) -> Tensor:
-    """Return `before` plus the segments of `grads[sources]`, added one gradient after another."""
+    """Return `before` plus the sum of each segment of `grads[sources]`, added in order."""
     if not bool(before.any()):
         return functional.embedding_bag(sources, grads, starts, mode="sum")
     # As if `before` were the first gradient of each segment.

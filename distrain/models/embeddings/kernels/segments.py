@@ -46,7 +46,7 @@ def unknown_rule(rule: RowRule) -> InputError:
 
 
 def places_of(marks: Tensor, count: int) -> Tensor:
-    """Return the places of the first `count` marks, `[count]`, int64, else the length."""
+    """Return the positions of the first `count` marks, `[count]`, int64; `len(marks)` if fewer."""
     # The marks are searched for. Writing each place to the number of its mark would write all
     # places without a mark to one extra index, which CUDA's deterministic kernels do one after
     # another.

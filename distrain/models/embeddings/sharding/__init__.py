@@ -1,1 +1,1 @@
-"""The rank of each table's rows: sizes, costs, and the plan that fits memory."""
+"""Decides which ranks hold each table's rows: sizes, costs, and a plan that fits the memory."""

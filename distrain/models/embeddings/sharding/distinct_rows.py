@@ -21,9 +21,9 @@ _DEVIATIONS = 6  # standard deviations of an owner's number of rows, if rows wer
 def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) -> float:
     """Return the expected number of distinct rows that `lookups` touch, for ids by Zipf's law.
 
-    The id of rank k has a share of `k ** -exponent`. Ranks are grouped into a few hundred bins,
-    each with the share of its middle. Exponent 0 means uniform ids, for which the expectation is
-    exact. No other distribution of independent ids has a greater one, so it is the upper bound.
+    The k-th most frequent id has a share of `k ** -exponent`. Ids are grouped into a few hundred
+    bins, each with the share of its middle. Exponent 0 means uniform ids, for which the expectation
+    is exact. No other distribution of independent ids has a greater one, so it is the upper bound.
 
     >>> expected_unique(2, 2, exponent=0.0)
     1.5

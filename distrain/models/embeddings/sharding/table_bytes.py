@@ -99,7 +99,7 @@ class TablePlan:
     placement: str
     why: str  # the reason, in words
     unique: float  # distinct rows that a rank's step is expected to touch
-    room: float  # rows held and sent for `unique`: as many, or the capacity of a captured step
+    room: float  # rows held and sent: `unique`, or the capacity of a captured step
     weight_bytes: int  # bytes of its weights on a rank, at most
     optimizer_bytes: int  # bytes of its optimizer's state
     average_bytes: int  # bytes of the averages while rows are scored

@@ -81,5 +81,5 @@ def _ways(
 
 
 def _least(first: int, last: int, is_so: Callable[[int], bool]) -> int:
-    """Return the first number for which a condition holds that also holds for all later ones."""
+    """Return the first number from which on a condition holds for all numbers up to `last`."""
     return first + bisect_left(range(first, last + 1), True, key=is_so)

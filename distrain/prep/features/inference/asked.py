@@ -1,4 +1,4 @@
-"""What a user decides about an inferred features document: its targets, weight and validation."""
+"""The user's decisions about an inferred features document: targets, weight and validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_CLASSES = 10_000
 
 @dataclass(frozen=True)
 class Asked:
-    """The user's decisions; whatever is left open is inferred from the sample."""
+    """The user's decisions; everything else is inferred from the sample."""
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
     task: Task | None = None  # the kind of all `targets`; `None`: by their values
@@ -59,7 +59,7 @@ class Asked:
     def split_of(
         self, columns: Sequence[Facts], target: Target
     ) -> tuple[dict[str, Any] | None, str]:
-        """The section `split`, and why; `None` for no validation rows."""
+        """Return the section `split`, and the reason for it; `None` for no validation rows."""
         match self.valid:
             case False:
                 return None, "no rows, as asked for"
@@ -82,7 +82,7 @@ class Asked:
     def targets_of(
         self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
     ) -> tuple[Target, list[Target]]:
-        """The first target and the others.
+        """Return the first target and the others.
 
         Args:
             values: The targets' columns, from which the classes are numbered.

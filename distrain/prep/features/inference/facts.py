@@ -28,7 +28,7 @@ TIME_PATTERNS = tuple(
     for year in ("%Y", "%y")
 )
 MOST = 3e38
-"""The replacement of numbers beyond it, the limit of float32."""
+"""The limit of numbers in float32; larger ones are replaced by it."""
 FEW_VALUES = 30
 _TRIED_FIRST = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
@@ -59,7 +59,7 @@ class Facts:
     items: Facts | None = None  # the facts of a list's items
     separator: str | None = None  # the separator of a text's items, if it is a list
     pattern: str | None = None  # the format of a text's times, if not ISO 8601
-    null_texts: tuple[str, ...] = ()  # texts that stand for missing values
+    null_texts: tuple[str, ...] = ()  # texts that mean a missing value
 
     @property
     def plain_name(self) -> str:

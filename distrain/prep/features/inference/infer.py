@@ -189,7 +189,8 @@ def infer_features(
     """Infer the kind of each column from some rows, and write a document.
 
     Args:
-        asked: What is not to be guessed. Targets of parquet are read whole, for their classes.
+        asked: The user's decisions. Target columns of parquet are read completely, for their
+            classes.
 
     Raises:
         DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
@@ -250,7 +251,7 @@ def infer_features(
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], values: Mapping[str, pa.Array], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """All values of some columns of parquet; of text, or of much data, those in the sample."""
+    """Return all values of columns of parquet; of text, or of large files, those in the sample."""
     found = {name: values[name] for name in names if name in values}
     held = [name for name in found if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
@@ -314,7 +315,10 @@ def _document(
     suggestions: Sequence[Suggestion],
     names_taken: Set[str],
 ) -> str:
-    """The document; `decided` are the target, the section `split`, and why it is that."""
+    """Return the text of the document.
+
+    `decided` has the target, the section `split`, and the reason for it.
+    """
     target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
@@ -358,7 +362,7 @@ def _document(
 
 
 def _comments_of(features: Sequence[Feature]) -> list[str]:
-    """Return comments that become features when their first sign is removed."""
+    """Return comment lines that become features if their `#` is removed."""
     if not features:
         return []
     lines = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in features]

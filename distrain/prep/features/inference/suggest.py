@@ -300,7 +300,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the columns named like an answer; `y` beside `x` is a coordinate."""
+    """Return the columns whose names suggest a target; `y` beside `x` is a coordinate."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -315,7 +315,7 @@ def _is_pair(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Return those of two texts that mean yes, or whose other means no."""
+    """Return the texts of a pair that mean yes, or whose counterpart means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
@@ -347,7 +347,7 @@ def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
 def target_of_many(
     facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
 ) -> Target:
-    """A target of classes, in order; of numbers where `classes` is `None`."""
+    """Return a multiclass target with these classes in order, or a regression if there are none."""
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     if classes is None:
         value["kind"], reason = "regression", reason + "numbers"
@@ -429,7 +429,7 @@ _VALID = {"valid", "validation", "val", "dev", "eval"}
 def split_of(
     columns: Sequence[Facts], target: Target, share: float = 0.1
 ) -> tuple[dict[str, Any], str]:
-    """The section `split` for about this share of the rows, and why."""
+    """Return the section `split` for about this share of the rows, and the reason for it."""
     for facts in columns:
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
@@ -457,7 +457,7 @@ def split_of(
 
 
 def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
-    """A split of the latest rows by a column of times, and why."""
+    """Return a split of the latest rows by a column of times, and the reason for it."""
     times = microseconds(facts.times)
     if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
         told = f"rows are in the order of {facts.name}, so the last ones are the latest"
