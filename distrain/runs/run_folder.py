@@ -8,7 +8,7 @@ of the run directory belong to the operator and may be links.
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
