@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from distrain.launch.run import RunRequest
 
 
+_WIDE = 110  # columns of a terminal that fit a long bar beside its text
+
+
 class JobProgress(LoggedProgress):
     """Shows views of one job as they arrive, in bars if the console is a terminal.
 
@@ -40,10 +43,14 @@ class JobProgress(LoggedProgress):
     def __enter__(self) -> "JobProgress":
         if self.console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn
+            from rich.table import Column
 
+            width = 24 if self.console.width >= _WIDE else 8
             self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(24),
+                BarColumn(width, table_column=Column(no_wrap=True, min_width=width)),
+                TextColumn(
+                    "{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")
+                ),
                 console=self.console,
                 transient=True,  # the last line shows how the job ended
             )

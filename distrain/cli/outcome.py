@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, print_remark, result_console
 from distrain.errors import JobError
-from distrain.formatting import NO_AUC, UNKNOWN, count, kept_step, number, percent, score_rows
+from distrain.formatting import (
+    NO_AUC,
+    UNKNOWN,
+    count,
+    duration,
+    kept_step,
+    number,
+    percent,
+    score_rows,
+)
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.view import steps_of_refit
 
@@ -49,22 +58,25 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
+    table = Table(
+        title=f"{summary.job_id}: {summary.state}", show_header=False, title_justify="left"
+    )
     table.add_column(style="bold")
     table.add_column()
     valid = "validation rows" + (", before the refit" if summary.refit else "")
     row_kinds = {"valid": valid, "train": "training rows, before their update"}
     rows = [
+        ("scored on", f"{count(summary.scored_rows)} {row_kinds.get(summary.scored_on or '', '')}"),
+        *_scores(summary),
+        *_early(summary),
+        ("duration", duration(summary.wall_s, 0)),
+        ("rows trained", count(summary.rows)),
+        ("rows/s", count(summary.rows_per_s)),
+        ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         ("ranks", str(summary.num_ranks)),
         *_restarts(summary),
         ("parameters", count(summary.parameters)),
-        ("rows trained", count(summary.rows)),
-        ("rows/s", count(summary.rows_per_s)),
         ("read by", summary.reader or "-"),
-        ("waiting for data", "\n".join(_waiting(summary)) or "-"),
-        *_early(summary),
-        ("scored on", f"{count(summary.scored_rows)} {row_kinds.get(summary.scored_on or '', '')}"),
-        *_scores(summary),
         *_checkpoints(summary),
         ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
         ("curves", str(paths.curves)),

@@ -2,18 +2,17 @@
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
 from distrain.jobs.view import JobView, Record
 from distrain.launch.reporting import LoggedProgress, step_line
-from distrain.runs.report import colours
+from distrain.runs.report.figures import loss_image
+from distrain.runs.report.markup import svg_image
 
 _DRAW_EVERY_S = 0.5
+_CHART_EVERY_S = 5.0  # a chart takes some tenths of a second
 _LINES = 8
-_WIDTH, _HEIGHT, _MARGIN = 560, 180, 44
-_COLOURS = {"train": colours.TRAIN, "valid": colours.VALID}
 
 
 def progress_here() -> LoggedProgress:
@@ -36,11 +35,14 @@ class NotebookProgress(LoggedProgress):
         self._records: list[Record] = []
         self._bar = self._step = ""
         self._shown: Any = None
-        self._drawn_s = 0.0
+        self._drawn_s = self._charted_s = 0.0
+        self._chart = ""
 
     def show(self, view: JobView) -> None:
         self._records += view.records
         super().show(view)
+        if view.state.is_final or time.monotonic() - self._charted_s >= _CHART_EVERY_S:
+            self._draw_chart()
         self._draw(at_once=view.state.is_final)
 
     def show_step(self, view: JobView, record: Record) -> None:
@@ -50,6 +52,11 @@ class NotebookProgress(LoggedProgress):
     def _add(self, text: str) -> None:
         self._lines.append(text)
         self._draw(at_once=True)
+
+    def _draw_chart(self) -> None:
+        if sum(record.loss is not None for record in self._records) > 1:
+            self._chart = svg_image(loss_image(self._records), "Loss")
+            self._charted_s = time.monotonic()
 
     def _draw(self, *, at_once: bool) -> None:
         from IPython.display import HTML, display
@@ -61,55 +68,9 @@ class NotebookProgress(LoggedProgress):
         lines = "\n".join(self._lines[-_LINES:])
         html = HTML(  # type: ignore[no-untyped-call]
             f"<pre>{escape(lines)}</pre><div>{self._bar}<code>{escape(self._step)}</code></div>"
-            f"{loss_chart(self._records)}"
+            f"{self._chart}"
         )
         if self._shown is None:
             self._shown = display(html, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._shown.update(html)
-
-
-def loss_chart(records: Sequence[Record]) -> str:
-    """Return a chart of training and validation log loss as SVG; "" for fewer than two points."""
-    lines = {
-        split: [(r.step, r.loss) for r in records if r.split == split and r.loss is not None]
-        for split in _COLOURS
-    }
-    points = [point for line in lines.values() for point in line]
-    if len(points) < 2:
-        return ""
-    last = max(step for step, _ in points)
-    low, high = min(loss for _, loss in points), max(loss for _, loss in points)
-    span = (high - low) or 1.0
-
-    def at(step: float, loss: float) -> tuple[float, float]:
-        x = _MARGIN + (_WIDTH - 2 * _MARGIN) * step / last
-        return round(x, 1), round(_HEIGHT - 24 - (_HEIGHT - 48) * (loss - low) / span, 1)
-
-    drawn = [
-        _text(_MARGIN - 6, at(0, high)[1], f"{high:.3f}", "end"),
-        _text(_MARGIN - 6, at(0, low)[1], f"{low:.3f}", "end"),
-        _text(_WIDTH - _MARGIN, _HEIGHT - 6, f"step {last}", "end"),
-    ]
-    for place, (split, line) in enumerate(lines.items()):
-        if line:
-            path = [at(*point) for point in line]
-            drawn.append(_line(path, _COLOURS[split]))
-            name = f"log loss, {split}"
-            drawn.append(_text(_MARGIN + 130 * place, 14, name, "start", _COLOURS[split]))
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'role="img" aria-label="log loss by step">{"".join(drawn)}</svg>'
-    )
-
-
-def _line(path: Iterable[tuple[float, float]], colour: str) -> str:
-    path = list(path)
-    dots = "".join(f'<circle cx="{x}" cy="{y}" r="2" fill="{colour}"/>' for x, y in path)
-    corners = " ".join(f"{x},{y}" for x, y in path)
-    return f'<polyline points="{corners}" fill="none" stroke="{colour}"/>{dots}'
-
-
-def _text(x: float, y: float, text: str, anchor: str, colour: str = "gray") -> str:
-    place = f'x="{x}" y="{y}" text-anchor="{anchor}"'
-    return f'<text {place} font-size="11" fill="{colour}">{text}</text>'

@@ -100,16 +100,14 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
 
 
 def step_line(view: JobView, record: Record) -> str:
-    parts = [
-        f"step {record.step}/{view.num_steps or '?'}",
-        f"{count(record.rows_per_s or 0.0)} rows/s",
-        _scores(record),
-        f"stall max {percent(record.stall_max_pct or 0.0, 0)}",
-    ]
+    """Describe a training record; what matters most comes first, since a screen may be narrow."""
+    parts = [f"step {record.step}/{view.num_steps or '?'}"]
     if view.total_rows and record.elapsed_s > 0 and record.rows_total:
         remaining = view.total_rows - record.rows_total
-        parts.append(f"ETA {duration(remaining * record.elapsed_s / record.rows_total, 0)}")
-    return "  ".join(parts)
+        parts.append(f"{duration(remaining * record.elapsed_s / record.rows_total, 0)} left")
+    speed = f"{count(record.rows_per_s or 0.0)} rows/s"
+    waiting = f"waiting for data {percent(record.stall_mean_pct or 0.0, 0)}"
+    return "  ".join([*parts, _scores(record), speed, waiting])
 
 
 def _scores(record: Record) -> str:

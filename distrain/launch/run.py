@@ -272,7 +272,7 @@ def finish(
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
-        _draw(paths, view.name)
+        _draw(paths, view.name, view.model_step)
     except OutputError as error:
         if view.reason is None:
             raise
@@ -281,10 +281,10 @@ def finish(
     return summary
 
 
-def _draw(paths: RunPaths, name: str) -> None:
+def _draw(paths: RunPaths, name: str, model_step: int | None) -> None:
     if records := read_records(paths):
         with whole_file(paths.curves) as partial:
-            draw_curves(records, name, partial)
+            draw_curves(records, name, partial, model_step)
 
 
 def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":

@@ -1,4 +1,4 @@
-"""Pictures of the service's pages and of the Training page, from jobs that a service runs.
+"""Take pictures of the demo's report, the service's pages and the Training page.
 
     python docs/_ext/page_pictures.py docs/images
 
@@ -26,6 +26,8 @@ def main() -> None:
     out = out.absolute()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        distrain("demo", "--out", "demo")
+        distrain("report", "demo/run")
         distrain("synth", "--rows", "200k", "--valid-rows", "20k", "--out", "raw")
         distrain("prep", "raw/train-00000.tsv", "--valid", "raw/valid-00000.tsv", "--out", "criteo")
         distrain("init", "criteo-dlrm", "--data", "criteo", "--ranks", "1")
@@ -81,6 +83,9 @@ def take_pictures(told: dict[str, Any], jobs: list[str], out: Path) -> None:
         page.wait_for_function("window.Bokeh && Bokeh.documents.length > 0")
         page.wait_for_selector(".slick-row")
         save(page, out / "training-page.png")
+        page.set_viewport_size({"width": 1200, "height": 1390})
+        page.goto(Path("demo/run/report.html").absolute().as_uri())
+        save(page, out / "demo-report.png")
         browser.close()
 
 

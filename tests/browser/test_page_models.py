@@ -126,14 +126,14 @@ def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> No
 
     page.look()
     assert points() == [7, 7, 7, 7]
-    assert "laid over: a, succeeded" in head.text
+    assert "compared with a: succeeded" in head.text
     assert "b: running" in head.text or "clicks: running" in head.text
     documents.steps["a"] = 8
     page.look()
     assert points() == [8, 8, 8, 8]
     models["with"].value = ""
     assert points() == [0, 0, 0, 0]
-    assert "laid over" not in head.text
+    assert "compared with" not in head.text
 
 
 def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) -> None:

@@ -49,8 +49,8 @@ def draw_metric(
 ) -> None:
     """Draw a metric: an AUC with its bound as a band, others without outliers at the start."""
     for records, colour, text, style in (
-        (train, colours.TRAIN, "train, before the update", {"linestyle": "--"}),
-        (valid, colours.VALID, "valid", {"marker": "o"}),
+        (train, colours.TRAIN, "training, before the update", {"linestyle": "--"}),
+        (valid, colours.VALID, "validation", {"marker": "o", "markersize": 4}),
     ):
         scored = draw_column(axes, records, name, along, color=colour, label=text, **style)
         if name == "auc" and scored:
@@ -61,7 +61,7 @@ def draw_metric(
     axes.set_ylabel(label, parse_math=False)
     if name != "auc":
         fit_range(axes, [train], valid, name, along)
-    _legend_above(axes)
+    legend_above(axes)
 
 
 def fit_range(
@@ -157,10 +157,10 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
     _legend_beside(axes)
 
 
-def _legend_above(axes: Any) -> None:
+def legend_above(axes: Any) -> None:
     """Place the legend over the plot, where it hides no curve."""
     axes.legend(
-        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3,
+        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2,
         borderaxespad=0.2, columnspacing=1.2,
     )  # fmt: skip
 

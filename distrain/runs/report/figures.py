@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.formatting import MAIN_METRICS, target_name
+from distrain.formatting import MAIN_METRICS, count, target_name
 from distrain.jobs.view import Record
 from distrain.runs.report import colours
 from distrain.runs.report.axes import (
@@ -21,10 +21,12 @@ from distrain.runs.report.axes import (
     draw_reliability,
     draw_shares,
     fit_range,
+    legend_above,
     millions,
     minutes,
 )
 from distrain.runs.run_data import RunData
+from distrain.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,10 +47,13 @@ def new_figure(width_in: float, height_in: float) -> "Figure":
     return figure
 
 
-def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
+def draw_curves(
+    records: Sequence[Record], title: str, path: Path, model_step: int | None = None
+) -> None:
     """Write loss, AUC with its bound, rows/s and shares of time as a PNG, for any file name.
 
-    Without a binary target, draw the metrics of the first two targets instead of loss and AUC.
+    Without a binary target, draw the metrics of the first two targets instead of loss and AUC. A
+    line marks `model_step`, the step of the best validation.
     """
     figure = new_figure(11, 7)
     train = [record for record in records if record.split == "train"]
@@ -57,11 +62,25 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
     first, second, speed, share = figure.subplots(2, 2).flatten()
     for axes, (name, label) in zip((first, second), metric_curves(records).items(), strict=False):
         draw_metric(axes, train, valid, name, label)
+        _mark_best_step(axes, records, model_step, millions)
     draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
     draw_shares(share, train)
     for axes in (first, second, speed, share):
         _frame(axes, millions)
+    figure.supxlabel(
+        f"distrain {__version__}", fontsize="small", color=colours.GREY, x=0.99, ha="right"
+    )
     figure.savefig(path, format="png", dpi=110)
+
+
+def loss_image(records: Sequence[Record]) -> bytes:
+    """Return the loss of training and validation as SVG."""
+    figure = new_figure(7, 2.6)
+    axes = figure.subplots()
+    train, valid = ([r for r in records if r.split == split] for split in ("train", "valid"))
+    draw_metric(axes, train, valid, "loss", "log loss [nats]")
+    _frame(axes, millions)
+    return image_of(figure)
 
 
 def metric_curves(records: Sequence[Record]) -> dict[str, str]:
@@ -92,7 +111,7 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
     figures: dict[str, Figure] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
         figures[name] = _pair(
-            data, lambda axes, d, x, n=name, y=label: draw_metric(axes, d.train, d.valid, n, y, x)
+            data, lambda axes, d, x, n=name, y=label: _draw_metric_of(axes, d, n, y, x)
         )
     reliability = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
     if reliability:
@@ -157,7 +176,7 @@ def _pair(data: RunData, draw: Any) -> "Figure":
     for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
         draw(axes, data, along)
         for restart in data.restarts:
-            place = _place(data, restart.get("step") or 0, along)
+            place = _place(data.records, restart.get("step") or 0, along)
             axes.axvline(place, color=colours.RED, linewidth=0.8, linestyle=":")
         _frame(axes, along)
     return figure
@@ -166,6 +185,7 @@ def _pair(data: RunData, draw: Any) -> "Figure":
 def _frame(axes: Any, along: Along) -> None:
     axes.set_xlabel(ALONG_LABELS[along])
     axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":
@@ -204,7 +224,7 @@ def _timeline(data: RunData) -> "Figure":
         ("restarts", [s.get("step") or 0 for s in data.restarts], colours.RED, "x"),
     )
     for row, (_, steps, colour, mark) in enumerate(lanes):
-        places = [_place(data, step, minutes) for step in steps]
+        places = [_place(data.records, step, minutes) for step in steps]
         axes.plot(places, [row] * len(places), color=colour, marker=mark, linestyle="", ms=9)
     axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
     axes.set_ylim(-0.6, len(lanes) - 0.4)
@@ -214,7 +234,20 @@ def _timeline(data: RunData) -> "Figure":
     return figure
 
 
-def _place(data: RunData, step: int, along: Along) -> float:
+def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, along: Along) -> None:
+    draw_metric(axes, data.train, data.valid, name, label, along)
+    _mark_best_step(axes, data.records, data.summary.get("model_step"), along)
+
+
+def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, along: Along) -> None:
+    """Mark the step of the best validation, unless it is the last one."""
+    if step is not None and step < records[-1].step:
+        place = _place(records, step, along)
+        axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")
+        legend_above(axes)
+
+
+def _place(records: Sequence[Record], step: int, along: Along) -> float:
     """Return the position of a step: that of the first record that includes it."""
-    reached = (record for record in data.records if record.step >= step)
-    return along(next(reached, data.records[-1]))
+    reached = (record for record in records if record.step >= step)
+    return along(next(reached, records[-1]))

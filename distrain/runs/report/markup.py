@@ -73,6 +73,11 @@ def verbatim(text: str) -> str:
     return f"<pre>{escaped(text)}</pre>"
 
 
+def folded(summary: str, content: str) -> str:
+    """Return content that a click on its summary opens."""
+    return f"<details><summary>{escaped(summary)}</summary>\n{content}</details>"
+
+
 def svg_image(svg: bytes, what: str) -> str:
     """Return an embedded picture; `what` is its alternative text."""
     data = base64.b64encode(svg).decode("ascii")

@@ -26,6 +26,7 @@ from distrain.runs.records.merging import stall_pct
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
     escaped,
+    folded,
     page,
     paragraph,
     section,
@@ -78,7 +79,7 @@ def write_curves(root: Path) -> list[Path]:
         return []
     path = RunPaths(root).curves
     with whole_file(path) as partial:
-        draw_curves(data.records, data.name, partial)
+        draw_curves(data.records, data.name, partial, data.summary.get("model_step"))
     return [path]
 
 
@@ -107,7 +108,8 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
 def _scored_on(data: RunData) -> str:
     scored = data.scored
     before = ", before the refit" if data.summary.get("refit") else ""
-    return f"{count(scored.rows)} {scored.split} rows{before}" if scored else UNKNOWN
+    split = {"valid": "validation", "train": "training"}
+    return f"{count(scored.rows)} {split[scored.split]} rows{before}" if scored else UNKNOWN
 
 
 def _scores(scored: Record | None) -> list[tuple[str, str]]:
@@ -177,7 +179,7 @@ def _tables(data: RunData) -> Iterable[str]:
         table([*where, *versions]),
     )
     spec = dump_yaml(data.spec.model_dump(mode="json", by_alias=True))
-    yield section("Job spec, as resolved", verbatim(spec))
+    yield section("Job spec, as resolved", folded("All settings", verbatim(spec)))
     yield paragraph(f"Written by distrain {__version__}.", "muted")
 
 

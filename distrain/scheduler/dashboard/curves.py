@@ -35,7 +35,7 @@ _WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elaps
 
 
 class Curves:
-    """The sources of a job's curves, and of those of the job that is laid over it."""
+    """The sources of a job's curves, and of those of the job it is compared with."""
 
     def __init__(self) -> None:
         self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)
@@ -57,13 +57,14 @@ class Curves:
         lines: list[GlyphRenderer] = []
         of_train = "dashed" if y in self.valid.data else "solid"
         for source, color, dash, label in (
-            (self.train, colours.TRAIN, of_train, "train"),
-            (self.valid, colours.VALID, "solid", "valid"),
-            (self.other_train, colours.GREY, "dashed", "other train"),
-            (self.other_valid, colours.GREY, "solid", "other valid"),
+            (self.train, colours.TRAIN, of_train, "training"),
+            (self.valid, colours.VALID, "solid", "validation"),
+            (self.other_train, colours.GREY, "dashed", "other training"),
+            (self.other_valid, colours.GREY, "solid", "other validation"),
         ):
             if y in source.data:
-                glyphs = [drawn.line(x, y, source=source, color=color, line_dash=dash)]
+                line = drawn.line(x, y, source=source, color=color, line_dash=dash, line_width=1.5)
+                glyphs = [line]
                 if "rows_per_s" not in source.data:  # validation: few points
                     glyphs.append(drawn.scatter(x, y, source=source, color=color, size=6))
                 item = LegendItem(label=label, renderers=glyphs)
@@ -108,6 +109,7 @@ def learning_rate() -> Panel:
     drawn = draw("Learning rate", "learning rate", tooltips=tooltips)
     lines = curves.draw(drawn, "lr")
     drawn.y_range.start = 0
+    drawn.yaxis.formatter = compact_numbers()
     return Panel("learning-rate", drawn, curves.show, _over(drawn, lines))
 
 

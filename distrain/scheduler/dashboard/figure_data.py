@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from distrain.formatting import MAIN_METRICS, target_name
 from distrain.jobs.events import PHASES
 from distrain.runs.records.merging import phase_shares
-from distrain.scheduler.views.ranks import SLOW, stands_out
+from distrain.scheduler.views.ranks import stands_out
 
 Document = Mapping[str, Any]
 Columns = dict[str, list[Any]]
@@ -95,10 +95,7 @@ def step_time_title(slowest: Document | None) -> str:
         return "Time of a step"
     time_s, median_s = float(slowest["step_time_s"]), float(slowest["median_step_time_s"])
     if not stands_out(slowest):
-        over_pct = 100 * (SLOW - 1)
-        return (
-            f"Time of a step: no rank {over_pct:.0f} % over the median of {1e3 * median_s:.1f} ms"
-        )
+        return f"Time of a step: median {1e3 * median_s:.1f} ms"
     over = f"{100 * (time_s / median_s - 1):.0f} % over" if median_s else "against"
     return f"Slowest: rank {slowest['rank']}, {over} the median of {1e3 * median_s:.1f} ms"
 

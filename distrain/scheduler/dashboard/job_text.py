@@ -60,7 +60,7 @@ def headline(
 ) -> str:
     """The lines above the figures, as HTML; everything that users chose is escaped.
 
-    `missing` is an unknown job that was asked for; `other` is laid over the shown job.
+    `missing` is an unknown job that was asked for; `other` is the job to compare with.
     """
     if job is None and missing:
         return (
@@ -86,16 +86,27 @@ def headline(
     ]
     name = escape(f"{job.get('name') or job['id']}: {state_text(job)}")
     colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""
-    lines = [f"<b{colour}>{name}</b> &nbsp; {escape(' · '.join(facts))}"]
+    lines = [f"<b{colour}>{name}</b> &nbsp; {escape(' · '.join(facts))}{_link(job)}"]
     trouble = _trouble_text(job)
     lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
     if other is not None:
-        lines.append(f"laid over: {escape(str(other['id']))}, {escape(state_text(other))}")
+        lines.append(f"compared with {escape(str(other['id']))}: {escape(state_text(other))}")
     lines += [escape(_slowest_text(job))] if stands_out(job.get("slowest")) else []
     why = job.get("message") or job.get("why_pending")
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))
     return "<br>".join(lines)
+
+
+def _link(job: Document) -> str:
+    """Return a link to the job's page in the service that submitted it, if it has one.
+
+    >>> _link({"page": "https://a/jobs/b"}), _link({"page": "javascript:alert(1)"}), _link({})
+    (' · <a href="https://a/jobs/b">job page</a>', '', '')
+    """
+    url = str(job.get("page") or "")
+    is_web = url.startswith(("http://", "https://"))
+    return f' · <a href="{escape(url)}">job page</a>' if is_web else ""
 
 
 def _kept(job: Document) -> list[str]:

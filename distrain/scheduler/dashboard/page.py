@@ -56,7 +56,7 @@ _WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """One open page and the choices of its visitor; `other` follows the job laid over the first."""
+    """One open page and the choices of its visitor; `other` follows the job to compare with."""
 
     def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch
@@ -69,7 +69,7 @@ class TrainingPage:
         self._spec_of: tuple[str, str] | None = None
         self._select = Select(title="Job", options=job_options([]), name="job", **_CHOICE)
         self._select.value = watch.wanted
-        self._with = Select(title="Laid over it", options=[], name="with", **_CHOICE)
+        self._with = Select(title="Compare with", options=[], name="with", **_CHOICE)
         self._with.value = self._other.wanted
         self._axis = RadioButtonGroup(labels=["over rows", "over time"], active=0, name="x")
         self._window = RadioButtonGroup(

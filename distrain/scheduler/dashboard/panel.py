@@ -45,12 +45,16 @@ def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options
         sizing_mode="stretch_width",
         tools=_TOOLS,
         toolbar_location="above",
+        toolbar_inner=True,  # over the plot and only under the pointer: titles keep their width
         y_axis_label=y_label,
         **options,
     )
     if tooltips:
         drawn.add_tools(HoverTool(tooltips=tooltips))
     drawn.toolbar.logo = None
+    drawn.toolbar.autohide = True
+    drawn.axis.minor_tick_line_color = None
+    drawn.axis.axis_label_text_font_style = "normal"
     return drawn
 
 
@@ -60,7 +64,7 @@ def compact_numbers() -> CustomJSTickFormatter:
     Bokeh's own abbreviations write millions as "m", which beside an axis of times reads as minutes.
     """
     return CustomJSTickFormatter(
-        code='return tick.toLocaleString("en", {notation: "compact", maximumFractionDigits: 2})'
+        code='return tick.toLocaleString("en", {notation: "compact", maximumSignificantDigits: 3})'
     )
 
 
@@ -68,8 +72,11 @@ def legend_above(drawn: figure) -> Legend:
     legend = Legend(
         items=[],
         orientation="horizontal",
+        location="left",
+        ncols=2,  # a second row where another job is compared
         label_text_font_size="8pt",
         border_line_color=None,
+        background_fill_alpha=0,
         spacing=8,
         padding=0,
         margin=0,

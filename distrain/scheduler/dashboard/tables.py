@@ -106,7 +106,11 @@ def timeline() -> Panel:
     drawn.hover.formatters = {"@at_ms": "datetime"}
     drawn.height = 180
     drawn.xaxis.formatter = DatetimeTickFormatter(
-        milliseconds="%H:%M:%S", seconds="%H:%M:%S", minsec="%H:%M:%S"
+        milliseconds="%H:%M:%S",
+        seconds="%H:%M:%S",
+        minsec="%H:%M:%S",
+        minutes="%H:%M",
+        hourmin="%H:%M",
     )
     palette = [colours.GREY, colours.YELLOW, colours.GREEN, colours.RED, colours.BLUE]
     color = factor_cmap("kind", palette=palette, factors=TIMELINE_KINDS)

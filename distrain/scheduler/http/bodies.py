@@ -37,6 +37,7 @@ class PutOrder(Order):
         description="An absolute path, or a URL."
     )
     priority: Priority | None = Field(None, description="Null takes the spec's.")
+    page: str | None = Field(None, description="The URL of its page in the service.")
 
 
 class CancelOrder(Order, CancelOptions):

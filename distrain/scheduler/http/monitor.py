@@ -35,6 +35,7 @@ class Track:
     has_reports: bool = False  # whether a rank reported since the job was stamped last
     stamped: tuple[object, ...] | None = None  # the job's fingerprint then
     service: str | None = None  # who put it; `None`: it came by Dask
+    page: str | None = None  # the URL of its page in the service
 
 
 class Monitor:
@@ -118,6 +119,7 @@ class Monitor:
             self.revisions.last(job_id),
             places,
             {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
+            track.page,
         )
 
     def _gpu(self, worker: str) -> Gpu | None:

@@ -47,7 +47,8 @@ class Orders:
         if done and spec == self.coordinator.specs[job_id]:
             return False
         self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
-        self.monitor.follow(job_id).service = order.service
+        track = self.monitor.follow(job_id)
+        track.service, track.page = order.service, order.page
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> bool:

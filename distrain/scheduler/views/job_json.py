@@ -39,6 +39,7 @@ class Watched:
     rev: int = 0  # of its last change
     places: Mapping[int, Slot] = field(default_factory=dict)  # of the current attempt's ranks
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
+    page: str | None = None  # the URL of its page in the service
 
 
 def job_of(watched: Watched) -> Job:
@@ -117,6 +118,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
         "places": [dict(place) for place in view.rank_places],
         "model_path": view.model_path,
         "reader": view.reader,
+        "page": job.page,
         "parameters": view.parameters,
     }
 

@@ -84,10 +84,12 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         tls: TlsFiles | None = None,
         *,
         service: str,
+        public_url: str | None = None,
         transport: httpx2.BaseTransport | None = None,
     ):
         self.url = url.rstrip("/")
         self.service = service
+        self._public_url = public_url
         headers = {"Accept": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -126,6 +128,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             first_attempt=first_attempt,
             epoch=epoch,
             priority=priority,
+            page=self._public_url and f"{self._public_url.rstrip('/')}/jobs/{job_id}",
         )
         return _read(job_of_scheduler, document), status == 201
 

@@ -27,7 +27,7 @@ def clusters(call: Call) -> HTMLResponse:
             {
                 "name": name,
                 "kind": profile.kind,
-                "state": _state(state),
+                "state": cluster_state(state),
                 "message": state.get("message") or "",
                 "observed_at_s": row.observed_at_s if row else None,
                 "workers": state.get("workers") or {},
@@ -38,7 +38,7 @@ def clusters(call: Call) -> HTMLResponse:
     return page(call.request, "clusters.html", caller, clusters=shown)
 
 
-def _state(state: Mapping[str, Any]) -> str:
+def cluster_state(state: Mapping[str, Any]) -> str:
     if not state:
         return "unknown"
     return str(state.get("phase") or ("up" if state.get("reachable") else "unreachable"))

@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from distrain.errors import DistrainError
+from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
@@ -30,6 +31,7 @@ from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import bad_spec, request_sha256
 from distrain.service.page.job_list_page import job_documents
+from distrain.service.page.queue_page import queues
 from distrain.service.page.rendering import PageRoute, page
 from distrain.service.values import Job, Phase
 
@@ -79,11 +81,19 @@ def job(call: Call, job_id: str) -> HTMLResponse:
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
+    (document,) = job_documents(call, [found])
+    waits = queues(call) if document.why_pending else []
+    dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,
         "job.html",
         call.caller,
-        job=job_documents(call, [found])[0],
+        job=document,
+        reason=next((one for one in Reason if one == document.reason), None),
+        start_in_s=next((q["starts"][found.id] for q in waits if found.id in q["starts"]), None),
+        # It shows the jobs of everybody, and asks for the scheduler's own token.
+        scheduler_url=dashboards.get(found.cluster) if call.caller.is_admin else None,
+        now_s=call.service.now_s(),
         is_final=found.phase is Phase.FINAL,
         may={
             "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),

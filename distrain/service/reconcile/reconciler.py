@@ -141,7 +141,8 @@ class Reconciler:
 
     def _connect(self, name: str, found: SchedulerAddress) -> SchedulerClient:
         tls = self._settings.clusters[name].tls
-        return SchedulerClient(found.url, found.token, tls, service=self._store.service_id)
+        us, public_url = self._store.service_id, self._settings.listen.public_url
+        return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
 
     def _prune(self, end: threading.Event) -> None:
         """Delete expired rows and run folders, in the process that publishes."""

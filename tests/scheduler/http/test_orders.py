@@ -33,6 +33,7 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             assert new
             assert (seen.id, seen.state, seen.priority) == ("a", "pending", 3)
             assert seen.run_dir == "/runs/a"
+            assert site.monitor.job("a")["page"] == "https://jobs.example/jobs/a"
             assert (await site.put(client, "a", priority=3))[1] is False
             changes = await site.ask(client.changes)
             (job,) = changes.jobs

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from service_jobs import a_job
 
 from distrain.jobs.documents import Job
 from distrain.jobs.spec import parse_spec
@@ -11,6 +12,8 @@ from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.runs.run_folder import RunFolder
 from distrain.service.page.comparison import metric_rows, setting_rows
 from distrain.service.page.job_page import files_of, short_text
+from distrain.service.page.start_times import starts_in_s
+from distrain.service.values import Quota
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text("xyz", max_size=3),
@@ -75,3 +78,23 @@ def test_the_files_of_a_job_are_found_without_a_look_at_its_many_others(
     assert [file.path for file in found] == shown
     assert [file.size_bytes for file in found] == [len(name) for name in shown]
     assert len(looked_at) <= len(shown) + 5
+
+
+def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
+    running = [
+        a_job(n, num_ranks=2, progress={"eta_s": eta_s}) for n, eta_s in enumerate((90.0, 60.0))
+    ]
+    waiting = [a_job(n, num_ranks=ranks) for n, ranks in ((5, 2), (6, 1), (7, 2), (8, 1))]
+
+    def starts(free, holding=running, quota=None, elsewhere=0):
+        quotas = {waiting[0].project: Quota(max_ranks=quota)}
+        used = {waiting[0].project: elsewhere}
+        return list(starts_in_s(waiting, holding, free, quotas, used).values())
+
+    assert starts(0) == [60.0, 90.0], "the third needs two workers, and one is left"
+    assert starts(2) == [0.0, 60.0, 90.0, 90.0]
+    assert starts(9) == [0.0] * 4
+    silent = [a_job(1, num_ranks=8)]
+    assert starts(2, silent) == [0.0], "nobody knows when a job ends that reports nothing"
+    assert starts(2, quota=6) == [0.0]
+    assert starts(2, quota=6, elsewhere=1) == []

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import httpx2
 import pytest
+from api_world import write_job
 from page_world import page_world
 from service_store import submitted
 
@@ -14,6 +15,7 @@ from distrain.service.api.documents import JobRequest
 from distrain.service.api.guards import RequestRates
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import checked
+from distrain.service.store.rows import Attempt
 from distrain.service.values import Scope
 
 
@@ -161,6 +163,26 @@ def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
     site.world.end(job)
     cards = dict(re.findall(r"<dt>([^<]+)</dt><dd>(.*?)</dd>", client.get(f"/jobs/{job}").text))
     assert re.fullmatch(r"1m[1-5]\ds", cards["Duration"])  # the machine may be slow
+
+
+def test_a_waiting_job_shows_when_it_starts_and_a_failed_one_what_to_do(site, browser):
+    store, client = site.world.store, browser("alice")
+    now_s = store.now_s()
+    running, waiting, failed = (site.world.submit("alice")["id"] for _ in range(3))
+    running_now = {"phase": "handed_over", "state": "running", "observed_at_s": now_s}
+    site.world.change(running, **running_now, progress={"eta_s": 600.0})
+    site.world.change(waiting, priority=9, why_pending="all workers are busy")
+    store.put_cluster("gpu", {"reachable": True, "workers": {"total": 1, "free": 0}})
+    assert "Start in about 10m00s" in client.get(f"/jobs/{waiting}").text
+    assert re.search(rf'{waiting}".*?>10m00s<', client.get("/queue").text, re.S)
+    ended = Attempt(failed, 1, "boot", now_s - 90, now_s, "NonFiniteLoss", "NaN\n at step 7", 7, 1)
+    site.world.end(failed, "failed")
+    site.world.change(failed, reason="NonFiniteLoss", message="NaN")
+    write_job(store, failed, {}, [ended])
+    text = client.get(f"/jobs/{failed}").text
+    assert "Lower <code>train.optimizer.lr</code>" in text
+    assert "<b>NonFiniteLoss</b> NaN<" in text
+    assert '<rect class="bad" x="0.0" width="100.0"' in text
 
 
 def test_links_by_state_count_live_jobs_that_the_caller_may_see(site, browser):

@@ -15,7 +15,7 @@ const SPLITS = { valid: "validation", train: "training" };
 const SHORT_SPLITS = { valid: "valid.", train: "train" };
 const HEIGHT_PX = 280;
 const LEGEND_PX = 240;  // beside the plot where the chart is wide, else below it
-const WIDE_PX = 560;
+const WIDE_PX = 700;
 const CLIPPED_SHARE = 0.1;  // of the points of a curve, at its start
 const COLOURS = { light: ["#0b57a4", "#b35900", "#0a7a3c", "#8e24aa", "#c2185b", "#00796b", "#5d4037", "#455a64"],
   dark: ["#7db8ff", "#ffb74d", "#5fd38d", "#d79bff", "#ff8fb3", "#4dd0c1", "#c8a898", "#a3b8c8"] };
@@ -59,6 +59,19 @@ export function time(seconds) {
   return `${Math.floor(s / 3600)}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}`;
 }
 
+export const colours = () => COLOURS[matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"];
+
+// The style of a horizontal and a vertical axis.
+export function axes(xLabel, yLabel) {
+  const css = getComputedStyle(document.body);
+  const [ink, grid] = [css.getPropertyValue("--dim").trim(), css.getPropertyValue("--line").trim()];
+  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, labelSize: 20, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif" };
+  return [
+    { ...axis, label: xLabel, size: 32 },
+    { ...axis, label: yLabel, size: 58, values: (_, at) => at.map((v) => (v == null ? "" : short.format(v))) },
+  ];
+}
+
 export class Charts {
   // box: the element that holds the charts; options: the form of the toolbar; runs: [{name, records}]
   constructor(box, options, runs) {
@@ -78,7 +91,7 @@ export class Charts {
 
   // Validation is solid and training dashed; one run has a colour per split, several a colour per run.
   curvesOf(metric) {
-    const colours = COLOURS[this.dark.matches ? "dark" : "light"];
+    const palette = colours();
     const over = this.options.elements.over.value;
     const weight = Number(this.options.elements.smoothing.value);
     const isAlone = this.runs.length === 1;
@@ -92,7 +105,7 @@ export class Charts {
       curves.push({
         x: points.map((p) => p[0]), y: weight && split === "train" ? smoothed(values, weight) : values,
         label: isAlone ? SPLITS[split] : metric.splits.length > 1 ? `${run.name} ${SHORT_SPLITS[split]}` : run.name,
-        stroke: colours[isAlone ? (split === "valid" ? 1 : 0) : n % colours.length],
+        stroke: palette[isAlone ? (split === "valid" ? 1 : 0) : n % palette.length],
         dash: split === "train" && metric.splits.length > 1 ? [5, 4] : undefined,
       });
     }));
@@ -116,27 +129,25 @@ export class Charts {
   }
 
   uplotOptions(metric, curves, width) {
-    const css = getComputedStyle(document.body);
-    const [ink, grid] = [css.getPropertyValue("--dim").trim(), css.getPropertyValue("--line").trim()];
     const { over, log, clip } = this.options.elements;
     const isTime = over.value === "elapsed_s";
     const isLog = metric.isLoss && log.checked;
     const text = (value) => (value == null ? "-" : isTime ? time(value) : long(0).format(value));
-    const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, labelSize: 22, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif" };
+    const [xAxis, yAxis] = axes(AXES[over.value], metric.unit);
     const y = isLog ? { distr: 3 } : { range: (u) => rangeOf(u.data.slice(1).map((values) => values.filter((v) => v != null)), clip.checked) };
     return {
       title: metric.title, width, height: HEIGHT_PX,
       cursor: { sync: { key: "curves" }, points: { size: 7 } },
       scales: { x: { time: false }, y },
       axes: [
-        { ...axis, label: AXES[over.value], values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70 },
-        { ...axis, label: metric.unit, size: 62, values: (_, at) => at.map((v) => (v == null ? "" : short.format(v))) },
+        { ...xAxis, values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70 },
+        yAxis,
       ],
       series: [
         { label: AXES[over.value], value: (u, _, __, at) => text(at == null ? u.data[0].at(-1) : u.data[0][at]) },
         ...curves.map((curve) => ({
           label: curve.label, stroke: curve.stroke, dash: curve.dash, width: 1.5, spanGaps: true,
-          points: { show: curve.x.length < 60, size: 5 },
+          points: { show: curve.x.length < 25, size: 5 },
           // under the cursor uPlot takes the nearest point; without a cursor, the last one is shown
           value: (u, v, n, at) => long(metric.digits).format(at == null ? u.data[n].findLast((one) => one != null) : v),
         })),

@@ -100,4 +100,7 @@ function show() {
 
 form.addEventListener("submit", (event) => { event.preventDefault(); show(); });
 form.elements.search.addEventListener("input", draw);
+// The log of the rank that failed is the one to read.
+const culprit = document.querySelector(".notice.failed pre")?.textContent.match(/^rank (\d+)/)?.[1];
+if ([...form.elements.rank.options].some(({ value }) => value === culprit)) form.elements.rank.value = culprit;
 if ("begun" in form.dataset) show();

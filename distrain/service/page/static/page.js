@@ -13,10 +13,15 @@ let isWanted = false;
 let refreshing = false;
 
 function replace(old, fresh) {
-  if (!fresh || !old || fresh.innerHTML === old.innerHTML || old.contains(document.activeElement)) return;
+  const focused = document.activeElement;
+  const isControl = focused.matches("a, button, input, select, summary");
+  if (!fresh || !old || fresh.innerHTML === old.innerHTML || (isControl && old.contains(focused))) return;
+  const regions = (part) => [...part.querySelectorAll("[tabindex]")];  // that scroll
+  const region = regions(old).indexOf(focused);
   const ticks = new Set([...old.querySelectorAll("input:checked")].map((box) => box.value));
   fresh.querySelectorAll("input").forEach((box) => { box.checked = ticks.has(box.value); });
   old.replaceWith(fresh);
+  regions(fresh)[region]?.focus();
   if (sortedBy) sortTable(sortedBy.column, sortedBy.descending);
 }
 

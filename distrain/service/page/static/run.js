@@ -45,13 +45,31 @@ function fillCards(records) {
   if (share != null && element("waiting")) element("waiting").textContent = `waiting for data ${percent(share)}`;
 }
 
-function row(table, name, texts, share) {
+let summary = null;  // of a job that has ended; its run folder may lack it
+
+async function readSummary() {
+  if (!element("live").hasAttribute("data-final")) summary = null;
+  else if (!summary && document.querySelector('.files a[href$="/summary.json"]')) {
+    const answer = await fetch(`/v1/jobs/${encodeURIComponent(runs[0].id)}/artifacts/summary.json`, { credentials: "same-origin" });
+    if (answer.ok) summary = await answer.json();
+  }
+}
+
+const gibibytes = (bytes) => (bytes ? `${(bytes / 2 ** 30).toFixed(1)} GiB` : "-");
+
+function ofSummary(rank) {
+  const [memory, place] = [summary?.peak_memory?.[rank] ?? {}, summary?.places?.[rank] ?? {}];
+  return [gibibytes(memory.host_bytes), gibibytes(memory.device_bytes), place.hardware || place.device || "-", place.host || "-"];
+}
+
+function row(table, name, texts, share, more = []) {
   const line = table.tBodies[0].insertRow();
   const head = Object.assign(document.createElement("th"), { scope: "row", textContent: name });
   line.append(head);
   for (const text of texts) line.append(Object.assign(document.createElement("td"), { className: "n", textContent: text }));
   const meter = Object.assign(document.createElement("meter"), { max: 100, value: share, ariaLabel: `${name}: ${percent(share)}` });
   line.insertCell().append(meter);
+  more.forEach((text, n) => line.append(Object.assign(document.createElement("td"), { className: n < 2 ? "n" : "", textContent: text })));
 }
 
 function showTimes(records) {
@@ -64,6 +82,7 @@ function showTimes(records) {
   }
   const total = Object.values(seconds).reduce((a, b) => a + b, 0);
   const last = train.at(-1);
+  const isFinal = element("ranks").tHead.rows[0].cells.length > 3;
   const ranks = last.stall_summary ? last.stall_summary.worst : (last.stall_pct ?? []).map((share, rank) => [rank, share]);
   section.hidden = !(total > 0);
   for (const id of ["phases", "ranks"]) element(id).tBodies[0].replaceChildren();
@@ -71,7 +90,7 @@ function showTimes(records) {
     const share = (100 * value) / total;
     row(element("phases"), phase.replaceAll("_", " "), [time(value), percent(share)], share);
   }
-  for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share);
+  for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share, isFinal ? ofSummary(rank) : []);
   element("ranks").hidden = !ranks.length;
 }
 
@@ -92,7 +111,7 @@ async function update() {
   isReading = true;
   try {
     if ((await Promise.all(runs.map(readMore))).includes(true)) charts.update();
-    if (element("no-records")) { showFigures(); showTimes(runs[0].records); }
+    if (element("no-records")) { showFigures(); await readSummary(); showTimes(runs[0].records); }
   } catch { /* the service does not answer; the next refresh asks again */ }
   isReading = false;
 }

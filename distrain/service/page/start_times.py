@@ -1,0 +1,47 @@
+"""Estimates when waiting jobs start, from the time that running jobs have left. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+
+from distrain.service.values import Job, Quota
+
+
+def starts_in_s(
+    waiting: Sequence[Job],
+    holding: Iterable[Job],
+    free: int,
+    quotas: Mapping[str, Quota],
+    elsewhere: Mapping[str, int],
+) -> dict[str, float]:
+    """Return the seconds until waiting jobs get their workers, by job id.
+
+    Jobs start in the given order and keep their workers, since nobody knows for how long. Jobs
+    without an estimate are left out: those beyond their project's quota, and all from the first job
+    that needs workers of jobs which do not report their time left.
+
+    Args:
+        holding: The jobs that hold workers.
+        free: The number of free workers.
+        elsewhere: The ranks in use on other clusters, by project.
+    """
+    used, ends = Counter(elsewhere), []
+    for job in holding:
+        used[job.project] += job.num_ranks
+        left_s = job.progress.get("eta_s")
+        ends.append((inf if left_s is None else float(left_s), job.num_ranks))
+    ends.sort(reverse=True)
+    found, now_s = {}, 0.0
+    for job in waiting:
+        used[job.project] += job.num_ranks
+        most = quotas.get(job.project, Quota()).max_ranks
+        if most is not None and used[job.project] > most:
+            continue
+        while free < job.num_ranks and ends:
+            now_s, ranks = ends.pop()
+            free += ranks
+        if free < job.num_ranks or now_s == inf:
+            break
+        free -= job.num_ranks
+        found[job.id] = now_s
+    return found
