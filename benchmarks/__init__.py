@@ -1,1 +1,1 @@
-"""Benchmarks; each module runs as a script, and the folders hold what the scripts are made of."""
+"""Benchmark scripts; the folders hold their modules."""

@@ -1,15 +1,15 @@
-"""What does an agreement of a gang's ranks cost the store in which they agree?
+"""Measure how many store calls an agreement between ranks costs.
 
     python benchmarks/agreement.py [--quick]
 
-So many ranks, each a thread of this process with a client of its own of one TCPStore server, agree
-on where to stop (the gate) and on whether a checkpoint is whole. Every call to the store is
-counted. Beside the gate stands the plain way, where each rank asks every 10 ms after the post of
-each of the others.
+Each rank is a thread of this process with its own client of one TCPStore server. The ranks agree on
+the step at which to stop (the gate) and on whether a checkpoint is complete. Every call to the
+store is counted. For comparison, a plain gate polls the post of every other rank each 10 ms.
 
-calls/rank   the mean of the ranks' calls, without their questions whether something is there yet
-questions    these, in the mean: their number depends on how long the ranks wait
-time         from the first request to the last rank that knows; threads of one process take turns
+calls/rank   mean number of calls per rank, without `check` calls
+questions    mean number of `check` calls per rank; it depends on how long the ranks wait
+time         from the first request until the last rank knows the decision; the threads share one
+             process
 """
 
 import argparse
@@ -38,14 +38,14 @@ from distrain.train.control.gate import StepGate
 
 LONG_S = 240.0
 SIZES, QUICK_SIZES = (4, 64, 256), (4, 16, 64)
-MOST_CALLS = 5.0  # of a rank, in the mean; whoever comes last has a few more
+MOST_CALLS = 5.0  # mean per rank; the rank that arrives last needs a few more
 MOST_QUESTIONS_PER_S = 5.0
 PLAIN_PAUSE_S = 0.01
 WAITS_S = 5.0
 
 
 class CountedStore:
-    """A store's client that counts its calls by name."""
+    """A TCPStore client that counts its calls by name."""
 
     def __init__(self, store: Any):
         self._store = store
@@ -63,11 +63,11 @@ class CountedStore:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an agreement cost.
+    """The cost of one agreement.
 
     Attributes:
-        calls: Of each rank, by name.
-        seconds: How long it took.
+        calls: For each rank, the number of calls by name.
+        seconds: How long the agreement took.
     """
 
     calls: list[Counter[str]]
@@ -75,24 +75,24 @@ class Cost:
 
     @property
     def without_questions(self) -> list[int]:
-        """Of each rank, the calls that do not depend on how long it waited."""
+        """The number of calls of each rank, without `check` calls."""
         return [sum(calls.values()) - calls["check"] for calls in self.calls]
 
     @property
     def questions(self) -> float:
-        """Of a rank in the mean."""
+        """The mean number of `check` calls per rank."""
         return statistics.mean(calls["check"] for calls in self.calls)
 
 
 class Stores:
-    """One server, and clients for each rank of a gang."""
+    """One TCPStore server, with clients for the ranks of several gangs."""
 
     def __init__(self) -> None:
         self.server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.gangs = 0
 
     def of_gang(self, num_ranks: int) -> list[CountedStore]:
-        """A counting client for each rank, with keys of their own."""
+        """Return a counting client for each rank of a new gang, which uses its own key prefix."""
         self.gangs += 1
         meeting = Rendezvous("127.0.0.1", self.server.port, f"gang/{self.gangs}")
         boards = [join_store(meeting, LONG_S) for _ in range(num_ranks)]
@@ -100,7 +100,7 @@ class Stores:
 
 
 def at_the_same_time(jobs: Iterable[Callable[[], Any]]) -> float:
-    """Run each in a thread of its own; seconds until all have ended."""
+    """Run each job in its own thread; return the seconds until all have ended."""
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
     began_s = time.perf_counter()
     for thread in threads:
@@ -112,7 +112,7 @@ def at_the_same_time(jobs: Iterable[Callable[[], Any]]) -> float:
 
 
 def gate_agreement(stores: list[CountedStore]) -> Cost:
-    """All ranks are asked to stop, at places that differ."""
+    """Ask all ranks to stop, each at a different step, and return the cost."""
     num_ranks = len(stores)
     targets: list[int | None] = []
     told = threading.Semaphore(0)
@@ -136,7 +136,7 @@ def gate_agreement(stores: list[CountedStore]) -> Cost:
 
 
 def plain_gate_agreement(stores: list[CountedStore]) -> Cost:
-    """The same where each rank looks for the post of each of the others."""
+    """Return the cost of the same agreement if each rank polls the posts of all others."""
     num_ranks = len(stores)
 
     def decide(rank: int, store: CountedStore) -> None:
@@ -155,7 +155,7 @@ def plain_gate_agreement(stores: list[CountedStore]) -> Cost:
 
 
 def checkpoint_agreement(stores: list[CountedStore]) -> Cost:
-    """All ranks write a part of a small state, and learn whether the checkpoint is whole."""
+    """Return the cost of one checkpoint that all ranks write and whose completeness all learn."""
     num_ranks, states = len(stores), [small_state() for _ in stores]
     whole: list[bool | None] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +173,7 @@ def checkpoint_agreement(stores: list[CountedStore]) -> Cost:
 
 
 def small_state() -> TrainingState:
-    """A model with one small table."""
+    """Return a model with one small table and its optimizers."""
     schema = Schema(
         (
             ColumnSchema("clicked", "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION)),
@@ -186,7 +186,7 @@ def small_state() -> TrainingState:
 
 
 def questions_per_s(stores: Stores) -> float:
-    """How often a rank asks that waits for something that does not come."""
+    """Return the `check` calls per second of a rank that waits for a key that is never set."""
     (store,) = stores.of_gang(1)
     try:
         RankStore(store).read("never", WAITS_S)  # type: ignore[arg-type]

@@ -1,24 +1,26 @@
-"""Does `distrain bench` find what is planted in a cluster?
+"""Check that `distrain bench` finds faults planted in a cluster.
 
     python benchmarks/bench_links.py [--quick] [--only REGEX]
 
-Nodes are network namespaces of this machine; each sends 100 or 400 Mbit/s and no faster (`tc tbf`).
-Scheduler, workers, jobs and measurements are those of `distrain bench`, of sizes just large enough:
+Nodes are network namespaces of this machine whose sending rate is capped at 100 or 400 Mbit/s
+(`tc tbf`). Scheduler, workers, jobs and measurements are those of `distrain bench`, with sizes just
+large enough:
 
-  2 x 2, 4 x 1   two nodes with two workers each, four with one: all-to-all between nodes is within
-                 15 % of the cap, and apart from that within a node
-  slow link      one node sends another a quarter of what all others send each other
+  2 x 2, 4 x 1   two nodes with two workers each, four nodes with one: all-to-all between nodes is
+                 within 15 % of the cap, and at least twice as fast within a node
+  slow link      one node sends to another at a quarter of the rate of all other links
   slow disk      one node's worker reads its disk at 10 MB/s (control groups)
-  first limit    a training on four ranks is limited by the CPU, and by the network once links sink
-                 from 400 to 20 Mbit/s
-  slow rank      one rank gets a tenth of others' share of a core, and at most a fifth of one, once
-                 training has begun (control groups)
+  first limit    a training on four ranks is limited by the CPU at 400 Mbit/s, and by the network at
+                 20 Mbit/s
+  slow rank      after training has begun, one rank gets a tenth of the CPU share of the others, and
+                 at most a fifth of a core (control groups)
 
-The first outlier that the bench names must be the planted one. All of it takes what it can get of
-the cores: on a busy machine links look slower than their cap, and ranks uneven.
+The first outlier that the bench names must be the planted fault. The benchmark uses all cores: on a
+busy machine links look slower than their cap, and ranks look uneven.
 
-Needs root, `ip` and `tc`; says so and ends without them. Without control groups of CPU and disks
-two scenes are left out. The last line is JSON: figures, goals, and whether they are met.
+Needs root, `ip` and `tc`; without them it prints the reason and ends. Without control groups for
+CPU and disks, the scenes "slow disk" and "slow rank" are skipped. The last line is JSON: figures,
+goals, and whether they are met.
 """
 
 import argparse
@@ -65,14 +67,14 @@ READS_BYTES_PER_S = 10_000_000
 LOW_MBIT, HIGH_MBIT = 20, 400
 SLOW_CORES, SLOW_SHARE = 0.2, 0.1
 SLOW_STEPS = 36
-"""So many that most of them come after the rank was slowed down."""
+"""Enough steps that most of them come after the rank was slowed down."""
 FULL_SIZES = replace(QUICK, message_bytes=(2**23,), file_bytes=2**25, repeats=7)
 QUICK_SIZES = replace(FULL_SIZES, link_bytes=2**20, file_bytes=2**24, repeats=3, steps=12)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes with workers, and who talks to them."""
+    """A running cluster of capped nodes, with a Dask client connected to it."""
 
     hosts: CappedHosts
     client: Any
@@ -81,17 +83,17 @@ class Cluster:
     folder: Path
 
     def collectives(self) -> Bench:
-        """What the links carry now."""
+        """Measure collectives over the links as they are capped now."""
         return self.bench(tuple(measure_collectives(self.client, self.sizes, "cpu")))
 
     def steps(self, data: Path) -> Bench:
-        """A training on all workers."""
+        """Measure a training on all workers."""
         ranks = len(self.client.nthreads())
         step = measure_step(self.client, data, self.folder, self.sizes, "cpu", ranks, "weak")
         return self.bench((), (step,))
 
     def bench(self, measures: tuple[Any, ...], steps: tuple[Any, ...] = ()) -> Bench:
-        """A bench that measured no more."""
+        """Return a bench result that holds only these measurements."""
         return Bench("links", "cpu", measures=measures, steps=steps)
 
 
@@ -135,7 +137,7 @@ Scene = Callable[[str, Cluster], Sequence[Finding]]
 
 
 def scenes(nodes: int, workers: int, throttled: bool) -> list[tuple[str, Scene]]:
-    """What is set up on so many nodes, by name, in this order."""
+    """Return the scenes for this number of nodes and workers, in the order to run them."""
     made: list[tuple[str, Scene]] = [
         (f"{nodes} x {workers} at {mbit} Mbit/s", capped(mbit)) for mbit in MBITS
     ]
@@ -153,7 +155,7 @@ def scenes(nodes: int, workers: int, throttled: bool) -> list[tuple[str, Scene]]
 
 
 def capped(mbit: int) -> Scene:
-    """All links alike."""
+    """Return a scene in which all links have the same cap."""
 
     def act(scene: str, made: Cluster) -> Sequence[Finding]:
         made.hosts.cap(mbit)
@@ -163,7 +165,7 @@ def capped(mbit: int) -> Scene:
 
 
 def slow_link(scene: str, made: Cluster) -> Sequence[Finding]:
-    """One node sends one other a quarter."""
+    """Slow one link down to a quarter of the others."""
     made.hosts.cap(HIGH_MBIT)
     a, b = SLOW_LINK
     made.hosts.cap_link(a, b, HIGH_MBIT // 4, HIGH_MBIT)
@@ -175,7 +177,7 @@ def slow_link(scene: str, made: Cluster) -> Sequence[Finding]:
 
 
 def slow_disk(scene: str, made: Cluster) -> Sequence[Finding]:
-    """One node reads slowly."""
+    """Slow down the disk reads of one node."""
     disk = throttles.disk_of(made.folder)
     assert disk is not None
     throttle = made.slow[SLOW_DISK]
@@ -187,7 +189,7 @@ def slow_disk(scene: str, made: Cluster) -> Sequence[Finding]:
 
 
 def limited(mbit: int, first: str) -> Scene:
-    """A training over links of a rate."""
+    """Return a scene that trains over links of the given rate."""
 
     def act(scene: str, made: Cluster) -> Sequence[Finding]:
         made.hosts.cap(0)
@@ -199,7 +201,7 @@ def limited(mbit: int, first: str) -> Scene:
 
 
 def slow_rank(scene: str, made: Cluster) -> Sequence[Finding]:
-    """One rank is slowed down as soon as a training has made its first steps."""
+    """Slow down one rank as soon as a training has made its first steps."""
     from distrain.launch.job_handle import JobHandle
 
     throttle = made.slow[SLOW_RANK]
@@ -228,7 +230,7 @@ def slow_rank(scene: str, made: Cluster) -> Sequence[Finding]:
 
 
 def rows_of(made: Cluster) -> Path:
-    """Rows for trainings, generated where there are none yet."""
+    """Return the folder of the training rows; generates them on first use."""
     folder = made.folder / "rows"
     if not folder.exists():
         rows = 8 * made.sizes.rank_rows * len(made.hosts.addresses)
@@ -240,7 +242,7 @@ def rows_of(made: Cluster) -> Path:
 def cluster(
     nodes: int, workers: int, sizes: Sizes, folder: Path, throttled: bool
 ) -> Iterator[Cluster]:
-    """So many nodes with so many workers each, and nothing of them afterwards."""
+    """Run nodes with workers; removes everything afterwards."""
     from dask_world import DaskWorld, wait_for
     from distributed import Client
 

@@ -1,14 +1,16 @@
-"""What do checkpoints cost a training?
+"""Measure what checkpoints cost a training.
 
     python benchmarks/checkpoints.py [--quick]
 
 The MLP of the Criteo notebooks (three layers of 128, embeddings of 16) with Adagrad on 2 ranks of
-one thread each, global batch 8,192, without checkpoints and with one every 500 steps, in turns.
-The tables have 3.4M rows, on both ranks: with Adagrad's sums a checkpoint is 0.44 GB, and each rank
-writes half of it. What one costs is told by the windows of ten steps in the same run: how much
-longer those that follow a checkpoint within 100 steps take than the median of the others, the copy
-and the writing beside the training included, over 500 steps. Whole runs with and without
-checkpoints stand beside it; on a shared machine they differ by more than that from run to run.
+one thread each, global batch 8,192, trains without checkpoints and with one every 500 steps, in
+turns. The tables have 3.4M rows and are replicated on both ranks: with Adagrad's sums a checkpoint
+has 0.44 GB, of which each rank writes half.
+
+The cost of a checkpoint comes from windows of ten steps within one run: how much longer than the
+median window those take that follow a checkpoint within 100 steps, relative to 500 steps. This
+includes copying the state and writing it during training. The rates of whole runs with and without
+checkpoints are printed too; on a shared machine they vary from run to run by more than the cost.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from distrain.workers.local import local_cluster
 
 GOAL_PCT = 3.0
 EVERY_STEPS = 500
-LASTS_STEPS = 100  # a checkpoint is written long before
+LASTS_STEPS = 100  # writing a checkpoint takes fewer steps than this
 WINDOW_STEPS = 10
 BATCH_ROWS = 8_192
 SCALE = 0.075  # of Criteo's cardinalities
@@ -80,7 +82,7 @@ def train(client: Any, folder: Path, steps: int, saves: bool) -> tuple[Any, list
 
 
 def cost_pct(records: list[Record]) -> float:
-    """What a checkpoint every so many steps costs, in percent of the time of these steps."""
+    """Return the cost of a checkpoint, in percent of the time of `EVERY_STEPS` steps."""
     ends = [(0, 0.0), *((record.step, record.elapsed_s) for record in records)]
     windows = [(step, s - before_s) for (_, before_s), (step, s) in itertools.pairwise(ends)]
     after = [w for w in windows if w[0] > EVERY_STEPS and 0 < w[0] % EVERY_STEPS <= LASTS_STEPS]

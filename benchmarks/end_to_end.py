@@ -1,13 +1,13 @@
-"""How fast does a model of the public Criteo notebooks train, from parquet to saved weights?
+"""Measure how fast the models of the public Criteo notebooks train, from parquet to saved weights.
 
     python benchmarks/end_to_end.py [--quick] [--out DIR] [--device auto|cuda|cpu] [--rows N]
                                     [--only REGEX]
 
-Generated rows (26 ids by Zipf laws, 13 values, labels of a planted model) lie in parquet files as
-`distrain prep` writes them. Each training runs in a process of its own and does all that a rank
+Generated rows (26 ids by Zipf laws, 13 values, labels of a planted model) are in parquet files as
+`distrain prep` writes them. Each training runs in its own process and does everything that a rank
 does: reading, decoding, shuffling, the copy to the device, routes, steps, reports, a validation
-after each epoch, and saving the model. Batches, layers, optimizers and table sizes are the
-notebooks':
+after each epoch, and saving the model. Batch sizes, layers, optimizers and table sizes are those of
+the notebooks:
 
   tensorflow   "Scaling Criteo: Training with TensorFlow": MLP 128-128-128-1 over embeddings of 16,
                SGD, batch 65,536; published: 1.94M training rows/s
@@ -15,21 +15,23 @@ notebooks':
                Adam, batch 400,000; published: 0.66M rows/s, of training and validation over the
                time of both, with AUC and average precision
 
-The published figures are of NVIDIA's machines of 2021 and of Criteo's own files; what stands beside
-them here is of generated rows on this machine, which the last line names.
+The published figures were measured on NVIDIA's machines of 2021 with Criteo's own files. The
+figures measured here are for generated rows on this machine, which the last line names.
 
-On a GPU: 50M rows and 5M to validate, no two alike, tables of 45.9M rows, one epoch that nobody
-times and two that are; step one by one (eager), compiled, or as a CUDA graph, in fp32, tf32 or
-bf16. On a CPU rows and tables are fewer, and no goal is met: goals are an H200's.
+On a GPU: 50M training rows and 5M validation rows, all different, tables of 45.9M rows, one warm-up
+epoch and two timed epochs; steps eager, compiled, or as a CUDA graph, in fp32, tf32 or bf16. On a
+CPU rows and tables are fewer, and no goal counts as met: the goals are for an H200.
 
-"rows/s" is the median of the timed epochs, as the notebook counts rows; "whole run" all rows over
-the life of the process, imports, building the tables and saving the model included; "waiting" the
-share of training time in which the GPU (on a CPU: the training thread) had nothing to do for want
-of rows; "syncs" how often the training thread waits for the GPU within a step, reports apart;
-"start s" the time from the process's start to its first step.
+rows/s      median of the timed epochs; rows are counted as in the notebook
+whole run   all rows over the lifetime of the process, with imports, building tables and saving the
+            model
+waiting     share of training time in which the GPU (on a CPU: the training thread) waited for rows
+syncs       how often the training thread waits for the GPU in a step, without reports
+start s     from the start of the process to its first step
 
-With --out: `end_to_end.json` with everything, and of the slowest training a profile of some steps,
-`slowest.json.gz` for chrome://tracing or Perfetto, and `slowest.md`, what took longest.
+--out writes `end_to_end.json` with all figures. It also profiles some steps of the slowest
+training: `slowest.json.gz` for chrome://tracing or Perfetto, and `slowest.md`, the longest
+operations.
 """
 
 import argparse
@@ -109,7 +111,9 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows, epochs and ways")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where figures and a profile go")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="write figures and a profile into this folder"
+    )
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--rows", metavar="N", type=int, help="training rows")
     parser.add_argument("--only", metavar="REGEX", default="", help="trainings that match")
@@ -117,7 +121,7 @@ def parsed() -> argparse.Namespace:
 
 
 def chosen_device(asked: str) -> str:
-    """The GPU where there is one."""
+    """Return "cuda" if torch has a GPU, unless the CPU was asked for."""
     if asked == "cpu":
         return "cpu"
     import torch
@@ -130,7 +134,7 @@ def chosen_device(asked: str) -> str:
 
 
 def about_rows(made: Made, data_s: float) -> dict[str, Any]:
-    """What is trained on."""
+    """Return the size of the training data, as JSON values."""
     return {
         "rows": made.rows,
         "valid_rows": made.valid_rows,
@@ -142,7 +146,7 @@ def about_rows(made: Made, data_s: float) -> dict[str, Any]:
 
 
 def chosen(device: str, options: argparse.Namespace) -> list[tuple[Notebook, Way]]:
-    """The trainings to be made, first those that tell most, of both notebooks in turn."""
+    """Return the trainings to run, the most informative ones first, alternating notebooks."""
     every = []
     for way in ways(device, options.quick):
         if way.lacks:
@@ -160,7 +164,7 @@ def train(
     rounds: int,
     trace: Path | None = None,
 ) -> Run | str:
-    """One training; what went wrong, if it did not come to its end."""
+    """Run one training; return its result, or why it failed."""
     asked = {
         "document": job_document(notebook, way, made, device, 1 + rounds),
         "windows": windows_per_epoch(notebook, made),
@@ -190,7 +194,7 @@ def train(
 
 
 def environment(way: Way) -> dict[str, str]:
-    """A rank's, as a supervisor gives it."""
+    """Return the environment that a supervisor would give a rank."""
     from distrain.workers.rank_process import ALLOCATOR
 
     here = str(Path(__file__).resolve().parents[1])
@@ -202,7 +206,7 @@ def environment(way: Way) -> dict[str, str]:
 def save(
     out: Path | None, about: dict[str, Any], runs: list[Run], failed: dict[str, str], made: Made
 ) -> None:
-    """Write what is known so far, so that a run that is cut short leaves what it found."""
+    """Write the figures so far; an interrupted benchmark leaves partial results."""
     if out is None:
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -213,7 +217,7 @@ def save(
 
 
 def profile_slowest(runs: list[Run], made: Made, out: Path) -> None:
-    """Train the slowest way again, for an epoch, and look at some of its steps."""
+    """Train the slowest variant again for one epoch, and profile some of its steps."""
     slowest = min(runs, key=lambda run: run.rows_per_s / run.notebook.goal_rows_per_s)
     device = "cuda" if slowest.account["device_seconds"] else "cpu"
     (way,) = [way for way in ways(device, quick=False) if way.name == slowest.way]

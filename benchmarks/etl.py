@@ -1,19 +1,19 @@
-"""What does it take to prepare Criteo-shaped text, beside other engines? Does counting stay linear?
+"""Measure the cost of preparing Criteo-shaped text, compared with other engines.
 
     python benchmarks/etl.py [--quick] [--polars] [--duckdb] [--rows 1M 4M 16M]
 
-Whole jobs: text to training parquet by `distrain prep` on two threads of this machine, and the
-same job as users of polars and DuckDB would write it (`pip install polars duckdb`), each as a
-process of its own, in turns; the medians. All three must write the same ids and numbers, or the
-benchmark ends.
+Whole jobs: from text to training parquet with `distrain prep` on two threads of this machine, and
+the same job as users of polars and DuckDB would write it (`pip install polars duckdb`). Each is its
+own process; they run in turns, and the medians count. If the engines write different ids or
+numbers, the benchmark ends with an error.
 
   cpu_s     processor time of the whole process tree
   peak_MB   peak memory of its largest process
-  disk_MB   most that output and temporary files took
+  disk_MB   peak disk space of output and temporary files
 
 Counting: a column whose values are all distinct, the worst case, in parts of 250,000 rows.
 
-  us_per_row  processor time by row; it must not grow with the parts
+  us_per_row  processor time per row; it must not grow with the number of parts
 
 The last line is JSON, with the figures, the goals, and whether they were met.
 """
@@ -41,7 +41,7 @@ COUNTING_GROWTH = 1.5
 
 
 def whole_jobs(sizes: list[int], contenders: list[str], rounds: int) -> list[Job]:
-    """The median job of each contender at each size, measured in turns."""
+    """Return the median job of each contender at each size, measured in turns."""
     medians = []
     print("contender       rows    cpu_s   wall_s  peak_MB  disk_MB")
     with tempfile.TemporaryDirectory() as name:
@@ -73,7 +73,7 @@ def _median(contender: str, rows: int, jobs: list[Job]) -> Job:
 
 
 def counting(sizes: tuple[int, ...]) -> list[Counting]:
-    """The counting of one column in so many parts."""
+    """Count the values of one column at several sizes, given in parts."""
     found = []
     print("parts  rows (M)   cpu_s  us_per_row  files     MB  pieces")
     with tempfile.TemporaryDirectory() as name:
@@ -89,7 +89,7 @@ def counting(sizes: tuple[int, ...]) -> list[Counting]:
 
 
 def verdict(jobs: list[Job], counted: list[Counting]) -> dict[str, Any]:
-    """The figures that have goals, at the largest size, the goals, and whether all are met."""
+    """Return the figures at the largest size, their goals, and whether all goals are met."""
     largest = {job.contender: job for job in jobs if job.rows == jobs[-1].rows}
     ours = largest["distrain"]
     figures = {
@@ -108,11 +108,13 @@ def verdict(jobs: list[Job], counted: list[Counting]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print tables, and one line of JSON."""
+    """Measure, print tables, and print one line of JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="1M rows, one round; for a look")
-    parser.add_argument("--polars", action="store_true", help="beside polars' streaming engine")
-    parser.add_argument("--duckdb", action="store_true", help="beside DuckDB")
+    parser.add_argument("--quick", action="store_true", help="1M rows, one round")
+    parser.add_argument(
+        "--polars", action="store_true", help="also measure polars' streaming engine"
+    )
+    parser.add_argument("--duckdb", action="store_true", help="also measure DuckDB")
     parser.add_argument("--rows", nargs="+", default=["1M", "4M", "16M"], help="rows of the jobs")
     options = parser.parse_args()
     sizes = [1_000_000] if options.quick else [_rows(text) for text in options.rows]

@@ -1,21 +1,21 @@
-"""What does a rank send in a step, in how many messages, and what does the host do for each peer?
+"""Measure what a rank sends in a step, in how many messages, and the host's time for each peer.
 
     python benchmarks/exchange.py [--quick] [--ranks 2 4 8 16] [--rows 512] [--steps 5]
                                   [--placements replicated row_wise mixed]
 
 Gloo ranks with one thread each train an MLP over 26 tables of width 16 on this machine, on 2, 4, 8
-and 16 ranks, however few cores there are. Their process groups count each collective operation and
-the bytes that the rank gives to others in it: one group for training (rows, sums, dense gradients),
-one for routes (counts, ids). Every rank's batch has as many rows, so more ranks have more rows.
+and 16 ranks, also if there are fewer cores. Their process groups count each collective operation
+and the bytes that the rank sends in it: one group for training (rows, sums, dense gradients), one
+for routes (counts, ids). The number of rows is per rank, so more ranks have more rows in total.
 
-messages   of a rank in a step, per group: the same number whatever the number of ranks
-KB sent    of a rank in a step, the mean over ranks and steps; `empty`: where no rank has any rows,
-           so that counts and dense gradients are left
-host ms    processor time of a rank's process in a step, gloo's threads included; medians. With more
-           ranks than cores it has switches between processes in it.
-ms/peer    by how much that grows with each further peer: a line through the numbers of ranks
+messages   of a rank in a step, per group; independent of the number of ranks
+KB sent    by a rank in a step, the mean over ranks and steps; `empty`: in steps in which no rank
+           has rows, so that only counts and dense gradients are sent
+host ms    processor time of a rank's process in a step, with gloo's threads; medians. With more
+           ranks than cores it includes switches between processes.
+ms/peer    by how much this time grows with each further peer: the slope of a line through the times
 
-The last line is JSON: figures, goals, and whether they are met. Times are no goals.
+The last line is JSON: figures, goals, and whether they are met. There are no goals for times.
 """
 
 import argparse
@@ -73,8 +73,8 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--rows", type=int, default=512, help="of each rank's batch")
-    parser.add_argument("--steps", type=int, default=5, help="of each kind")
+    parser.add_argument("--rows", type=int, default=512, help="rows of each rank's batch")
+    parser.add_argument("--steps", type=int, default=5, help="steps of each kind")
     known = list(gang.PLACEMENTS)
     parser.add_argument("--placements", nargs="+", default=known, choices=known)
     parser.add_argument("--quick", action="store_true", help="64 rows, 2 steps of each kind")
@@ -91,7 +91,7 @@ HEADER = (
 
 
 def line(of: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     training, routes = of["messages"]
     return (
         f"{of['num_ranks']:5} {training:19} {routes:7} {of['sent_bytes'] / 1e3:9.1f} "
@@ -101,13 +101,13 @@ def line(of: dict[str, Any]) -> str:
 
 
 def figures(num_ranks: int, told: list[list[gang.Step]]) -> dict[str, Any]:
-    """Of all ranks' steps in a gang.
+    """Return the figures over all steps and ranks of a gang.
 
     Raises:
-        RuntimeError: Two steps, or two ranks, called differently many operations.
+        RuntimeError: Two steps of a kind, or two ranks, called different numbers of operations.
     """
     full, empty = (gang.of_kind(told, kind) for kind in gang.KINDS)
-    # Where no rank has rows, replicated tables gather none.
+    # If no rank has rows, replicated tables gather none.
     messages, _ = (all_have({step.messages for step in steps}) for steps in (full, empty))
     return {
         "num_ranks": num_ranks,
@@ -124,24 +124,28 @@ def figures(num_ranks: int, told: list[list[gang.Step]]) -> dict[str, Any]:
 
 
 def all_have(messages: set[tuple[int, ...]]) -> tuple[int, ...]:
-    """The one value."""
+    """Return the only element of a set.
+
+    Raises:
+        RuntimeError: The set has several elements.
+    """
     if len(messages) != 1:
         raise RuntimeError(f"ranks or steps of a kind have different messages: {messages}")
     return messages.pop()
 
 
 def mean(values: Any) -> float:
-    """Rounded to whole bytes."""
+    """Return the mean, rounded to whole bytes."""
     return float(round(np.mean(list(values))))
 
 
 def growth(sizes: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How figures grow with the number of ranks W.
+    """Return how figures grow with the number of ranks W.
 
     Returns:
-        `host_ms_per_peer`: the slope of a line through the times; `square_bytes`: what the term in
-        `W^2` of a parabola through the bytes of empty steps, dense ones left out, comes to for the
-        most ranks.
+        `host_ms_per_peer`: the slope of a line through the times. `square_bytes`: the quadratic
+            term of a parabola through the bytes of empty steps, without dense gradients, at the
+            largest W.
     """
     ranks = np.array([of["num_ranks"] for of in sizes], dtype=float)
     host_ms = [of["route_ms"] + of["step_ms"] for of in sizes]
@@ -156,7 +160,7 @@ def growth(sizes: Sequence[dict[str, Any]]) -> dict[str, float]:
 def goals(
     found: dict[str, list[dict[str, Any]]], grown: dict[str, dict[str, float]]
 ) -> dict[str, bool]:
-    """Whether each is met by all placements."""
+    """Return for each goal whether all placements meet it."""
     return {
         "messages_grow": all(
             len({tuple(of["messages"]) for of in sizes}) == 1 for sizes in found.values()

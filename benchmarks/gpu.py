@@ -1,26 +1,26 @@
-"""Does everything that claims to run on a GPU run on one, and how fast?
+"""Run every GPU test and benchmark on this machine, and write a report.
 
     python benchmarks/gpu.py --out DIR [--minutes N] [--full] [--only REGEX] [--rehearse]
 
-One command for a machine with a GPU; it needs no network. In this order, in N minutes (10):
+It needs no network. The stages, in this order, in N minutes (10):
 
-  machine     versions, GPU, driver, host; rates of copies, of the way to the GPU and back, and of
-              products of matrices
+  machine     versions, GPU, driver, host; rates of copies, of transfers to and from the GPU, and of
+              matrix products
   tests       all tests marked `gpu`, a process per file
-  benchmarks  step.py in parts, end_to_end.py, loader.py, in their quick form (`--full`: the full)
-  again       tests that failed, each alone
+  benchmarks  step.py in parts, end_to_end.py, loader.py, with `--quick` (`--full`: without it)
+  again       failed tests again, each in its own process
 
-Each stage has a limit, so that those after it keep their least; what does not fit is left out, and
-the report says so. DIR gets `gpu.json` (everything), `gpu.md` (for people), pictures, and the files
-that benchmarks leave. They are written anew after each stage, so a run that is cut off keeps all
-stages before. `--only` takes the stages whose name matches, for a run in several pieces.
+Each stage has a time limit that leaves later stages their minimum. Stages that do not fit are
+skipped, and the report lists them. DIR gets `gpu.json` (everything), `gpu.md` (readable), plots,
+and the files that benchmarks write. The report is rewritten after each stage, so an interrupted run
+keeps all finished stages. `--only` runs the stages whose names match, for a run in several pieces.
 
-`--rehearse` does the same in a tiny form on a CPU, to see that all of it works; its figures are not
-those of a GPU, and are marked so.
+`--rehearse` does the same with tiny sizes on a CPU, to check that everything works; the report
+marks its figures as not measured on a GPU.
 
-Exit codes: 0: all that was begun ran, and no test failed; 1: something failed or was stopped; 69:
-there is no GPU that torch can use, or a package is missing. Goals that are missed are told, and
-change nothing: see `met` in the last line.
+Exit codes: 0: all stages that began ran, and no test failed; 1: something failed or was stopped;
+69: torch cannot use a GPU, or a package is missing. Missed goals are reported and do not change the
+exit code: see `met` in the last line.
 """
 
 import argparse
@@ -86,11 +86,15 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="for the report")
-    parser.add_argument("--minutes", metavar="N", type=float, default=10.0, help="for everything")
-    parser.add_argument("--full", action="store_true", help="the benchmarks' full forms")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="folder of the report"
+    )
+    parser.add_argument(
+        "--minutes", metavar="N", type=float, default=10.0, help="time limit of the whole run"
+    )
+    parser.add_argument("--full", action="store_true", help="run the benchmarks without --quick")
     parser.add_argument("--only", metavar="REGEX", default="", help="stages that match")
-    parser.add_argument("--rehearse", action="store_true", help="a tiny form on a CPU")
+    parser.add_argument("--rehearse", action="store_true", help="tiny sizes, on a CPU")
     options = parser.parse_args()
     if options.minutes <= 0:
         parser.error(f"--minutes {options.minutes:g} is not above 0")
@@ -100,18 +104,18 @@ def parsed() -> argparse.Namespace:
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """Let `finally` end what was started."""
+    """Exit on a signal in a way that runs `finally` blocks, which end started processes."""
     sys.exit(128 + number)
 
 
 def refuse(what: str, hint: str) -> NoReturn:
-    """End here."""
+    """Print why the run is impossible and what to do, and exit."""
     print(f"{what}\n{hint}", file=sys.stderr)
     sys.exit(UNAVAILABLE)
 
 
 def look(rehearse: bool) -> dict[str, Any]:
-    """What torch sees, from a process that holds no GPU afterwards."""
+    """Return what torch knows about the GPUs, from a separate process that releases them."""
     probe = ROOT / "benchmarks" / "gpu_bench" / "probe.py"
     command = [sys.executable, str(probe), "look"]
     environment = os.environ | (dict(WITHOUT_GPU) if rehearse else {})
@@ -125,13 +129,13 @@ def look(rehearse: bool) -> dict[str, Any]:
             "The driver may hang: see `nvidia-smi`.",
         )
     if done.returncode:
-        refuse(f"torch cannot be used:\n{done.stderr[-2000:]}", "Install it anew.")
+        refuse(f"torch cannot be used:\n{done.stderr[-2000:]}", "Install it again.")
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
 
 def chosen(options: argparse.Namespace) -> list[Stage]:
-    """The stages that match."""
+    """Return the stages that match `--only`."""
     made = stages(ROOT, options.rehearse, options.full, options.minutes)
     found = [stage for stage in made if re.search(options.only, stage.name)]
     if not found:
@@ -141,7 +145,7 @@ def chosen(options: argparse.Namespace) -> list[Stage]:
 
 
 def document(options: argparse.Namespace, torch: dict[str, Any]) -> dict[str, Any]:
-    """What is known beforehand."""
+    """Return the report before the first stage: options, versions, host and driver."""
     return {
         "benchmark": "gpu",
         "rehearsal": options.rehearse,

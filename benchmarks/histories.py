@@ -1,20 +1,20 @@
-"""What do histories cost, to make and to train on?
+"""Measure the cost of histories: making them, and training on them.
 
     python benchmarks/histories.py [--quick] [--events MILLIONS ...] [--only make|train|memory]
 
-  make     `distrain prep` of a log with `history: {keep: 50}`, one worker, 500 MiB named: CPU time
-           per event and the largest process, for logs of rising length
+  make     `distrain prep` of a log with `history: {keep: 50}`, one worker, `--memory-mib 500`: CPU
+           time per event and peak memory of the largest process, for logs of rising length
   train    rows per CPU second of whole steps (forward, backward, Adam) of `din` and `sasrec`,
-           beside FuxiCTR's DIN and a plain SASRec, both of plain torch, which pad each row to 50;
-           with lengths by a Zipf law from 1 to 50, and with 50 events in every row
-  memory   the bytes that a step of each model of events keeps for its backward pass, per
-           event, where one row has 1,000 events and where none has more than 20
+           compared with FuxiCTR's DIN and a SASRec in plain torch, which both pad each row to 50
+           events; with history lengths by a Zipf law from 1 to 50, and with 50 events in every row
+  memory   the bytes per event that a step of each sequence model keeps for its backward pass, for a
+           batch with one row of 1,000 events and for a batch with at most 20 events in a row
 
-Embeddings are 32 wide, one thread. The peer of `din` has FuxiCTR's `DIN_Attention`, where that is
-installed beside distrain, and else a copy of it (2.3.10, Apache-2.0): an MLP of 64 over
-`[q, k, q - k, q * k]` of each place and a mask; then an MLP over item and sum. That of `sasrec` has
-the layers of arXiv:1808.09781, made of `nn.TransformerEncoderLayer`. Contenders take turns; ratios
-are taken turn by turn.
+Embeddings are 32 wide, one thread. The peer of `din` uses FuxiCTR's `DIN_Attention` if it is
+installed, and otherwise a copy of it (2.3.10, Apache-2.0): an MLP of 64 over `[q, k, q - k, q * k]`
+of each position and a mask; then an MLP over item and sum. The peer of `sasrec` has the layers of
+arXiv:1808.09781, built from `nn.TransformerEncoderLayer`. Contenders take turns; the ratio is the
+median of the turns' ratios.
 """
 
 import argparse
@@ -66,7 +66,7 @@ history: {by: user, order: time, keep: 50, of: [item, time]}
 
 
 def make(events: int, folder: Path) -> dict[str, float]:
-    """One preparation: microseconds of CPU per event, and MiB of its largest process."""
+    """Prepare a log; return microseconds of CPU per event, and MiB of the largest process."""
     rng = np.random.default_rng(0)
     (folder / "log").mkdir(parents=True)
     (folder / "features.yaml").write_text(DOCUMENT)
@@ -91,7 +91,7 @@ def make(events: int, folder: Path) -> dict[str, float]:
 
 
 def draw(seed: int, rows: int, most: int, longest: int = 0, power: float = 1.0) -> Batch:
-    """Rows with up to `most` events by a Zipf law, or the first with `longest`."""
+    """Return rows with up to `most` events by a Zipf law; the first row has `longest`, if given."""
     rng = np.random.default_rng(seed)
     chances = 1.0 / np.arange(1, most + 1) ** power
     lengths = rng.choice(most, rows, p=chances / chances.sum()) + 1
@@ -104,7 +104,7 @@ def draw(seed: int, rows: int, most: int, longest: int = 0, power: float = 1.0) 
 
 
 def ours(kind: str, max_length: int = MOST) -> Callable[[Batch], object]:
-    """A step of distrain."""
+    """Return a function that takes a training step of distrain."""
     more = {"attention": [HIDDEN], "activation": "relu"} if kind == "din" else {"layers": 2}
     model = {"kind": kind, "embedding_dim": DIM, "max_length": max_length, "hidden": [HIDDEN]}
     spec = parse_spec({"data": {"train": "t"}, "model": model | more})
@@ -115,7 +115,7 @@ def ours(kind: str, max_length: int = MOST) -> Callable[[Batch], object]:
 
 
 class CopiedAttention(nn.Module):
-    """What FuxiCTR's `DIN_Attention` does."""
+    """Computes what FuxiCTR's `DIN_Attention` computes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class CopiedAttention(nn.Module):
 
 
 class DINPeer(nn.Module):
-    """FuxiCTR's attention, below an MLP."""
+    """FuxiCTR's attention, followed by an MLP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class DINPeer(nn.Module):
 
 
 class SASRecPeer(nn.Module):
-    """Plain torch's layers over every place; the newest place's output beside the target."""
+    """SASRec from torch's layers with padding; an MLP takes the last state and the target."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class SASRecPeer(nn.Module):
 
 
 def peer(model: nn.Module) -> Callable[[Batch], object]:
-    """A step of plain torch, padding included: FuxiCTR's batches come padded to the most."""
+    """Return a function that takes a step of plain torch on rows padded to `MOST` events."""
     optimizer = torch.optim.Adam(model.parameters(), 0.001, fused=True)
 
     def step(batch: Batch) -> None:
@@ -187,11 +187,11 @@ def peer(model: nn.Module) -> Callable[[Batch], object]:
 
 
 def train(turns: int) -> list[dict[str, float | str]]:
-    """Rows per CPU second of each, in turns."""
+    """Return the rows per CPU second of each contender, measured in turns."""
     told: list[dict[str, float | str]] = []
     contenders = {"din": DINPeer, "sasrec": SASRecPeer}
     for lengths, (kind, other) in product(("zipf", "full"), contenders.items()):
-        power = 1.0 if lengths == "zipf" else -100.0  # nearly all have the most
+        power = 1.0 if lengths == "zipf" else -100.0  # nearly all rows have the maximum
         batches = [draw(seed, ROWS, MOST, power=power) for seed in range(8)]
         torch.manual_seed(0)
         steps = {"distrain": ours(kind), "torch": peer(other())}
@@ -213,7 +213,7 @@ def train(turns: int) -> list[dict[str, float | str]]:
 
 
 def memory() -> list[dict[str, float | str]]:
-    """Bytes per event that the backward pass needs."""
+    """Return the bytes per event that each model keeps for the backward pass."""
     told: list[dict[str, float | str]] = []
     for kind in ("din", "bst", "sasrec", "hstu"):
         step, per_event = ours(kind, 1000), []

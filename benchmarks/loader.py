@@ -1,46 +1,53 @@
-"""How fast does the loader go, beside what it could reach and what others reach?
+"""Measure how fast the loader is, compared with its upper bounds and with other loaders.
 
     python benchmarks/loader.py [--quick] [--merlin PYTHON] [--hf PYTHON] [--plot FILE.png]
 
 Contenders read the same Criteo-shaped rows (26 id columns, 13 float32 columns, a label) in batches
-of 65,536, each in a process of its own, in turns; every batch's memory is touched. The layouts:
+of 65,536. Each runs in its own process, in turns, and touches the memory of every batch. The
+layouts:
 
-  ordinary       as pyarrow writes by default: nullable, snappy, dictionaries; ids are int32
+  ordinary       with pyarrow's defaults: nullable, snappy, dictionaries; ids are int32
   prep           as `distrain prep` writes: required, LZ4, dictionaries, page checksums
-  int64          `ordinary` with ids of 64 bits, as pandas leaves them
-  250k, 1m       `ordinary` in one file with row groups of so many rows (of all others: 65,536)
+  int64          `ordinary` with 64-bit ids, the default of pandas
+  250k, 1m       `ordinary` in one file with row groups of this many rows (all other layouts:
+                 65,536)
   files          `ordinary` in 2,000 files
-  wide           `ordinary` with 80 columns more, which nobody reads
+  wide           `ordinary` with 80 more columns, which no contender reads
   lists          `ordinary` with lists of up to six ids in four columns
-  days           `ordinary` in two days, which are windows
-  cache          `ordinary` by way of a cache that `distrain pack` filled
-  anew           `ordinary` by a new loader for each pass, whose batches' memory is fresh
-  filling        the same, while each pass fills an empty cache; its "floor" is `anew`
+  days           `ordinary` split into two days, which are windows
+  cache          `ordinary`, read from a cache that `distrain pack` filled
+  `anew`         `ordinary`, with a new loader for each pass, whose batches use fresh memory
+  filling        like `anew`, but each pass also fills an empty cache; its "floor" is `anew`
 
 Contenders (1t, 2t: with 1 or 2 decoding threads):
 
   memcpy         one thread copies as many bytes from block to block
-  floor          Arrow decodes the wanted columns of all row groups and drops them: no loader that
-                 decodes with Arrow is faster; for `cache` bytes are read and dropped
+  floor          Arrow decodes the requested columns of all row groups and drops them: no loader
+                 that decodes with Arrow can be faster; for `cache`, bytes are read and dropped
   distrain       `distrain.loader.Loader` with its checks, shuffled by chunks, or "in order", or
                  with a "full shuffle"
   torch, iterable   an `IterableDataset` over pyarrow's batches in 2 worker processes
   torch, batched    `DataLoader` over rows in memory, whole shuffled batches (no decoding)
-  torch, items      the same item by item, as its tutorials do
-  merlin         merlin-dataloader 23.8, shuffled, on the CPU: runs where `--merlin` names a Python
-                 that has it (docs/benchmarks.md says how to make one)
-  HF datasets    streaming, in order, where `--hf` names a Python that has it, and torch
-  to GPU         on a machine with a GPU: batches in its memory, beside copying alone
+  torch, items      the same, item by item, as in torch's tutorials
+  merlin         merlin-dataloader 23.8, shuffled, on the CPU; needs `--merlin` with a Python that
+                 has it (docs/benchmarks.md says how to make one)
+  HF datasets    streaming, in order; needs `--hf` with a Python that has datasets and torch
+  to GPU         on a machine with a GPU: batches copied to its memory, compared with copying alone
 
-Rates are of a whole pass, its start included; imports and opening are not. The first pass of a
-process is "cold": it also pays for fresh memory, which can be most of a short one. The median of
-the three after it is the rate that is compared (of five where each pass takes fresh memory, of one
-for torch's items). "First batch" is the wait for the first one of the cold pass, "warm first" that
-of later ones, "own" what the process's anonymous memory grew by at most (rows that a contender
-holds in memory beforehand and worker processes are left out), "peak" its resident memory with
-libraries and all, "of floor" the share of the floor that reads the same files with as many threads.
-Figures are medians over the rounds; ratios are taken round by round, so that both sides met the
-same machine, and then their median.
+A rate is measured over a whole pass with its start, without imports and opening. The first pass of
+a process is "cold": it also allocates memory, which can take most of a short pass. The compared
+rate is the median of the three passes after it (of five if each pass uses fresh memory, of one for
+torch's items).
+
+  first batch   the wait for the first batch of the cold pass
+  warm first    the same of later passes
+  own           the largest growth of the process's anonymous memory, without rows that a contender
+                holds in memory beforehand and without worker processes
+  peak          its peak resident memory, with libraries
+  of floor      the share of the floor with the same files and number of threads
+
+Figures are medians over the rounds. A ratio is the median of the rounds' ratios, so that both sides
+ran under the same load.
 """
 
 import argparse
@@ -75,7 +82,7 @@ def main() -> None:
     parser.add_argument("--merlin", metavar="PYTHON", help="a Python that has merlin-dataloader")
     parser.add_argument("--hf", metavar="PYTHON", help="a Python that has datasets and torch")
     parser.add_argument("--plot", metavar="FILE.png", help="draw rows/s of all contenders")
-    parser.add_argument("--only", metavar="REGEX", help="contenders whose name matches")
+    parser.add_argument("--only", metavar="REGEX", help="run the contenders whose names match")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -117,7 +124,7 @@ def main() -> None:
 def chosen_cases(
     quick: bool, only: str, pythons: dict[str, str | None], layouts: set[str]
 ) -> dict[str, Case]:
-    """The contenders that this machine and these options allow; says which are left out and why."""
+    """Return the contenders that can run here; prints which are left out and why."""
     chosen, gpu = {}, has_gpu()
     for name, case in all_cases().items():
         if not re.search(only, name) or (quick and not case.quick):

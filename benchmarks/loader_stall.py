@@ -1,17 +1,19 @@
-"""How long does training wait for data, and does a rank's account of its time add up?
+"""Measure how long training waits for data, and check that a rank's phases add up to its time.
 
     python benchmarks/loader_stall.py [--quick] [--rows N] [--files LAYOUT ...] [--fill-cache]
 
 A job as `distrain train` runs it: the MLP of the Criteo notebooks (three layers of 128, embeddings
-of 16, SGD) on 2 ranks with one thread each, one epoch of generated rows, as `distrain prep` writes
-them or in the layouts of `benchmarks/loader.py` that `--files` names, one job after the other, read
-by the loader with its default settings. Ranks account for their time by phase; the wall
-time beside it is taken elsewhere: when the scheduler's process hears that a rank starts to train,
-and when it hears that it finished. Starting processes is in neither. The goals are of all of it,
-the wait for the first batch included; beside them stands the share after the first 10 steps.
+of 16, SGD) on 2 ranks with one thread each, for one epoch of generated rows. The files are those of
+`distrain prep`, or the layouts of `benchmarks/loader.py` that `--files` names, one job each. The
+loader has its default settings.
 
-`--fill-cache` has three more pairs of jobs on the first of the files: one as above, and one that
-fills an empty cache (`data.cache_dir`) meanwhile, whose rows/s are compared.
+Ranks report their time by phase. The wall time is measured separately, in the scheduler's process:
+from the event that a rank starts to train to the event that it finished. Neither includes the start
+of processes. The goals include the wait for the first batch; the share after the first 10 steps is
+printed too.
+
+`--fill-cache` runs three more pairs of jobs on the first layout and compares their rows/s: one job
+as above, and one that also fills an empty cache (`data.cache_dir`).
 """
 
 import argparse
@@ -43,14 +45,14 @@ from distrain.workers.supervisor import EVENT_OP
 NUM_RANKS = 2
 GLOBAL_BATCH_ROWS = 65_536
 LAYOUTS = ("prep", "ordinary", "int64", "250k", "1m", "files", "wide", "lists")
-SCALE = 0.01  # of Criteo's cardinalities: `distrain synth`'s default, and a model of 40 MB or so
+SCALE = 0.01  # of Criteo's cardinalities: the default of `distrain synth`; a model of about 40 MB
 FILLING_ROUNDS = 3
-FILLING_GOAL = 0.909  # of the rows/s without
+FILLING_GOAL = 0.909  # of the rows/s without a cache
 GOALS = {"data_wait_share": 0.01, "unaccounted_share": 0.02}
 
 
 class HeardEvents:
-    """When the scheduler of a local cluster, which runs in this process, hears what ranks say."""
+    """Records when the scheduler, which runs in this process, receives the ranks' events."""
 
     def __init__(self, client: Any):
         ensure_coordinator(client)
@@ -64,7 +66,7 @@ class HeardEvents:
         self._pass_on(event=event, **told)
 
     def wall_s(self, rank: int) -> float:
-        """From a rank's start of training to its end."""
+        """Return the seconds from a rank's start of training to its end."""
         finished_s = self._heard_s[RankFinished.kind, rank]
         return finished_s - self._heard_s[TrainingStarted.kind, rank]
 
@@ -95,7 +97,7 @@ def main() -> None:
 
 
 def filling_shares(client: Any, data: Path, layout: str, heard: HeardEvents) -> list[float]:
-    """Each pair's rows/s with a cache to fill, as a share of those without."""
+    """Return each pair's rows/s with a cache to fill, as a share of those without."""
     shares = []
     for number in range(FILLING_ROUNDS):
         walls_s = []
@@ -113,7 +115,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rows")
     parser.add_argument("--rows", type=int, help="rows of each layout")
     parser.add_argument("--files", nargs="+", choices=LAYOUTS, default=["prep"], help="layouts")
-    parser.add_argument("--fill-cache", action="store_true", help="compare jobs that fill one, too")
+    parser.add_argument(
+        "--fill-cache", action="store_true", help="also compare jobs that fill a cache"
+    )
     options = parser.parse_args()
     options.rows = options.rows or (2_000_000 if options.quick else 16_000_000)
     return options
@@ -122,7 +126,7 @@ def arguments() -> argparse.Namespace:
 def train(
     client: Any, data: Path, layout: str, cache: Path | None = None
 ) -> tuple[JobView, list[Record]]:
-    """Run the job to its end; its run directory is in the data's folder."""
+    """Run the job to its end, with its run folder in the data's folder."""
     schema = "schema-lists.pbtxt" if layout == "lists" else "schema.pbtxt"
     spec = parse_spec(
         {
@@ -146,9 +150,9 @@ def train(
 
 
 def later_wait_share(records: list[Record]) -> float | None:
-    """The mean rank's share without the first steps, which the wait for the first batch is in.
+    """Return the share of time that ranks wait for data after the first report.
 
-    `None` if there was one report only.
+    `None` if there was only one report.
     """
     later = [record.seconds for record in records[1:] if record.seconds]
     total_s = sum(sum(seconds.values()) for seconds in later)
@@ -158,7 +162,7 @@ def later_wait_share(records: list[Record]) -> float | None:
 
 
 def summary(view: JobView, walls_s: list[float], rows: int) -> dict[str, Any]:
-    """Each rank's shares, and the worst of them."""
+    """Return each rank's shares, and the worst of them."""
     waits = [seconds["data_wait"] / sum(seconds.values()) for seconds in view.rank_seconds]
     gaps = [
         abs(sum(seconds.values()) - wall_s) / wall_s
@@ -175,7 +179,7 @@ def summary(view: JobView, walls_s: list[float], rows: int) -> dict[str, Any]:
 
 
 def overall(told: dict[str, dict[str, Any]], filling: list[float]) -> dict[str, Any]:
-    """All files' figures, the worst of them, and whether they meet the goals."""
+    """Return the figures of all layouts, the worst of them, and whether they meet the goals."""
     worst = {name: max(one[name] for one in told.values()) for name in GOALS}
     goals = {name: f"< {goal}" for name, goal in GOALS.items()}
     met = all(worst[name] < goal for name, goal in GOALS.items())
@@ -190,7 +194,7 @@ def overall(told: dict[str, dict[str, Any]], filling: list[float]) -> dict[str, 
 
 
 def print_table(layout: str, view: JobView, walls_s: list[float]) -> None:
-    """A line per phase, a column per rank."""
+    """Print a line per phase, with a column per rank."""
     ranks = range(view.num_ranks)
     print(f"{layout + ', seconds':20}" + "".join(f"{f'rank {rank}':>10}" for rank in ranks))
     for phase in PHASES:

@@ -1,12 +1,12 @@
-"""Is what `distrain plan` predicts of a rank's memory what a rank takes?
+"""Compare the memory that `distrain plan` predicts for a rank with the memory that a rank takes.
 
     python benchmarks/memory.py [--quick] [--only WORD]
 
-Each case is a job as `distrain train` runs it, a dozen steps over generated rows; the ids follow
-Zipf laws over the cardinalities of Criteo's 1TB logs, or a fraction of them. First `distrain plan`
-says in a process of its own what a rank will hold, then ranks train, save the model, and report the
-most that their processes ever held. The goal is a prediction within 10 % of every rank's peak. One
-case of the full form has tables of 45.9M rows, spread over two ranks with row-wise Adagrad: a rank
+Each case is a job as `distrain train` runs it: a dozen steps over generated rows, with ids by Zipf
+laws over the cardinalities of Criteo's 1TB logs, or a fraction of them. First `distrain plan`
+predicts a rank's memory in a separate process. Then ranks train, save the model, and report the
+peak of their processes. The goal is a prediction within 10 % of every rank's peak. Without
+`--quick`, one case has tables of 45.9M rows, sharded over two ranks with row-wise Adagrad: a rank
 must stay below 4 GB.
 """
 
@@ -37,7 +37,7 @@ DIM = 16
 STEPS = 12
 ROWS = 1_000_000
 SMALL, MEDIUM, WHOLE = 0.02, 0.2, 1.0
-"""Of Criteo's cardinalities: tables of 0.9M, 9.2M and 45.9M rows."""
+"""Factors on Criteo's cardinalities: tables of 0.9M, 9.2M and 45.9M rows."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people and for `--only`."""
+        """Its name in the table and for `--only`."""
         rows = f"{table_rows(self.scale) / 1e6:.1f}M"
         ranks = f"{self.num_ranks} rank{'s' if self.num_ranks > 1 else ''}"
         return f"{self.model} {self.batch_rows // 1024}k {self.optimizer} {rows} {ranks}" + (
@@ -61,7 +61,7 @@ class Case:
         )
 
     def document(self, data: Path) -> dict[str, Any]:
-        """The job's spec."""
+        """Return the job's spec."""
         return {
             "name": "memory",
             "data": {"train": str(data / "prep")},
@@ -73,7 +73,7 @@ class Case:
             },
             "embeddings": {"placement": self.placement, "memory_gib": 16},
             "resources": {"num_ranks": self.num_ranks, "threads_per_rank": 1, "device": "cpu"},
-            # A job of so few steps writes none on its way, and the plan would count their copy.
+            # A job of so few steps writes no checkpoint, but the plan would count the copy for one.
             "checkpoint": {"every_s": None, "at_end": False},
         }
 
@@ -100,7 +100,7 @@ FULL = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three cases with small tables")
-    parser.add_argument("--only", default="", help="cases whose name has this word")
+    parser.add_argument("--only", default="", help="run the cases whose names contain this word")
     options = parser.parse_args()
     cases = [c for c in (QUICK if options.quick else FULL) if options.only in c.name]
     with tempfile.TemporaryDirectory() as folder, local_cluster(2, 1, "cpu", ":0") as client:
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def measured(cases: list[Case], folder: Path, client: Any) -> Iterator[dict[str, Any]]:
-    """Each case's figures, which are printed as they come."""
+    """Yield each case's figures, and print them."""
     print(f"{'':46}{'predicted MB':>13}{'measured MB':>16}  ratio")
     for case in cases:
         data = folder / f"scale-{case.scale}"
@@ -134,12 +134,12 @@ def measured(cases: list[Case], folder: Path, client: Any) -> Iterator[dict[str,
 
 
 def table_rows(scale: float) -> int:
-    """Rows of all tables together."""
+    """Return the number of rows of all tables together."""
     return sum(column.cardinality or 0 for column in schema(scale).columns)
 
 
 def predict(document: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What the command says: its own process is part of the prediction."""
+    """Return the JSON of `distrain plan`; its own process is part of the prediction."""
     path.write_text(yaml.safe_dump(document))
     command = [sys.executable, "-m", "distrain.cli.main", "plan", str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -148,7 +148,7 @@ def predict(document: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def train(client: Any, document: dict[str, Any], folder: Path) -> list[int]:
-    """Each rank's peak, in bytes."""
+    """Run the job; return each rank's peak memory in bytes."""
     spec = parse_spec(document)
     job = JobHandle(client, new_job_id(spec.name))
     job.submit(spec, folder / job.job_id)
@@ -158,7 +158,7 @@ def train(client: Any, document: dict[str, Any], folder: Path) -> list[int]:
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """All figures as one JSON document."""
+    """Return all figures as one JSON document."""
     worst = max(abs(ratio - 1) for result in results for ratio in result["ratios"])
     document: dict[str, Any] = {
         "benchmark": "memory",

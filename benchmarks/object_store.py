@@ -1,21 +1,21 @@
-"""How much of what an object store gives does the loader take?
+"""Measure which share of an object store's bandwidth the loader uses.
 
     python benchmarks/object_store.py [--quick]
 
-A server of S3 (moto) holds Criteo-shaped rows (26 id columns, 13 float32 columns, a label) in files
-of two row groups of 65,536, as `distrain prep` writes them. Before it stands a proxy that lets
-20 ms pass before each request and sends no more than 50 MB/s on each connection. Both are processes
-of their own. With N connections there are, in turns:
+An S3 server (moto) holds Criteo-shaped rows (26 id columns, 13 float32 columns, a label) in files
+of two row groups of 65,536, as `distrain prep` writes them. A proxy in front of it delays each
+request by 20 ms and limits each connection to 50 MB/s. Both are separate processes. The contenders
+take turns, each with N connections:
 
-  plain    N threads that ask for the row groups' ranges over HTTP, and drop them
+  plain    N threads that request the row groups' ranges over HTTP, and drop them
   loader   `distrain.loader.Loader`, shuffled, with N connections and two decoding threads
 
-"MB/s" are of the columns' compressed bytes, over a whole pass with its start: of the loader its
-second epoch, since the first one of a process reads footers and pays for fresh memory. "CPU s" is
-the contender's own processor time for a GB. What N connections allow is N times 50 MB/s, or what
-`plain` reached in the same round where that is less: the server, the proxy and the contender share
-the machine. The loader is to reach 0.8 of it. Figures are medians over the rounds. The last line is
-JSON.
+"MB/s" counts the columns' compressed bytes over a whole pass with its start. For the loader it is
+the second epoch, because the first one also reads footers and allocates memory. "CPU s/GB" is the
+contender's own processor time. "allowed" is the loader's rate as a share of what N connections
+allow: N times 50 MB/s, or the rate of `plain` in the same round if that is lower, because server,
+proxy and contender share the machine. The goal is 0.8. Figures are medians over the rounds. The
+last line is JSON.
 """
 
 import argparse
@@ -49,7 +49,7 @@ _START_S = 60
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer files and rounds, N = 2 alone")
+    parser.add_argument("--quick", action="store_true", help="fewer files and rounds, only N = 2")
     parser.add_argument("--proxy", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--contender", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def tell(results: dict[int, list[dict[str, dict[str, float]]]], files: int) -> None:
-    """Print the table, and the line for machines."""
+    """Print the table, and the JSON line."""
     print(f"{'N':>2} {'contender':10}{'MB/s':>8}{'of N x cap':>12}{'CPU s/GB':>10}{'allowed':>10}")
     shares = {}
     cases = {}
@@ -108,7 +108,7 @@ def tell(results: dict[int, list[dict[str, dict[str, float]]]], files: int) -> N
 
 
 def make_files(folder: Path, files: int) -> None:
-    """The table, in a folder."""
+    """Write the rows into a folder."""
     from benchmarks.loader_bench.data import WRITERS, draw_table
 
     for number in range(files):
@@ -118,7 +118,7 @@ def make_files(folder: Path, files: int) -> None:
 
 @contextmanager
 def store(folder: Path) -> Iterator[dict[str, str]]:
-    """The files in a bucket, behind the proxy; yields the environment of who asks it."""
+    """Serve the files as a bucket behind the proxy; yield the environment of its clients."""
     server, front = free_port(), free_port()
     command = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{server}'])"
     running = [
@@ -159,7 +159,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int) -> None:
-    """Until somebody listens there."""
+    """Wait until a server listens at a port."""
     end_s = time.monotonic() + _START_S
     while True:
         try:
@@ -186,7 +186,7 @@ def ask(port: int, method: str, path: str, body: bytes = b"", **headers: str) ->
 
 
 async def proxy(front: int, server: int) -> None:
-    """Pass on what comes to one port to another, late, and back slowly."""
+    """Forward connections from one port to another, with delayed requests and slow responses."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back, forth = await asyncio.open_connection("127.0.0.1", server, limit=_CHUNK_BYTES)
@@ -204,19 +204,19 @@ async def passed_on(
     wait_s: float = 0.0,
     cap: float | None = None,
 ) -> None:
-    """Pass on bytes until they end, each piece after a wait, or at no more than a rate."""
+    """Forward bytes until they end, each piece after a delay, or at a limited rate."""
     free_s = 0.0
     try:
         while content := await reader.read(_CHUNK_BYTES):
             now_s = time.perf_counter()
-            if cap is not None:  # a piece is sent when those before it have gone
+            if cap is not None:  # a piece is sent after the pieces before it
                 free_s = max(free_s, now_s) + len(content) / cap
                 wait_s = free_s - now_s
             await asyncio.sleep(wait_s)
             writer.write(content)
             await writer.drain()
     except OSError:
-        pass  # whoever it was has gone
+        pass  # the peer closed the connection
     finally:
         writer.close()
 
@@ -235,7 +235,7 @@ def run_contender(
 
 
 def plain(connections: int, folder: Path) -> dict[str, float]:
-    """Ask for the row groups' ranges, and drop them."""
+    """Request the row groups' ranges, and drop them."""
     import pyarrow.parquet as pq
 
     from distrain.loader import FetchOptions
@@ -269,7 +269,7 @@ def plain(connections: int, folder: Path) -> dict[str, float]:
 
 
 def loader(connections: int, folder: Path) -> dict[str, float]:
-    """The loader's second epoch."""
+    """Measure the loader's second epoch."""
     from benchmarks.loader_bench.data import schema
     from distrain.loader import Dataset, FetchOptions, Loader
 
@@ -288,7 +288,7 @@ def loader(connections: int, folder: Path) -> dict[str, float]:
 
 
 def timed(read: Any) -> dict[str, float]:
-    """Megabytes in a second, and processor seconds for a gigabyte."""
+    """Return megabytes per second, and processor seconds per gigabyte."""
     start_s, start_cpu_s = time.perf_counter(), time.process_time()
     num_bytes = read()
     wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s

@@ -1,21 +1,22 @@
-"""How much of the exchange between ranks does a step hide behind its backward pass?
+"""Measure how much of the exchange between ranks a step hides behind its backward pass.
 
     python benchmarks/overlap.py [--rate-mbit 400] [--rows 8192] [--hidden 512 512 512]
                                  [--placement replicated] [--steps 20] [--quick]
 
-Two gloo ranks with one thread each, in network namespaces that a cable joins whose rate `tc tbf`
-caps both ways; needs root, `ip` and `tc` of Debian's iproute2. An MLP over 26 tables of width 16,
-ids by power laws. The same ranks do, step by step in turns:
+Two gloo ranks with one thread each run in network namespaces, joined by a veth link whose rate
+`tc tbf` caps in both directions; needs root, `ip` and `tc` of Debian's iproute2. The model is an
+MLP over 26 tables of width 16, ids follow power laws. The same ranks alternate, step by step,
+between:
 
-  blocking    backward, then the rows' exchange, then that of the dense gradients, each waited for
-  overlapped  what distrain does: rows travel while backward makes the dense parameters' gradients,
-              whose buckets begin as they come
+  blocking    backward, then the exchange of rows, then that of dense gradients, one after the other
+  overlapped  what distrain does: rows are exchanged during the backward pass of the dense
+              parameters, whose buckets are sent as soon as they are complete
 
-`exchange` is what a step spends in the exchanges, sums of rows included, on the rank that spends
-less, which is the one that comes later: waits for the other rank's work are not in it. `hidden_pct`
-is by how much that of the overlapped steps is less than that of the blocking ones. Figures are
-medians over the steps; `core_pct` is the share of a core that a blocking step had outside its
-exchanges: one that gets half a core hides the more.
+`exchange` is the time of a step in exchanges, summing rows included, on the rank that spends less:
+the rank that arrives later, so that waiting for the other rank is not counted. `hidden_pct` is by
+how much it is shorter in overlapped steps than in blocking ones. Figures are medians over the
+steps. `core_pct` is the share of a core that a blocking step had outside its exchanges; with half a
+core a step hides more.
 """
 
 import argparse
@@ -73,11 +74,11 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rate-mbit", type=int, default=400, help="of the cable, each way")
-    parser.add_argument("--rows", type=int, default=8192, help="of each rank's batch")
+    parser.add_argument("--rate-mbit", type=int, default=400, help="rate of the link, each way")
+    parser.add_argument("--rows", type=int, default=8192, help="rows of each rank's batch")
     parser.add_argument("--hidden", type=int, nargs="+", default=[512, 512, 512])
     parser.add_argument("--placement", default="replicated", choices=["replicated", "row_wise"])
-    parser.add_argument("--steps", type=int, default=20, help="of each kind")
+    parser.add_argument("--steps", type=int, default=20, help="steps of each kind")
     parser.add_argument("--quick", action="store_true", help="4 steps of each kind")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -88,7 +89,7 @@ def parsed() -> argparse.Namespace:
 
 @contextmanager
 def cable(rate_mbit: int) -> Iterator[list[list[str]]]:
-    """Two namespaces with a cable; the words before a command that run it in each."""
+    """Yield the command prefixes that run a command in each of two linked network namespaces."""
     names = [f"distrain-cable-{os.getpid()}-{end}" for end in "ab"]
     try:
         for name in names:
@@ -115,7 +116,7 @@ def run(*words: str) -> None:
 
 
 def figures(told: list[dict[str, list[float]]]) -> dict[str, Any]:
-    """Medians, from what each rank measured of each step."""
+    """Return medians over the steps."""
     made = {}
     for mode in MODES:
         step_s = statistics.median(max(pair) for pair in both(told, f"{mode} step"))
@@ -139,7 +140,7 @@ def both(told: list[dict[str, list[float]]], name: str) -> Iterator[tuple[float,
 
 
 def be_rank(options: argparse.Namespace) -> None:
-    """One rank: train, and write what was measured."""
+    """Run one rank: train, and write the measured times."""
     import torch
     from torch import distributed as dist
 
@@ -165,11 +166,11 @@ def be_rank(options: argparse.Namespace) -> None:
     path = options.folder / f"{options.rank}.json"
     path.write_text(json.dumps(told))
     dist.barrier()
-    os._exit(0)  # gloo's threads sometimes abort an orderly end
+    os._exit(0)  # gloo's threads sometimes abort during a normal exit
 
 
 class Waits:
-    """Makes a step wait for each exchange where it begins, or not; adds up what that takes."""
+    """Makes a step wait for each exchange at once, or not; adds up the time of the exchanges."""
 
     def __init__(self, step: Any):
         from distrain.train.timing.phases import PhaseClock
@@ -190,20 +191,20 @@ class Waits:
         self.exchange_s = 0.0
 
     def timed(self, call: Callable[[], Any]) -> Any:
-        """Add a call's time to those of the exchanges."""
+        """Call, and add the time to that of the exchanges."""
         began_s = time.perf_counter()
         result = call()
         self.exchange_s += time.perf_counter() - began_s
         return result
 
     def start_sync(self) -> None:
-        """Instead of the dense part's."""
+        """Replaces the dense part's `start_sync`."""
         self.timed(self._start_sync)
         if self._blocks:
             self.timed(self._finish_sync)
 
     def begin_exchange(self, route: Any, sums: Any) -> Callable[[], Any]:
-        """Instead of the tables'."""
+        """Replaces the tables' `begin_exchange`."""
         finish = self.timed(lambda: self._begin_exchange(route, sums))
         if not self._blocks:
             return lambda: self.timed(finish)
@@ -212,7 +213,7 @@ class Waits:
 
 
 def make(options: argparse.Namespace) -> tuple[Any, list[Any]]:
-    """A step, and a few batches."""
+    """Return a training step, and a few batches."""
     import torch
 
     from distrain.jobs.spec import MlpSpec, TrainSpec

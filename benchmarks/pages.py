@@ -1,13 +1,15 @@
-"""What does the loader gain by decoding pages of flat columns itself, without Arrow?
+"""Measure what the loader gains by decoding pages of flat columns itself, without Arrow.
 
     python benchmarks/pages.py [--quick]
 
-Criteo-shaped rows (26 int32 id columns, 13 float32 columns, a label) in files of several kinds are
-read through the loader's Arrow reader in one thread, with pages decoded by distrain and with
-`DISTRAIN_PAGES=0`, in turns. Then the loader makes batches of them with one decoding thread, in
-turns again. "decode" is processor time per row of the reader alone, "batches" that of the whole
-process per row of the loader's second epoch, its checks and shuffling included; the least of all
-rounds, since other work on the machine can only add to them. Ratios are of those.
+The loader's Arrow reader reads Criteo-shaped rows (26 int32 id columns, 13 float32 columns, a
+label) from files of several kinds in one thread. distrain decodes the pages, or Arrow does
+(`DISTRAIN_PAGES=0`), in turns. Then the loader makes batches of them with one decoding thread,
+again in turns.
+
+"decode" is processor time per row of the reader alone. "batches" is the processor time of the whole
+process per row of the loader's second epoch, with checks and shuffling. Each is the minimum over
+the rounds, since other work on the machine can only add to it; ratios are ratios of minima.
 """
 
 import argparse
@@ -48,13 +50,13 @@ BATCH_ROWS = 8192
 
 
 def write(path: Path, table: pa.Table, nullable: bool = True, **options: Any) -> None:
-    """A file of one kind."""
+    """Write a file of one kind."""
     wanted = pa.schema([field.with_nullable(nullable) for field in table.schema])
     pq.write_table(table.cast(wanted), path, **{"row_group_size": GROUP_ROWS} | options)
 
 
 def decode(dataset: Dataset) -> None:
-    """All wanted columns of all row groups, dropped."""
+    """Read and drop the schema's columns of all row groups."""
     reader = ArrowReader(dataset.columns)
     for group in dataset.table.row_groups:
         for _ in reader.read(group, dataset.columns):
@@ -63,21 +65,21 @@ def decode(dataset: Dataset) -> None:
 
 
 def batches_of(dataset: Dataset) -> None:
-    """An epoch's batches, dropped."""
+    """Read and drop an epoch's batches."""
     with Loader(dataset, batch_size=BATCH_ROWS, lanes=4, decode_threads=1) as loader:
         for _ in loader.epoch(1):
             pass
 
 
 def least_s(run: Callable[[Dataset], None], dataset: Dataset, rounds: int) -> dict[str, float]:
-    """Processor seconds of the best round, with pages (`1`) and without (`0`)."""
+    """Return the processor seconds of the best round, with pages (`1`) and without (`0`)."""
     found: dict[str, list[float]] = {"0": [], "1": []}
     for number in range(rounds + 1):
         for switch, times in found.items():
             os.environ["DISTRAIN_PAGES"] = switch
             start = time.process_time()
             run(dataset)
-            if number:  # the first one pays for fresh memory
+            if number:  # the first round allocates memory
                 times.append(time.process_time() - start)
     return {switch: min(times) for switch, times in found.items()}
 

@@ -1,16 +1,16 @@
-"""How long until a failure is noticed, its gang is gone, and training goes on?
+"""Measure the time from a failure until it is noticed, its gang has ended, and training continues.
 
     python benchmarks/recovery.py [--quick]
 
 Two ranks train a small MLP without end on a local cluster of this machine, with a checkpoint every
-50 steps. Then, in turns: one rank is killed, one rank's process is stopped (SIGSTOP) so that the
-watchdog has to find it, and the job is cancelled. A thread looks every 10 ms at the jobs'
-lifecycle, which runs in this process, and at the processes:
+50 steps. Then, in turns: one rank is killed, one rank's process is stopped (SIGSTOP) so that only
+the watchdog can detect it, and the job is cancelled. A thread polls the lifecycle of the jobs,
+which runs in this process, and the processes, every 10 ms:
 
 noticed      the lifecycle has a failure, or has begun to stop the gang
 gang gone    every process of the attempt has ended
-trains again the next attempt has told of its first steps
-freed        after a cancel, no process is left and the job has ended
+trains again the next attempt has reported its first steps
+freed        after a cancel, all processes and the job have ended
 """
 
 import argparse
@@ -57,18 +57,18 @@ class Watched:
         self.job = self.plugin.lifecycle.jobs[self.handle.job_id]
 
     def trains(self, attempt: int, steps: int = 1) -> bool:
-        """Whether that attempt has told of so many steps."""
+        """Return whether the current attempt is this one and all ranks reported `steps` steps."""
         return self.job.attempt == attempt and all(s.progress >= steps for s in self._ranks())
 
     def pids(self) -> list[int]:
-        """Of the current attempt."""
+        """Return the process ids of the current attempt."""
         return [status.pid for status in self._ranks() if status.pid is not None]
 
     def _ranks(self) -> list[Any]:
         return list(self.job.ranks.values())
 
     def noticed(self, attempt: int) -> bool:
-        """Whether the lifecycle knows of a failure of that attempt."""
+        """Return whether the lifecycle has recorded a failure of the attempt."""
         return bool(self.job.failures or self.job.culprit) or self.job.attempt > attempt
 
 

@@ -1,12 +1,12 @@
-"""What the reports of many ranks cost their scheduler: messages, bytes, processor time.
+"""Measure what the reports of many ranks cost their scheduler: messages, bytes, processor time.
 
     python benchmarks/reports.py [--quick]
 
-Simulated ranks train 20M rows/s together at a global batch of 65,536 rows and report each 10 steps,
-as a job does whose spec says nothing else. Their windows go through the joiner of their workers;
-what it lets through is packed as Dask packs it, unpacked, and merged by the scheduler's collector.
-All windows are counted, none is estimated; only the ranks' histograms are a few that take turns.
-Dask's reading of sockets is not in it.
+Simulated ranks train 20M rows/s together at a global batch of 65,536 rows and report every 10
+steps, the default. Their reports pass through their worker's `ReportJoiner`; its output is packed
+as Dask packs it, unpacked, and merged by the scheduler's collector. All reports are counted, none
+is estimated. Ranks take their histograms from a few prepared ones. The cost of Dask reading sockets
+is not included.
 """
 
 import argparse
@@ -65,7 +65,9 @@ def default_every_s(ranks: int) -> float:
 def run(every_s: float, simulated_s: float) -> dict[str, Any]:
     """Count and time the reports of all ranks."""
     window_s = STEPS * BATCH_ROWS / ROWS_PER_S
-    windows = int(simulated_s / window_s / 128) * 128  # whole ones, however they are joined
+    windows = (
+        int(simulated_s / window_s / 128) * 128
+    )  # a multiple, so that all joined reports are complete
     states = [state(seed) for seed in range(8)]
     joiners = [ReportJoiner(every_s) for _ in range(RANKS)]
     collector = Collector(4 * 2**20)
@@ -91,7 +93,7 @@ def run(every_s: float, simulated_s: float) -> dict[str, Any]:
 
 
 def state(seed: int) -> dict[str, Any]:
-    """A rank's metrics of one window."""
+    """Return a rank's metrics of one window."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(-1.5, 1.5, STEPS * BATCH_ROWS // RANKS)
     metrics = BinaryMetrics()

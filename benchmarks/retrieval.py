@@ -1,17 +1,18 @@
-"""Who finds a customer's next new item: distrain, popularity, implicit ALS, a plain-torch SASRec.
+"""Compare models that predict a customer's next new item: distrain, popularity, ALS, plain SASRec.
 
     python benchmarks/retrieval.py LOG --peers PYTHON [--only REGEX] [--ranks N] [--tune]
                                        [--json-lines FILE]
 
-LOG is UCI's Online Retail, as `examples/online_retail.py` takes it, and `--peers` a Python that has
-`implicit`. A customer's items are those that they bought, each at its first time. The last one is
-held out; all are trained on the others and rank every item but those that the customer had. With
-`--tune` the last but one is held out, and the last is in no file: by that figures options were
-chosen. Customers with fewer than four items are left out.
+LOG is UCI's Online Retail, in the form that `examples/online_retail.py` reads. `--peers` names a
+Python that has `implicit`. A customer's items are those that they bought, in the order of the first
+purchase. The last item is held out. All models train on the other items, and rank all items except
+those that the customer bought before. With `--tune` the last item is dropped and the one before it
+is held out; options were chosen by that figure. Customers with fewer than four items are left out.
 
-distrain's models are trained, scored and ranked by its commands `prep`, `train` and `evaluate
---items`. The exit code is 1 if the towers are not twice as good as popularity or more than 5 %
-behind ALS, or if SASRec is not 1.4 times as good as ALS or more than 3 % behind plain torch's.
+distrain's models are trained, scored and ranked with the commands `prep`, `train` and
+`evaluate --items`. The exit code is 1 if the two-tower model is not twice as good as popularity or
+is more than 5 % worse than ALS, or if SASRec is not 1.4 times as good as ALS or is more than 3 %
+worse than SASRec in plain torch.
 """
 
 import argparse
@@ -94,10 +95,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("log", type=Path)
     parser.add_argument("--peers", help="A Python that has `implicit`.")
-    parser.add_argument("--only", default="", help="Ways whose names match.")
+    parser.add_argument("--only", default="", help="Run the models whose names match.")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--tune", action="store_true")
-    parser.add_argument("--work", type=Path, help="A folder for all files, which stay.")
+    parser.add_argument("--work", type=Path, help="Keep all files in this folder.")
     parser.add_argument("--json-lines", type=Path)
     options = parser.parse_args()
     if options.peers is None:
@@ -144,7 +145,7 @@ def measure(options: argparse.Namespace, work: Path) -> int:
 
 
 def sequences(log: Path, tune: bool) -> dict[str, list[str]]:
-    """Each customer's items in the order of their first times."""
+    """Return each customer's items in the order of their first purchase."""
     baskets, _ = read_log(log)
     found: dict[str, list[str]] = {}
     for basket in baskets:
@@ -163,16 +164,16 @@ def row(customer: str, items: list[str], place: int) -> dict[str, Any]:
         "item": items[place],
         "history": before[-NEWEST:],
         "recent": before[-RECENT:],
-        # Of rows to rank nothing more; in training nothing reads it.
+        # For rows to rank, all items but the held-out one; training does not read it.
         "seen": items[: min(place + 1, len(items) - 1)],
     }
 
 
 def write(work: Path, found: dict[str, list[str]]) -> None:
-    """Rows to train on, one an event and one a customer; rows to rank; items; all prepared."""
+    """Write and prepare training rows (per event and per customer), rows to rank, and items."""
     known = sorted({item for items in found.values() for item in items[:-1]})
     anybody = next(iter(found))
-    # An item that nobody had before has a place, too, where no way finds it.
+    # An item that occurs only as a held-out item has an index too, but no model can predict it.
     new = {items[-1] for items in found.values()} - {*known}
     places = {item: place for place, item in enumerate([*known, *sorted(new)])}
     values = np.array([places[item] for items in found.values() for item in items])
@@ -223,7 +224,7 @@ def popularity(name: str, work: Path, options: argparse.Namespace) -> dict[str, 
 
 
 def peer(name: str, work: Path, options: argparse.Namespace) -> dict[str, float]:
-    """A script's k best items for each customer."""
+    """Run a script; return the figures of its k best items for each customer."""
     python = options.peers if name == "als" else sys.executable
     script = HERE / f"{name.replace(' ', '_')}.py"
     subprocess.run([python, str(script), str(work / "log.npz"), str(work / "best.npy")], check=True)
@@ -231,7 +232,7 @@ def peer(name: str, work: Path, options: argparse.Namespace) -> dict[str, float]
 
 
 def seen_of(log: Any) -> ItemLists:
-    """What customers had before the item that is held out."""
+    """Return the items that each customer bought before the held-out item."""
     values, offsets = log["values"], log["offsets"]
     return ItemLists(np.delete(values, offsets[1:] - 1), offsets - np.arange(len(offsets)))
 

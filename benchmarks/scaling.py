@@ -1,11 +1,11 @@
-"""How much faster do two ranks train than one, with one thread each?
+"""Measure how much faster two ranks train than one, with one thread each.
 
     python benchmarks/scaling.py [--quick]
 
 Both train the MLP of the Criteo notebooks (three layers of 128, embeddings of 16) on the same
-generated rows, through the same Dask cluster, at the same global batch, one after the other in
-turns. Rows/s are rows over wall time from the first step to the last, loading included; starting
-processes is not. The machine should have two idle cores.
+generated rows, through the same Dask cluster, at the same global batch, in turns. Rows/s are rows
+over wall time from the first step to the last, with loading and without starting processes. The
+machine should have two idle cores.
 """
 
 import argparse

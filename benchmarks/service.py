@@ -1,26 +1,30 @@
-"""How quick is the job service, and what does it take?
+"""Measure the latency, throughput and resource use of the job service.
 
     python benchmarks/service.py [--quick]
 
-The API runs in processes of its own, over SQLite and, where it is installed, over a PostgreSQL
-that is started here; requests go over HTTP on this machine's loopback, from this process.
+The API runs in separate processes, over SQLite and, if PostgreSQL is installed, over a PostgreSQL
+server that the benchmark starts. Requests go over HTTP on the loopback interface, from this
+process.
 
-submits        8 connections, each of which submits when its last job was taken; of API
-               processes: one over SQLite, two and one over PostgreSQL
-to coordinator one job after another, until a simulated scheduler has it, with a reconciler process
-list           pages of 50 of a project with 100,000 jobs that ended, down to the oldest, with
-               filters in turns (10,000 with --quick)
-logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and answers of 4 MiB
-log lag        200 clients that follow a rank which prints a line a second: how late lines come
-event lag      200 clients that follow the events of a job which changes twice a second: how late
-               those come that a reconciler process publishes. Of both lags what happens until each
-               client has heard something is their start's, and told apart
-reconcile      1,000 jobs that run on 20 simulated clusters, each with news once a second: the time
-               of a pass, and the reconciler's share of a core and its memory (100 jobs on 4 with
-               --quick); then it is killed, and another takes over
+submits        8 connections; each submits a job when its last one was accepted; with one API
+               process over SQLite, and with two and one over PostgreSQL
+to coordinator the time from a submit until a simulated scheduler has the job, with a reconciler
+process, one job after another
+list           pages of 50 of a project with 100,000 finished jobs, from the newest to the oldest,
+               with filters in turns (10,000 with --quick)
+logs           a rank's log of 5 GB (256 MB with --quick): its last 100 lines, and responses of 4
+               MiB
+log lag        200 clients follow a rank that prints a line per second: the delay of the lines
+event lag      200 clients follow the events of a job that changes twice per second, which a
+               reconciler process publishes: the delay of the events. For both lags, what happens
+               before every client has received something counts as start-up, and is reported
+               separately
+reconcile      1,000 running jobs on 20 simulated clusters, each with a new record every second: the
+               time of a pass, and the reconciler's share of a core and its memory (100 jobs on 4
+               clusters with --quick); then it is killed, and another one takes over
 
-The load and what is measured share this machine's cores. The last line is JSON, with the goals,
-whether they were met, and what the server took of the processors for each request.
+The load generator and the service share this machine's cores. The last line is JSON, with the
+goals, whether they were met, and the server's processor time per request.
 """
 
 import argparse

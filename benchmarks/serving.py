@@ -1,17 +1,17 @@
-"""What does a score of raw rows cost, beside the model's program on ids alone?
+"""Measure the cost of scoring raw rows, compared with the model's program on ids alone.
 
     python benchmarks/serving.py [--quick]
 
-A DLRM of the layers that facebookresearch/dlrm has for Criteo's rows is trained on such rows
+A DLRM with the layers of facebookresearch/dlrm for Criteo is trained on Criteo-shaped rows
 (`distrain synth`), and exported with its workflow to ONNX. Calls of its scorer with 1, 32 and 1,024
-rows, dictionaries of raw values, take turns with calls of ONNX Runtime on the ids of the same rows,
-on one core. The goal: at the median preprocessing takes at most as long again as the program alone.
-The same is shown, without a goal, for the smaller layers of distrain's default, whose program alone
-takes a third or less.
+rows, as dictionaries of raw values, alternate with calls of ONNX Runtime on the ids of the same
+rows, on one core. The goal: the median with preprocessing is at most twice that of the program
+alone. The same is measured, without a goal, for the smaller default layers of distrain, whose
+program alone takes a third or less.
 
-Then a model of large tables is exported with tables of fp32 and of int8, and each is opened in a
-process of its own. The goal: the tables of int8 take at most 30 % of the memory; a row of 64
-numbers has 66 bytes in place of 256.
+Then a model of large tables is exported with tables of fp32 and of int8, and each export is opened
+in its own process. The goal: the int8 tables take at most 30 % of the memory of the fp32 tables; a
+row of 64 numbers has 66 bytes instead of 256.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def distrain(*words: object) -> None:
 
 
 def exported(folder: Path, name: str, layers: dict[str, list[int]], rows: str) -> Path:
-    """The export of a DLRM on planted rows; `raw/valid-00000.tsv` has others."""
+    """Train and export a DLRM on planted rows; `raw/valid-00000.tsv` has other rows."""
     import yaml
 
     train, valid = (folder / "raw" / f"{split}-00000.tsv" for split in ("train", "valid"))
@@ -110,13 +110,13 @@ def raw_row(fields: list[str]) -> dict[str, int | None]:
 
 
 def measured(served: Path, calls: int) -> dict[int, dict[str, dict[str, float]]]:
-    """Milliseconds of calls, and rows a second, by rows of a call and by what is scored."""
+    """Return milliseconds per call and rows/s, by rows per call and by form of the input."""
     import numpy as np
 
     from distrain.predict.serving.score import Scorer  # the same file as in the export
 
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, [min(cores)])  # which ONNX Runtime makes its threads by
+    os.sched_setaffinity(0, [min(cores)])  # ONNX Runtime makes a thread per core
     scorer = Scorer(served)
     lines = (served.parent / "raw" / "valid-00000.tsv").read_text().splitlines()
     rows = [raw_row(line.split("\t")) for line in lines]
@@ -127,7 +127,7 @@ def measured(served: Path, calls: int) -> dict[int, dict[str, dict[str, float]]]
         times: dict[str, list[float]] = {"raw": [], "ids": []}
         for call in range(max(40, calls // size)):
             place = call % len(batches)
-            # Who comes second finds the rows of the tables in the core's caches.
+            # The second call finds the rows of the tables in the core's caches.
             for way in ("raw", "ids") if call % 2 else ("ids", "raw"):
                 began = time.perf_counter()
                 if way == "raw":
@@ -148,7 +148,7 @@ def measured(served: Path, calls: int) -> dict[int, dict[str, dict[str, float]]]
 
 
 def memory_of_tables(folder: Path, num_rows: int) -> dict[str, int]:
-    """Bytes that an opened export takes more than one of small tables, by the tables' form."""
+    """Return the bytes of the tables of an opened export, by the tables' form."""
     from distrain.jobs.spec import MlpSpec
     from distrain.models import SavedModel, build_model
     from distrain.models.export import write_export
@@ -168,14 +168,14 @@ def memory_of_tables(folder: Path, num_rows: int) -> dict[str, int]:
 
 
 def memory_of(export: Path) -> int:
-    """The memory of this process with an export opened and each row of its table scored."""
+    """Return this process's memory after opening an export and scoring each row of its table."""
     import numpy as np
     import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 
     session = onnxruntime.InferenceSession(str(export / "model.onnx"))
     columns = json.loads((export / "inputs.json").read_text())["inputs"][0]["columns"]
     size = columns[0]["cardinality"]
-    for first in range(0, size, AT_ONCE):  # files are mapped: each page is touched
+    for first in range(0, size, AT_ONCE):  # files are memory-mapped: touch each page
         rows = np.arange(first, min(first + AT_ONCE, size))[:, None]
         given = {"categorical": rows, "continuous": np.zeros((len(rows), 0), np.float32)}
         session.run(None, {one.name: given[one.name] for one in session.get_inputs()})

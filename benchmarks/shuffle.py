@@ -1,21 +1,21 @@
-"""How well does each shuffle mix the rows of a table, beside a uniform permutation?
+"""Measure how well each shuffle mixes the rows of a table, compared with a uniform permutation.
 
     python benchmarks/shuffle.py [--quick]
 
-A table of 256 row groups of 2,048 rows is laid out in global batches of 4,096 rows, epoch by epoch,
-as a loader would (no rows are read). Rows that are neighbours in the files are followed: such rows
-are often alike, since they were written in the same minute or by the same user.
+A table of 256 row groups of 2,048 rows is divided into global batches of 4,096 rows, epoch by
+epoch, as the loader does it (no rows are read). The figures are about rows that are neighbours in
+the files: such rows are often similar, because they come from the same minute or user. In the last
+cases the files have row groups of 32,768 rows, which are read in slices of 2,048; there "row
+groups" counts slices.
 
-In the last cases the files have row groups of 32,768 rows, which are read in slices of 2,048; "row
-groups" counts slices there.
-
-  distance      median distance of two neighbours in the order in which rows are trained on, as a
-                share of a uniform permutation's, N (1 - sqrt(1/2))
+  distance      median distance of two neighbours in the order of training, as a share of that in a
+                uniform permutation, N (1 - sqrt(1/2))
   together      how often two neighbours are in one global batch, as a multiple of a uniform
                 permutation's
-  row groups    row groups that a global batch has rows of, on average; a uniform permutation's: 256
-  correlation   absolute rank correlation of a row's place in the epoch with its place in the
-                files; a uniform permutation's is within a few thousandths
+  row groups    the mean number of row groups from which a global batch has rows; for a uniform
+                permutation: 256
+  correlation   absolute rank correlation of a row's position in the epoch with its position in the
+                files; below a few thousandths for a uniform permutation
 
 Figures are means over epochs.
 """
@@ -46,7 +46,7 @@ GOALS = {"chunk_24_lanes_row_groups": 24, "full_off_uniform": 0.02}
 
 
 class Case(NamedTuple):
-    """A way to lay out an epoch."""
+    """A way to arrange the rows of an epoch."""
 
     shuffle: str
     parts_per_chunk: int
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """What the module's docstring says, of one epoch or as a mean."""
+    """The figures that the module's docstring describes, for one epoch or as a mean."""
 
     distance: float
     together: float
@@ -86,16 +86,16 @@ def main() -> None:
 
 
 def mean_mixing(case: Case, epochs: int) -> Mixing:
-    """A case's figures, as means over epochs."""
+    """Return a case's figures, as means over epochs."""
     plan = EpochPlan(NUM_ROWS, case.lanes, BATCH_ROWS)
     if case.shuffle == "none":
-        epochs = 1  # all are the same
+        epochs = 1  # all epochs are the same
     mixings = [mixing(trained_rows(case, plan, epoch), plan) for epoch in range(epochs)]
     return Mixing(*np.mean(mixings, axis=0).tolist())
 
 
 def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
-    """Rows, by their places in the files, in the order of the global batches: `[NUM_ROWS]`."""
+    """Return the rows' positions in the files, in the order of training: `[NUM_ROWS]`."""
     num_groups = NUM_ROWS // case.group_rows
     sizes = [case.group_rows] * num_groups
     chunks = chunk_order(sizes, SEED, epoch, case.shuffle, case.parts_per_chunk)
@@ -111,7 +111,7 @@ def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
         for lane in range(plan.lanes)
         for piece in lane_pieces(plan, chunks, lane)
     ]
-    line = line[np.concatenate(places)]  # lane by lane, each in its own order
+    line = line[np.concatenate(places)]  # lane by lane, each in the lane's order
     slices = [
         plan.lane_slice(lane, step) for step in range(plan.num_steps) for lane in range(plan.lanes)
     ]
@@ -119,7 +119,7 @@ def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
 
 
 def line_of_rows(case: Case, epoch: int, chunks: Sequence[Chunk]) -> NDArray[np.int64]:
-    """The epoch's line of rows, by their places in the files: `[NUM_ROWS]`."""
+    """Return the rows' positions in the files, in the order of the epoch's chunks: `[NUM_ROWS]`."""
     rows_of_group = np.arange(NUM_ROWS).reshape(NUM_ROW_GROUPS, ROWS_PER_GROUP)
     line = []
     for number, chunk in enumerate(chunks):
@@ -131,11 +131,11 @@ def line_of_rows(case: Case, epoch: int, chunks: Sequence[Chunk]) -> NDArray[np.
 
 
 def mixing(rows: NDArray[np.int64], plan: EpochPlan) -> Mixing:
-    """How well rows in this order are mixed.
+    """Return how well rows in this order are mixed.
 
     Args:
-        rows: Their places in the files, `[NUM_ROWS]`.
-        plan: Says which of them share a global batch.
+        rows: Their positions in the files, `[NUM_ROWS]`.
+        plan: Defines which rows share a global batch.
     """
     place = np.empty(NUM_ROWS, np.int64)
     place[rows] = np.arange(NUM_ROWS)
@@ -180,7 +180,7 @@ def summary(results: dict[Case, Mixing], epochs: int) -> dict[str, Any]:
 
 
 def off_uniform(found: Mixing) -> float:
-    """By how much the figure that is farthest from a uniform permutation's differs from it."""
+    """Return the largest difference of a figure from that of a uniform permutation."""
     return max(
         abs(found.distance - 1),
         abs(found.together - 1),

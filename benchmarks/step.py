@@ -1,52 +1,53 @@
-"""What does a training step cost, beside what it must cost and what it costs others?
+"""Measure a training step, compared with the machine's roofline and with other libraries.
 
     python benchmarks/step.py [--quick] [--torchrec PYTHON] [--json-lines FILE] [--plot FILE.png]
                               [--only REGEX] [--ranks N] [--mbit 0 100 400]
     python benchmarks/step.py --fuxictr PYTHON [--quick] [--only REGEX]
 
-Batches lie ready in memory (on the GPU, where there is one): Criteo's shape, 26 ids by Zipf laws
-over the cardinalities of the NVTabular notebooks, 45.9M rows together, 13 values, a label. Where
-the tables of a comparison do not fit into 60 % of the free memory together, long ones are scaled
-down, in the quick form to a quarter; the table says to how many rows.
+Batches are ready in memory (on the GPU, if there is one) and have Criteo's shape: 26 ids by Zipf
+laws over the cardinalities of the NVTabular notebooks, 45.9M table rows in total, 13 values, a
+label. If the tables of all contenders of a comparison do not fit into 60 % of the free memory, long
+tables are scaled down, with `--quick` to a quarter; the table of results states the number of rows.
 
-Comparisons, each with its contenders alive side by side, taking turns of about half a second:
+In a comparison all contenders are running processes that take turns of about half a second:
 
-  embeddings        the embeddings alone at batch 64k, dim 16: ids to a `[rows, 26, dim]` (or
-                    `[rows, 26 * dim]`) of values, a given gradient of that back to updated rows
+  embeddings        the embeddings alone at batch 64k, dim 16: from ids to `[rows, 26, dim]` (or
+                    `[rows, 26 * dim]`) values, and from a given gradient of those to updated rows
   MLP 16, peers     the whole step: one rank at batch 64k; two gloo ranks, with `--ranks 4` also
-                    four, at 8k rows each; with `--mbit` each rank in a network namespace of its own
-                    whose card sends so many Mbit/s and no faster (0: as fast as it can)
+                    four, at 8k rows each; with `--mbit` each rank runs in its own network namespace
+                    whose sending rate is capped at that many Mbit/s (0: no cap)
   small and large   the whole step, and the embeddings alone, with tables of 1M rows and of 46M
-  tables            whose batches touch equally many distinct rows, spread over all of the table
+  tables            rows whose batches touch equally many distinct rows, spread over the whole table
   MLP/DLRM DIM      distrain's whole step by batch, width and ranks, with the presets' optimizers;
-                    on a GPU also DCN_V2, batches of 400k, and every way of computing: tf32, bf16,
-                    compiled, as a CUDA graph, with kernels in Triton (at width 16 all of them)
+                    on a GPU also DCN_V2, batches of 400k, and all modes: tf32, bf16, compiled, CUDA
+                    graph, Triton kernels (all of them only at width 16)
 
 Contenders:
 
   distrain          `EmbeddingCollection` and `SparseOptimizer`; the whole step is `TrainStep`
   26 nn.Embedding   a table per column with `sparse=True`, SGD or SparseAdam, dense part with the
-                    fused optimizer; on ranks under DDP
+                    fused optimizer; with several ranks under DDP
   fbgemm            table-batched embedding with its fused optimizer, bounds checks off
-  TorchRec          table-wise, tables dealt to the ranks in turn, or row-wise, each table cut among
-                    all; fused optimizer, dense part under its own DDP
+  TorchRec          table-wise, tables assigned to the ranks in turn, or row-wise, each table split
+                    over all ranks; fused optimizer, dense part under its own DDP
 
-Peers' glibc is told to ask for huge pages (GLIBC_TUNABLES=glibc.malloc.hugetlb=1), which makes
-their tables about twice as fast; lines "small pages" show them without, as most people run them.
-distrain asks for its own tables' pages itself.
+The peers run with huge pages from glibc (GLIBC_TUNABLES=glibc.malloc.hugetlb=1), which makes their
+tables about twice as fast; the lines "small pages" are without them, glibc's default. distrain
+requests huge pages for its own tables.
 
-`--fuxictr` names a Python that has FuxiCTR and what distrain needs. Nothing else is measured then
-but whole steps of DCN-v2, DeepFM and DIN beside FuxiCTR's (`step_bench/fuxictr.py` says how).
+`--fuxictr` names a Python that has FuxiCTR and distrain's dependencies. Then only whole steps of
+DCN-v2, DeepFM and DIN are measured, against FuxiCTR's (see `step_bench/fuxictr.py`).
 
-fbgemm and TorchRec run where `--torchrec` names a Python that has them (docs/benchmarks.md says how
-to make one), `--mbit` wants root, `ip` and `tc`. Every process has one thread and the allocator
-settings that distrain gives its ranks. On a CPU "of roofline" is the least time for the counted
-bytes or products (whichever takes longer), at the copy and product rates measured in the same
-rounds, over the measured time (`step_bench/roofline.py` has the rules); "ops" are torch operations
-that one step dispatches, views included; kernels launched and host syncs, of the training thread,
-exist on a GPU only. "CPU ms" is CPU time of a step, to see what others on the machine took. Figures
-are medians over the rounds; ratios are taken round by round, and then their median. A contender
-that fails is left out, and named under "failed"; the exit code is then 1.
+fbgemm and TorchRec run only if `--torchrec` names a Python that has them (docs/benchmarks.md says
+how to make one). `--mbit` needs root, `ip` and `tc`. Every process has one thread and the allocator
+settings of distrain's ranks. On a CPU "of roofline" is the minimum time of a step, divided by the
+measured time. The minimum is the longer of two: the time of the counted bytes and that of the
+counted products, at the copy and product rates measured in the same rounds (see
+`step_bench/roofline.py` for the rules). "ops" are the torch operations that one step dispatches,
+views included. Launched kernels, and host syncs of the training thread, exist only on a GPU. "CPU
+ms" is the CPU time of a step, which shows how much other processes disturbed it. Figures are
+medians over the rounds; a ratio is the median of the rounds' ratios. A contender that fails is left
+out and listed under "failed"; the exit code is then 1.
 """
 
 import argparse
@@ -100,7 +101,9 @@ def main() -> None:
             for measured, told in run(comparison, data, options):
                 results += measured
                 records += told
-                if options.json_lines:  # by batch size: a run that is stopped keeps what it has
+                if (
+                    options.json_lines
+                ):  # after each batch size, so that a stopped run keeps its results
                     lines = "".join(json.dumps(record) + "\n" for record in records)
                     options.json_lines.write_text(lines)
                 ran = [each.entry.name for each in measured]
@@ -121,10 +124,14 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--fuxictr", metavar="PYTHON", help="a Python that has FuxiCTR")
     parser.add_argument("--json-lines", metavar="FILE", type=Path, help="write all figures")
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw rows/s")
-    parser.add_argument("--only", metavar="REGEX", default="", help="comparisons that match")
-    parser.add_argument("--ranks", type=int, help="at most so many (default: 2, or all GPUs)")
     parser.add_argument(
-        "--mbit", type=int, nargs="+", default=[], help="links between ranks send so much; 0: all"
+        "--only", metavar="REGEX", default="", help="run the comparisons whose names match"
+    )
+    parser.add_argument(
+        "--ranks", type=int, help="largest number of ranks (default: 2, or all GPUs)"
+    )
+    parser.add_argument(
+        "--mbit", type=int, nargs="+", default=[], help="caps of the links between ranks; 0: no cap"
     )
     parser.add_argument("--entry", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
@@ -134,7 +141,7 @@ def parsed() -> argparse.Namespace:
 
 
 def beside_fuxictr(options: argparse.Namespace) -> int:
-    """The exit code of `step_bench/fuxictr.py` in that Python."""
+    """Run `step_bench/fuxictr.py` in the given Python; return its exit code."""
     from distrain.workers.rank_process import ALLOCATOR
 
     root = Path(__file__).resolve().parents[1]
@@ -153,7 +160,7 @@ def device_and_ranks(most: int | None) -> tuple[str, int]:
 
 
 def chosen(device: str, ranks: int, options: argparse.Namespace) -> list[Comparison]:
-    """Those that match, without contenders that have no Python."""
+    """Return the comparisons that match, without contenders whose Python is not given."""
     made = []
     for comparison in comparisons(device, ranks, options.quick, tuple(options.mbit)):
         if not re.search(options.only, comparison.name):
@@ -172,7 +179,7 @@ def chosen(device: str, ranks: int, options: argparse.Namespace) -> list[Compari
 def run(
     comparison: Comparison, data: Data, options: argparse.Namespace
 ) -> "Iterator[tuple[list[Measured], list[Record]]]":
-    """All batch sizes of a comparison; prints its part of the table."""
+    """Measure all batch sizes of a comparison, and print its part of the table."""
     scale = chosen_scale(comparison, options.quick)
     folders = data.folders(comparison, scale)
     tables = max(data.facts(folder, 1, 1)["table_rows"] for folder in folders.values())
@@ -184,7 +191,7 @@ def run(
             links.cap(mbit)
             if comparison.mbits:
                 print(f"  links of {mbit} Mbit/s" if mbit else "  links without a limit")
-            # Anew for each rate: `auto` measures the links when it starts.
+            # Started again for each rate, because `auto` measures the links when it starts.
             with running(comparison.entries, pythons, folders, links) as contenders:
                 yield from by_batch(comparison, mbit, contenders, data, folders)
 
@@ -196,10 +203,10 @@ def by_batch(
     data: Data,
     folders: dict[str, Path],
 ) -> "Iterator[tuple[list[Measured], list[Record]]]":
-    """All batch sizes of a comparison on links of one rate."""
+    """Measure all batch sizes of a comparison on links of one rate."""
     longest_s = 0.0
     for batch_rows in comparison.batches:
-        if len(contenders) < 2:  # what measures the machine is one
+        if len(contenders) < 2:  # one of them measures the machine
             return
         why_not = data.too_large(comparison, batch_rows, longest_s)
         if why_not:
@@ -217,7 +224,7 @@ def by_batch(
 
 
 def summary(results: list[Measured], device: str, total_s: float) -> dict[str, object]:
-    """The last line: every figure with its goal."""
+    """Return the last line: every figure with its goal."""
     made = {name: asdict(figure) for name, figure in figures(results, device == "cuda").items()}
     goals = [figure for figure in made.values() if figure["goal"] is not None]
     return {

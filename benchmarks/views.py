@@ -1,26 +1,28 @@
-"""What does watching a run cost its scheduler and its training?
+"""Measure what watching a run costs its scheduler and its training.
 
     python benchmarks/views.py [--quick]
 
 **The scheduler.** Simulated ranks report to a real coordinator and its monitor, without a network:
-64 ranks with 5 reports of steps a second for 10 minutes of simulated time, and 1,024 ranks with one
-a second for as long; each also sends a heartbeat a second. Every simulated second somebody reads
-all documents as JSON, the curves by their cursor, as an open page and `distrain top` do; 5 times a
-second `distrain train` asks for what is new; every 15 seconds Prometheus scrapes. Counted is the
-processor time of this thread, which is the scheduler's event loop, per simulated second:
+64 ranks with 5 reports of steps per second for 10 minutes of simulated time, and 1,024 ranks with
+one per second for the same time; each also sends a heartbeat per second. Every simulated second all
+documents are read as JSON, the curves by their cursor, as an open page and `distrain top` do. 5
+times per second `distrain train` polls for news, and every 15 seconds Prometheus scrapes. The
+figure is the processor time of this thread, which runs the scheduler's event loop, per simulated
+second:
 
     take in   parsing the reports, lifecycle, merging their metrics: also without any view
-    keep      what the monitor makes of them
-    show      the documents as JSON, the answers to `distrain train`, and the scrapes
+    keep      the monitor's processing of the reports
+    show      the documents as JSON, the responses to `distrain train`, and the scrapes
 
-Memory is what the monitor keeps, pickled, and what the process holds. A report of 65,536 rows, as
-GPUs make them, is shown beside. "Dask" is what Dask takes to receive as many messages from as many
-streams, in real time, when nobody takes them in (`views_bench/streams.py`); it comes on top.
+Memory is the pickled size of what the monitor keeps, and the memory of the process. Reports of
+65,536 rows, typical of GPUs, are measured too. "Dask" is the time that Dask needs to receive as
+many messages from as many streams, in real time, without processing them
+(`views_bench/streams.py`); it comes on top.
 
-**The training.** One run on a real local cluster, whose views are opened and closed in turns of
-some seconds: a page of the dashboard on a websocket, JSON once a second, `distrain top`, and a
-scrape every 5 s. Rows/s with views against rows/s without, pair by pair; their median. The run has
-a rank for each core but one, since who watches runs on this machine too
+**The training.** The views of one run on a real local cluster are opened and closed in turns of
+some seconds: a page of the dashboard on a websocket, JSON once per second, `distrain top`, and a
+scrape every 5 s. The figure compares rows/s with views and without, as the median over pairs of
+turns. The run has one rank less than there are cores, because the viewers run on this machine too
 (`views_bench/training.py`).
 """
 
@@ -72,7 +74,7 @@ def main() -> None:
 
 
 def of_scheduler(case: Simulated) -> str:
-    """Lines for people."""
+    """Return the lines on a simulation."""
     parts = ", ".join(f"{name} {pct:.2f} %" for name, pct in case.event_loop_pct.items())
     half, end = case.held_bytes[len(case.held_bytes) // 2 - 1], case.held_bytes[-1]
     return (
@@ -84,7 +86,7 @@ def of_scheduler(case: Simulated) -> str:
 
 
 def of_dask(case: Received) -> str:
-    """A line for people."""
+    """Return the line on Dask's own cost."""
     return (
         f"{case.num_ranks:5} streams, {case.messages_per_s:,.0f} messages/s: Dask takes "
         f"{case.receive_pct:.2f} % of the event loop (idle: {case.idle_pct:.2f} %)"
@@ -92,7 +94,7 @@ def of_dask(case: Received) -> str:
 
 
 def of_training(watched: Watched) -> str:
-    """Lines for people."""
+    """Return the lines on the training."""
     pairs = ", ".join(f"{pct:.2f}" for pct in watched.cost_pct)
     return (
         f"{watched.num_ranks} rank(s), {len(watched.cost_pct)} pairs of {watched.turn_s:g} s: "
@@ -105,7 +107,7 @@ def of_training(watched: Watched) -> str:
 def summary(
     simulated: list[Simulated], received: list[Received], watched: Watched
 ) -> dict[str, object]:
-    """The last line: every figure with its goal."""
+    """Return the last line: every figure with its goal."""
     figures: dict[str, tuple[float, float]] = {}
     for case in simulated:
         name = f"{case.num_ranks} ranks at {case.reports_per_s} Hz"

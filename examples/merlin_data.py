@@ -49,7 +49,7 @@ def write_rows(schema, folder, rows, seed=0):
     """Write `folder/train`, `folder/valid` (a fifth as many rows) and the schema.
 
     Returns:
-        The AUC of the true probabilities on the validation rows, hardly to be exceeded.
+        The AUC of the true probabilities on the validation rows: the highest expected AUC.
     """
     folder.mkdir(parents=True)
     schema.save(folder / "schema.pbtxt")

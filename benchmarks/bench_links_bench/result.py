@@ -1,4 +1,4 @@
-"""What a bench said of a planted fault, against what was planted. Pure."""
+"""Compares what a bench reported with the planted faults. Pure functions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from distrain.diagnostics.bench.limits import find_limits
 from distrain.diagnostics.bench.thresholds import find_outliers
 
 WITHIN = 0.15
-"""How far an all-to-all may be from the links' cap, as a share of it."""
+"""Largest accepted distance of an all-to-all from the links' cap, as a share of the cap."""
 APART = 2.0
-"""How many times faster than the links a node must be inside."""
+"""How many times faster than between nodes an all-to-all must be within a node."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a bench had to find.
+    """One fault that a bench should report.
 
     Attributes:
-        scene: What was set up.
-        planted: What is to be found.
-        found: What the bench said.
-        met: Whether that is it.
-        figures: Numbers behind it.
+        scene: The name of the set-up.
+        planted: The planted fault, in words.
+        found: What the bench reported.
+        met: Whether the report names the planted fault.
+        figures: The numbers behind it.
     """
 
     scene: str
@@ -35,7 +35,7 @@ class Finding:
 
 
 def of_collectives(scene: str, measures: Sequence[Measure], mbit: int) -> list[Finding]:
-    """All-to-alls between nodes against the cap, and on nodes against those between them."""
+    """Compare all-to-alls between nodes with the cap and with all-to-alls within nodes."""
     cap = mbit * 1e6 / 8
     between = _values(measures, "all_to_all.off_node")
     off = median(between) / cap - 1
@@ -64,7 +64,7 @@ def of_collectives(scene: str, measures: Sequence[Measure], mbit: int) -> list[F
 
 
 def of_outliers(scene: str, bench: Bench, place: str, name: str) -> Finding:
-    """The worst outlier against a planted one; what else is odd is told, too."""
+    """Compare the worst outlier with the planted one; `figures` lists all outliers."""
     slow = [outlier for outlier in find_outliers(bench) if outlier.off < 0]
     named = [f"{o.place}: {o.name} {-100 * o.off:.0f} % worse" for o in slow]
     worst = slow[0] if slow else None
@@ -74,7 +74,7 @@ def of_outliers(scene: str, bench: Bench, place: str, name: str) -> Finding:
 
 
 def of_limits(scene: str, bench: Bench, wanted: str) -> Finding:
-    """The first limit of a step against the one that was set up."""
+    """Compare the first limit of a step with the planted one."""
     limits = find_limits(bench)
     ms = (
         {limit.resource: round(1e3 * limit.seconds, 1) for limit in limits.resources}
@@ -87,7 +87,7 @@ def of_limits(scene: str, bench: Bench, wanted: str) -> Finding:
 
 
 def table(findings: Iterable[Finding]) -> list[str]:
-    """Lines for people."""
+    """Return the findings as lines of a table."""
     head = f"{'':34}{'planted':42}{'found':52}"
     return [head.rstrip()] + [
         f"{one.scene:34}{one.planted:42}{one.found:52}{'' if one.met else 'missed'}".rstrip()
@@ -96,7 +96,7 @@ def table(findings: Iterable[Finding]) -> list[str]:
 
 
 def document(findings: Sequence[Finding], **about: Any) -> dict[str, Any]:
-    """The last line."""
+    """Return the JSON document for the last line."""
     names = {f"{one.scene}: {one.planted}": one for one in findings}
     return {
         "benchmark": "bench_links",
@@ -108,7 +108,7 @@ def document(findings: Sequence[Finding], **about: Any) -> dict[str, Any]:
 
 
 def _values(measures: Iterable[Measure], name: str) -> list[float]:
-    """Repetitions of the largest size, of all places together."""
+    """Return the repetitions at the largest message size, of all places together."""
     chosen = [measure for measure in measures if measure.name == name]
     most = max((measure.size_bytes for measure in chosen), default=0)
     return [value for m in chosen if m.size_bytes == most for value in m.values]

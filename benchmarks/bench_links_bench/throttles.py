@@ -1,4 +1,4 @@
-"""Control groups whose processes get less of a core, or of a disk."""
+"""Control groups that limit the CPU time and disk reads of their processes."""
 
 import errno
 import os
@@ -12,14 +12,15 @@ PERIOD_US = 20_000
 
 
 class Throttle:
-    """A group of processes that can be slowed down; of either version of control groups.
+    """A control group (version 1 or 2) whose processes can be slowed down.
 
     Args:
-        name: Of the group, which is made on entry and removed on exit, when its processes ended.
+        name: Name of the group. It is made on entry, and removed on exit once its processes have
+            ended.
         root: Where control groups are mounted.
 
     Attributes:
-        wrapper: Words before a command that run it in the group.
+        wrapper: Words to put before a command, to run it in the group.
     """
 
     def __init__(self, name: str, root: Path = ROOT) -> None:
@@ -50,10 +51,10 @@ class Throttle:
             _remove(folder)
 
     def limit_cores(self, cores: float, share: float) -> None:
-        """Give its processes so much of a core, and where others want it, such a share of theirs.
+        """Limit the processes to `cores` cores, and to `share` of the normal CPU weight.
 
-        Both, for each alone does nothing on some machine: a share where cores are free, a part of a
-        core where so many want one that nobody has more.
+        Both limits are needed: the weight has no effect while cores are idle, and the quota has
+        none if each process gets less than it anyway.
         """
         quota_us = round(cores * PERIOD_US)
         if self._is_v2:
@@ -65,7 +66,7 @@ class Throttle:
         (self._cpu / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def limit_reads(self, disk: str, bytes_per_s: int) -> None:
-        """Let its processes read so many bytes/s, all together, from a disk of `disk_of`."""
+        """Limit the processes, all together, to `bytes_per_s` read from a disk of `disk_of`."""
         if self._is_v2:
             (self._io / "io.max").write_text(f"{disk} rbps={bytes_per_s}")
         else:
@@ -73,7 +74,7 @@ class Throttle:
 
 
 def why_not(folder: Path, root: Path = ROOT) -> str | None:
-    """Why processes cannot be slowed down here, if they cannot."""
+    """Return why processes cannot be slowed down here; None if they can."""
     v2 = root / "cgroup.controllers"
     has = v2.read_text().split() if v2.exists() else []
     files = ("cpu/cpu.cfs_quota_us", "blkio/blkio.throttle.read_bps_device")
@@ -85,7 +86,7 @@ def why_not(folder: Path, root: Path = ROOT) -> str | None:
 
 
 def disk_of(folder: Path) -> str | None:
-    """The major and minor number of the whole disk that a folder is on, as `8:0`; None if none."""
+    """Return the disk that holds a folder, as `MAJOR:MINOR`; None if it is unknown."""
     device = folder.stat().st_dev
     known = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     if not known.exists():
@@ -95,7 +96,7 @@ def disk_of(folder: Path) -> str | None:
 
 
 def _remove(folder: Path, timeout_s: float = 20.0) -> None:
-    """Remove a group once the kernel has no process of it any more."""
+    """Remove a group once the kernel has removed its last process."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:

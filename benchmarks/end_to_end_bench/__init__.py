@@ -1,1 +1,1 @@
-"""What `benchmarks/end_to_end.py` is made of."""
+"""Modules of `benchmarks/end_to_end.py`."""

@@ -1,4 +1,4 @@
-"""The two public Criteo notebooks that are trained again, and in which ways."""
+"""The two public Criteo notebooks to reproduce, and the variants in which each is trained."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from benchmarks.end_to_end_bench.rows import Made
 
 REPORTS_PER_EPOCH = 16
 MOST_STEPS_PER_REPORT = 50
-CORES_FOR_OTHERS = 3  # the training thread, that of the routes, that of the loader
+CORES_FOR_OTHERS = 3  # for the threads of training, routes and loader
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class Notebook:
     """A notebook's training.
 
     Attributes:
-        name: What it is called here.
+        name: Its short name in the tables.
         source: Its title.
         model: The job's model section.
         optimizer: The job's optimizer section.
         batch_rows: Rows of a step.
-        published_rows_per_s: What the notebook's output says, on NVIDIA's GPU of that time.
-        counts_validation: Whether that counts validation rows, and the time they take.
-        goal_rows_per_s: On an H200.
+        published_rows_per_s: The rate in the notebook's output, on NVIDIA's GPU of that time.
+        counts_validation: Whether that rate includes validation rows and their time.
+        goal_rows_per_s: The goal on an H200.
     """
 
     name: str
@@ -63,15 +63,15 @@ NOTEBOOKS = (
 
 @dataclass(frozen=True)
 class Way:
-    """One way of training.
+    """One variant of training: precision, compilation, kernels, reader.
 
     Attributes:
-        name: In the table.
+        name: Its name in the table.
         train: Fields of the job's train section.
         reader: The job's `data.reader`.
-        environment: What the process gets besides.
-        needs: Packages without which it would be another way.
-        quick: Whether the quick form has it too.
+        environment: Additional environment variables of the process.
+        quick: Whether `--quick` includes it.
+        needs: Packages that it needs; without them it would silently be another variant.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Way:
 
     @property
     def lacks(self) -> list[str]:
-        """Which of these are not installed."""
+        """The packages of `needs` that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
@@ -111,18 +111,18 @@ ON_CPU = (
 
 
 def ways(device: str, quick: bool) -> tuple[Way, ...]:
-    """How a device can train: the most telling ones first."""
+    """Return the variants for a device, the most informative ones first."""
     every = ON_GPU if device == "cuda" else ON_CPU
     return tuple(way for way in every if way.quick or not quick)
 
 
 def steps_per_epoch(notebook: Notebook, made: Made) -> int:
-    """Of the training rows; the last step may have fewer."""
+    """Return the number of training steps of an epoch; the last step may have fewer rows."""
     return -(-made.rows // notebook.batch_rows)
 
 
 def windows_per_epoch(notebook: Notebook, made: Made) -> int:
-    """Reports of an epoch."""
+    """Return the number of reports of an epoch."""
     per_epoch = steps_per_epoch(notebook, made)
     return -(-per_epoch // steps_per_report(per_epoch))
 
@@ -130,7 +130,7 @@ def windows_per_epoch(notebook: Notebook, made: Made) -> int:
 def job_document(
     notebook: Notebook, way: Way, made: Made, device: str, epochs: int
 ) -> dict[str, Any]:
-    """The job: one rank, a validation after each epoch, and a model at the end, no checkpoints."""
+    """Return the job document: one rank, validation after each epoch, a model, no checkpoints."""
     per_epoch = steps_per_epoch(notebook, made)
     decode_threads = max(1, (os.cpu_count() or 1) - CORES_FOR_OTHERS)
     return {
@@ -152,7 +152,7 @@ def job_document(
             **way.train,
         },
         "evaluate": {"every_steps": per_epoch},
-        # They fit; what others take at that moment is no reason to place them otherwise.
+        # The tables fit. Memory that other processes use must not change their placement.
         "embeddings": {"placement": "replicated", "memory_gib": 4096},
         "resources": {"backend": "inline", "num_ranks": 1, "device": device},
         "checkpoint": {"at_end": False, "every_s": None},
@@ -160,7 +160,7 @@ def job_document(
 
 
 def steps_per_report(per_epoch: int) -> int:
-    """Steps between two reports, each of which reads the losses and so waits for the device.
+    """Return the number of steps between two reports. Each report waits for the device.
 
     >>> steps_per_report(763), steps_per_report(125), steps_per_report(3)
     (47, 7, 1)

@@ -1,9 +1,8 @@
-"""One training in a process of its own: `python -m benchmarks.end_to_end_bench.one_run JSON`.
+"""Runs one training in its own process: `python -m benchmarks.end_to_end_bench.one_run JSON`.
 
-It calls `distrain.train.rank.process.run_rank`, the whole work of a rank, which
-`backend: inline` runs in
-the caller's process and what a rank's process runs under Dask. So nothing of it needs Dask, and the
-rank's own events, which hold what average precision is computed from, can be had.
+It calls `distrain.train.rank.process.run_rank`, the complete work of a rank: `backend: inline`
+calls it in the caller's process, and a rank's process calls it under Dask. So the measurement needs
+no Dask, and it reads the rank's own events, from which average precision is computed.
 """
 
 import json
@@ -43,12 +42,12 @@ def main() -> None:
 
 
 def size_bytes(folder: Path) -> int:
-    """Of all files in a folder."""
+    """Return the total size of the files below a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def account(watcher: Any) -> dict[str, Any]:
-    """What a run that succeeded tells, as JSON values."""
+    """Return the figures of a successful run, as JSON values."""
     done, counter = watcher.finished, watcher.counter
     steps = watcher.counted_steps
     return {

@@ -1,4 +1,4 @@
-"""From accounts of runs to figures with goals."""
+"""Computes figures and goals from the accounts of runs."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ MOST_WAITING = 0.05
 
 @dataclass(frozen=True)
 class Run:
-    """One training that came to its end.
+    """One training that finished.
 
     Attributes:
-        notebook: Which.
-        way: How, in words.
-        account: What its process told.
-        wall_s: Of its process, from start to end.
+        notebook: The notebook that it reproduces.
+        way: Name of the variant.
+        account: The JSON document that its process printed.
+        wall_s: Seconds from start to end of the process.
     """
 
     notebook: Notebook
@@ -29,39 +29,40 @@ class Run:
 
     @property
     def name(self) -> str:
-        """In tables and patterns."""
+        """Its name in tables and for `--only`."""
         return f"{self.notebook.name}, {self.way}"
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """All epochs but the first one, in which libraries set themselves up."""
+        """The timed epochs: all but the first, in which libraries initialise."""
         epochs: list[dict[str, Any]] = self.account["epochs"]
         return epochs[1:]
 
     @property
     def rows_per_s_of_rounds(self) -> list[float]:
-        """As the notebook counts: training rows, or all rows over all the time."""
+        """The rate of each timed epoch, with or without validation as the notebook counts."""
         if self.notebook.counts_validation:
             return [(e["rows"] + e["valid_rows"]) / e["whole_s"] for e in self.rounds]
         return [e["rows"] / e["train_s"] for e in self.rounds]
 
     @property
     def rows_per_s(self) -> float:
-        """The median of the rounds."""
+        """The median rate of the timed epochs."""
         return statistics.median(self.rows_per_s_of_rounds)
 
     @property
     def waiting_share(self) -> float:
-        """Share of training time in which the device had to wait for rows.
+        """Share of training time in which the device waited for rows.
 
-        A GPU's own clock: the host queues steps and waits for rows while the GPU still works.
+        On a GPU it is measured by the GPU's clock, because the host queues steps and waits for rows
+        while the GPU still works.
         """
         clock = "device" if self.account["device_seconds"] else "host"
         waited = sum(e["phases_s"][clock].get("data_wait", 0.0) for e in self.rounds)
         return float(waited / sum(e["train_s"] for e in self.rounds))
 
     def record(self, made: Made, device: str) -> dict[str, Any]:
-        """All that is known, as JSON values."""
+        """Return all figures of the run, as JSON values."""
         epochs = self.account["epochs"]
         rows = sum(e["rows"] + e["valid_rows"] * self.notebook.counts_validation for e in epochs)
         auc = epochs[-1]["auc"]
@@ -87,7 +88,7 @@ class Run:
 
 
 def figures(runs: Sequence[Run], device: str) -> dict[str, dict[str, Any]]:
-    """Every figure with its goal; without a GPU the goals are told, and are not met."""
+    """Return every figure with its goal. Without a GPU the goals are listed as not met."""
     made: dict[str, dict[str, Any]] = {}
     for notebook in NOTEBOOKS:
         own = [run for run in runs if run.notebook == notebook]
@@ -107,7 +108,7 @@ def figures(runs: Sequence[Run], device: str) -> dict[str, dict[str, Any]]:
 
 
 def figure(value: float | None, goal: str, device: str, of: Run | None) -> dict[str, Any]:
-    """A value beside its goal.
+    """Return a value with its goal.
 
     >>> figure(0.01, "< 0.05", "cuda", None)["met"], figure(0.01, "< 0.05", "cpu", None)["met"]
     (True, False)
@@ -127,7 +128,7 @@ def figure(value: float | None, goal: str, device: str, of: Run | None) -> dict[
 
 
 def print_heads(device: str) -> None:
-    """The table's first line."""
+    """Print the table's header."""
     where = "on a GPU" if device == "cuda" else "on this CPU; the published ones are a GPU's"
     print(
         f"{where:44}{'rows/s':>12}{'x publ.':>9}{'whole run':>12}{'waiting':>9}{'syncs':>7}"
@@ -137,7 +138,7 @@ def print_heads(device: str) -> None:
 
 
 def print_run(record: dict[str, Any]) -> None:
-    """A line."""
+    """Print the table's line of a run."""
     clock = "device" if record["device_seconds"] else "host"
     phases = record["epochs"][-1]["phases_s"][clock]
     told = ", ".join(f"{name} {s:.3g}" for name, s in phases.items() if s >= 0.001)
@@ -153,7 +154,7 @@ def print_run(record: dict[str, Any]) -> None:
 
 
 def rounded(value: Any) -> Any:
-    """Five digits are more than was measured."""
+    """Round floats to five significant digits, also in lists and dictionaries."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, list | tuple):

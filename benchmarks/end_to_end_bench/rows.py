@@ -1,8 +1,8 @@
-"""Criteo-shaped rows in parquet as `distrain prep` writes them, with planted labels, drawn fast.
+"""Draws Criteo-shaped rows with planted labels, and writes them as `distrain prep` does.
 
-Ids follow the Zipf laws of `distrain synth` and stay ranks of frequency, as prepared ids are; no
-text is written and read on the way. Each row group is a pure function of its number, so as many
-processes as there are cores draw them side by side, and no two positions hold the same row.
+Ids follow the Zipf laws of `distrain synth` and are ranks of frequency, as prepared ids are. No
+text is written or parsed in between. Each row group is a pure function of its number, so one
+process per core can draw them in parallel, and no two positions hold the same row.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SEED, CLICK_RATE = 0, 0.03
-FIRST_ID = 2  # 0 and 1 are for missing and rare values, as `Categorify` has it
+FIRST_ID = 2  # 0 and 1 are the ids of missing and rare values, as in `Categorify`
 GROUPS_PER_FILE = 16
 
 
@@ -26,8 +26,9 @@ class Made:
         rows: Training rows.
         valid_rows: Validation rows.
         table_rows: Rows of all tables together.
-        bayes_auc: The AUC that nobody can beat in expectation, on the first validation file.
-        size_bytes: Of all files.
+        bayes_auc: The AUC of the planted model on the first validation file: the highest expected
+            AUC.
+        size_bytes: Size of all files.
     """
 
     folder: Path
@@ -39,10 +40,10 @@ class Made:
 
 
 def make_rows(folder: Path, rows: int, valid_rows: int, scale: float) -> Made:
-    """Draw and write.
+    """Draw and write the rows of both splits.
 
     Args:
-        folder: An empty one.
+        folder: An empty folder.
         rows: Training rows.
         valid_rows: Validation rows.
         scale: Factor on the cardinalities of long columns; 1 gives the notebooks' 45.9M rows.
@@ -51,7 +52,7 @@ def make_rows(folder: Path, rows: int, valid_rows: int, scale: float) -> Made:
     work = [*files_of(folder, "train", rows), *files_of(folder, "valid", valid_rows)]
     for split in ("train", "valid"):
         (folder / split).mkdir()
-    # Forks of a process with threads of Arrow's may hang.
+    # Forking a process that has Arrow threads may hang.
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         best = pool.submit(bayes_auc, next(f for f in work if f.split == "valid"), scale)
         sizes = list(pool.map(write_file, work, [scale] * len(work)))
@@ -64,10 +65,10 @@ class File:
     """One file to write.
 
     Attributes:
-        path: Where.
+        path: Its path.
         split: "train" or "valid".
         first_group: The number of its first row group.
-        rows: How many rows it gets.
+        rows: Its number of rows.
     """
 
     path: Path
@@ -77,7 +78,7 @@ class File:
 
 
 def files_of(folder: Path, split: str, rows: int) -> list[File]:
-    """A split in files of at most 16 row groups."""
+    """Return the files of a split, with at most 16 row groups each."""
     from distrain.prep.synthetic.draw import CHUNK_ROWS
 
     full = GROUPS_PER_FILE * CHUNK_ROWS
@@ -93,7 +94,7 @@ def files_of(folder: Path, split: str, rows: int) -> list[File]:
 
 
 def write_schema(folder: Path, scale: float) -> Any:
-    """What the columns mean."""
+    """Write the schema of the rows into a folder, and return it."""
     from distrain.prep.synthetic.draw import CATEGORIES
     from distrain.schema import criteo_schema
 
@@ -103,7 +104,7 @@ def write_schema(folder: Path, scale: float) -> Any:
 
 
 def write_file(file: File, scale: float) -> int:
-    """Write one file; returns its size in bytes."""
+    """Write one file; return its size in bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -127,7 +128,7 @@ def write_file(file: File, scale: float) -> int:
 
 
 def draw_group(model: Any, split: str, group: int, scale: float) -> Any:
-    """65,536 rows as a table without nulls, their true logits and labels."""
+    """Return 65,536 rows as a table without nulls, their true logits and their labels."""
     import numpy as np
     import pyarrow as pa
 
@@ -149,12 +150,12 @@ def draw_group(model: Any, split: str, group: int, scale: float) -> Any:
 
 
 def absent(features: Any, name: str) -> Any:
-    """Where a column has no value."""
+    """Return which rows have no value in a column: a boolean array, or False if all have one."""
     return features.missing.get(name, False)
 
 
 def bayes_auc(file: File, scale: float) -> float:
-    """What the best model reaches on the rows of a file."""
+    """Return the AUC of the planted model on the rows of a file."""
     import numpy as np
 
     from distrain.prep.synthetic.draw import CHUNK_ROWS

@@ -1,4 +1,4 @@
-"""How often torch makes the host wait for the GPU, and who is made to wait."""
+"""Counts how often torch makes the host wait for the GPU, and which thread waits."""
 
 import sys
 import threading
@@ -8,20 +8,20 @@ from types import FrameType
 from typing import Any
 
 STEP = ("loop.py", "_one_step")
-"""The frame in which the training thread takes a step; what it does else, it does between steps."""
+"""File and function in which the training thread runs a step; its other waits are between steps."""
 
 
 class SyncCounter:
     """Counts waits between `begin` and `end`, by thread and by what the thread was doing.
 
-    torch warns where it waits, in the thread that waits; reading a tensor's value, counting, and
-    copies of pageable memory are such places. Waits inside a library are not seen.
+    In sync debug mode torch warns in the waiting thread, for example when it reads a tensor's value
+    or copies pageable memory. Waits inside a library are not counted.
 
     Attributes:
-        of_steps: Waits of the training thread within its steps, by the line that waited.
-        of_reports: Its other waits: reports, validations.
+        of_steps: Waits of the training thread within steps, by line of code.
+        of_reports: Its other waits, for example in reports and validations.
         running: Whether it counts now.
-        of_others: Waits of other threads, which nobody else waits for.
+        of_others: Waits of other threads, which do not delay the training thread.
     """
 
     def __init__(self) -> None:
@@ -33,20 +33,20 @@ class SyncCounter:
         self.running = False
 
     def begin(self) -> None:
-        """Count from here on; the calling thread is the one that trains."""
+        """Start counting; call it in the thread that trains."""
         import torch
 
         self._thread = threading.get_ident()
         self._catcher = warnings.catch_warnings()
         self._catcher.__enter__()
         warnings.simplefilter("ignore")
-        torch.cuda.set_sync_debug_mode("warn")  # of which torch warns, in words of a wait
+        torch.cuda.set_sync_debug_mode("warn")  # ignore its warning: a prototype
         warnings.simplefilter("always")
         warnings.showwarning = self._note
         self.running = True
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         import torch
 
         self.running = False
@@ -67,7 +67,7 @@ class SyncCounter:
 
 
 def place_of(frame: FrameType | None) -> tuple[str, bool]:
-    """The innermost line of distrain, and whether a step is among its callers."""
+    """Return the innermost line of distrain in a stack, and whether the stack is within a step."""
     line, in_step = "", False
     while frame is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name

@@ -1,4 +1,4 @@
-"""Takes a rank's events as a supervisor would, looks at the clock, and counts or profiles."""
+"""Receives a rank's events as a supervisor would, times them, and counts waits or profiles."""
 
 import time
 from pathlib import Path
@@ -7,27 +7,27 @@ from typing import Any
 from benchmarks.end_to_end_bench.syncs import SyncCounter
 
 COUNTED, PROFILED = 5, 7
-"""Which report windows of the first epoch, in which nothing is timed, are looked at closely.
+"""The report windows of the first epoch in which waits are counted and steps are profiled.
 
-By then graphs are recorded and modules compiled, whatever the number of steps in a window.
+The first epoch is not timed. By these windows, graphs have been recorded and modules compiled.
 """
 
 
 class Watcher:
-    """Keeps what a rank tells.
+    """Collects the events of one rank.
 
     Args:
-        windows: Reports of an epoch.
-        cuda: Whether it trains on a GPU: only there is anything to wait for.
-        trace: Where a profile of some steps goes; `None` for none.
+        windows: Number of reports of an epoch.
+        cuda: Whether it trains on a GPU; waits are counted only there.
+        trace: Path of a profile of some steps; `None` for no profile.
 
     Attributes:
-        epochs: What was told of each epoch.
+        epochs: Figures of each epoch.
         started_s: When training began, by `time.perf_counter`.
-        ended_s: When all was done, model saved.
-        finished: The event that said so; `None` if it did not come to that.
-        failed: The event of a rank that could not go on.
-        reader: Who reads row groups.
+        ended_s: When everything was done, including saving the model.
+        finished: The rank's last event; `None` if it did not finish.
+        failed: The event of a rank that failed; `None` if it did not fail.
+        reader: Name of the library that reads row groups.
         hardware: The device's name.
         counter: Waits for the GPU in `counted_steps` steps.
     """
@@ -49,7 +49,7 @@ class Watcher:
         self._open = new_epoch()
 
     def take(self, event: Any) -> None:
-        """Take an event, in the training thread."""
+        """Receive an event, in the training thread."""
         now_s = time.perf_counter()
         match event.kind:
             case "rank_started":
@@ -81,7 +81,7 @@ class Watcher:
             self._look_closely(taken)
 
     def _look_closely(self, taken: int) -> None:
-        """Between two windows, or before the first: begin or end what looks at one of them."""
+        """Begin or end counting and profiling at a window's boundary."""
         if self.counter.running:
             self.counter.end()
             self.counted_steps = taken
@@ -106,20 +106,20 @@ class Watcher:
             "average_precision": report.average_precision,
         }
         self.epochs.append(self._open)
-        # The computation above is not the rank's.
+        # The computation above is not part of the rank's work.
         self._open, self._since_s = new_epoch(), time.perf_counter()
 
 
 def new_epoch() -> dict[str, Any]:
-    """Nothing told yet."""
+    """Return the empty figures of an epoch."""
     return {"train_s": 0.0, "phases_s": {"host": {}, "device": {}}}
 
 
 class Profile:
-    """Some steps under torch's profiler.
+    """Profiles some steps with torch's profiler.
 
     Args:
-        path: Of the trace, `.json.gz`; a table of kernels goes beside it.
+        path: Path of the trace, `.json.gz`; a table of kernels is written next to it.
     """
 
     def __init__(self, path: Path):
@@ -128,7 +128,7 @@ class Profile:
         self._profiler: Any = None
 
     def begin(self) -> None:
-        """Profile from here on."""
+        """Start profiling."""
         import torch
         from torch.profiler import ProfilerActivity, profile
 
@@ -140,7 +140,7 @@ class Profile:
         self.running = True
 
     def end(self, steps: int) -> None:
-        """Write trace and table of so many steps."""
+        """Stop profiling, and write the trace and the table of `steps` steps."""
         import torch
 
         if torch.cuda.is_available():
@@ -156,10 +156,10 @@ MOST_KERNELS = 30
 
 
 def kernel_table(averages: Any, steps: int, cuda: bool) -> str:
-    """What took longest, as a table in Markdown: kernels of a GPU, operations of a CPU."""
+    """Return a Markdown table of what took longest: kernels on a GPU, operations on a CPU."""
     attribute = "self_device_time_total" if cuda else "self_cpu_time_total"
     spent = [(getattr(each, attribute), each.count, each.key) for each in averages]
-    if cuda:  # operations have the time of their kernels too: only what ran there
+    if cuda:  # an operation's time includes its kernels': count only the kernels
         kinds = [str(each.device_type) for each in averages]
         on_gpu = [s for s, kind in zip(spent, kinds, strict=True) if kind.endswith("CUDA")]
         spent = on_gpu or spent

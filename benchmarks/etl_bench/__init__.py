@@ -1,1 +1,1 @@
-"""The parts of `benchmarks/etl.py`."""
+"""Modules of `benchmarks/etl.py`."""

@@ -1,6 +1,6 @@
-"""Does the time to count a column's values grow as its rows do?
+"""Measures whether the time to count a column's values grows linearly with its rows.
 
-A column whose values are all distinct, the worst case, in parts of 250,000 rows: one task counts
+The values of the column are all distinct, the worst case, in parts of 250,000 rows. One task counts
 all parts, and then each piece is added up. No cluster, no other columns, one thread.
 """
 
@@ -24,14 +24,15 @@ _SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
 
 
 class Counting(NamedTuple):
-    """What was measured with one number of parts.
+    """The measurement with one number of parts.
 
     Attributes:
-        cpu_s: Processor time of the counting, and of adding up all pieces.
-        us_per_row: That by row; it must not grow with the parts.
-        files: Files of counts.
-        mb: How large they are together.
-        pieces: Into how many pieces the column was cut.
+        parts: The number of parts.
+        cpu_s: Processor time of counting, and of adding up all pieces.
+        us_per_row: Processor time per row, in microseconds.
+        files: Number of files of counts.
+        mb: Their total size in MB.
+        pieces: Number of pieces into which the column was split.
     """
 
     parts: int
@@ -43,7 +44,7 @@ class Counting(NamedTuple):
 
 
 def write_parts(folder: Path, num_parts: int) -> list[Part]:
-    """Parquet files with a column `u`, whose values are all distinct."""
+    """Write parquet files with a column `u`, whose values are all distinct."""
     parts = []
     for number in range(num_parts):
         path = folder / f"{number}.parquet"
@@ -54,7 +55,7 @@ def write_parts(folder: Path, num_parts: int) -> list[Part]:
 
 
 def measure(parts: list[Part], folder: Path) -> Counting:
-    """Count the values of the parts, with files in `folder`."""
+    """Count the values of the parts, with temporary files in `folder`."""
     operator = Categorify(freq_threshold=2)
     workflow = Workflow((ColumnGroup(("u",), (operator,)),))
     (unit,) = units_of(workflow, next(iter(workflow.fit_passes())))

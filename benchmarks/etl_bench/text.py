@@ -1,6 +1,7 @@
-"""Criteo-shaped text: two nearly unique columns, the others skewed, one value in ten missing.
+"""Generates Criteo-shaped text: two nearly unique columns, the others skewed, some values missing.
 
-From 4M rows on the rows repeat, but for the unique columns: drawing takes longer than `prep`.
+From row 4M on, earlier rows are repeated with new values in the unique columns, because drawing
+takes longer than `prep`.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ _SPREAD = 2654435761  # odd, so products modulo 2^32 are distinct
 
 
 def write_text(path: Path, rows: int, seed: int = 1) -> None:
-    """Write `rows` lines; those of a longer file begin with those of a shorter one."""
+    """Write `rows` lines; a shorter file is a prefix of a longer one with the same seed."""
     rng = np.random.default_rng(seed)
     begins: list[int] = []
     with path.open("w+b") as file:
@@ -37,7 +38,7 @@ def write_text(path: Path, rows: int, seed: int = 1) -> None:
 
 
 def _repeated(rng: np.random.Generator, block: bytes, first_row: int) -> bytes:
-    """The same lines with other values in the unique columns; empty ones stay so."""
+    """Return the same lines with other values in the unique columns; empty values stay empty."""
     text = np.frombuffer(block, np.uint8).copy()
     tabs = np.flatnonzero(text == ord("\t")).reshape(_ROWS_AT_ONCE, len(COLUMNS) - 1)
     for column in _UNIQUE:
@@ -76,7 +77,7 @@ def _with_gaps(rng: np.random.Generator, text: Any, share: float) -> Any:
 
 
 def _hex(numbers: Any) -> Any:
-    """Eight digits each, `S8`."""
+    """Return eight hexadecimal digits for each number, as `S8`."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     shifts = np.arange(28, -4, -4, dtype=np.uint64)
     nibbles = (numbers.astype(np.uint64)[:, None] >> shifts) & np.uint64(15)

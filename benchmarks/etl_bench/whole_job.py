@@ -1,4 +1,4 @@
-"""One way to prepare a file, run as a process of its own: what it took, and what it wrote."""
+"""Runs one contender's preparation as its own process; measures it and sums up its output."""
 
 import contextlib
 import os
@@ -19,13 +19,15 @@ _LOOK_S = 0.2
 
 
 class Job(NamedTuple):
-    """What one preparation took.
+    """The cost of one preparation.
 
     Attributes:
-        cpu_s: Processor time of its process and all that this started.
+        contender: One of `CONTENDERS`.
+        rows: Rows of the text file.
+        cpu_s: Processor time of the process and its children.
         wall_s: Time from start to end.
         peak_mb: Peak memory of its largest process.
-        disk_mb: Most that its output and temporary files took, seen five times a second.
+        disk_mb: Peak size of output and temporary files, sampled five times a second.
     """
 
     contender: str
@@ -37,7 +39,7 @@ class Job(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is the same in any order of the rows."""
+    """Sums over the output that do not depend on the order of its rows."""
 
     rows: int
     ids: tuple[int, ...]
@@ -45,7 +47,7 @@ class Sums(NamedTuple):
 
 
 def run(contender: str, text: Path, rows: int, out: Path) -> tuple[Job, Sums]:
-    """Prepare a file and remove what was written."""
+    """Prepare a file, measure it, and remove the output."""
     if contender == "distrain":
         command = [sys.executable, "-m", "distrain", "--quiet", "prep", str(text), "--out"]
     else:
@@ -100,7 +102,7 @@ def _sums(out: Path) -> Sums:
 
 
 def differences(ours: Sums, theirs: Sums) -> list[str]:
-    """In what two results differ that must be the same."""
+    """Return how two results differ that should be equal; empty if they do not."""
     found = []
     if ours.rows != theirs.rows:
         found.append(f"rows: {ours.rows} and {theirs.rows}")

@@ -1,8 +1,8 @@
-"""The job of `distrain prep`, as a user of DuckDB writes it, on two threads.
+"""Does the job of `distrain prep` with DuckDB on two threads.
 
     python benchmarks/etl_bench/with_duckdb.py TEXT OUT
 
-The rows are free to change their order, which takes less memory and time than to keep it.
+The rows may change their order, which takes less memory and time than keeping it.
 """
 
 import sys
@@ -16,7 +16,7 @@ FREQ_THRESHOLD = 6
 
 
 def log1p(name: str) -> str:
-    """log(1 + x) of a number that may be missing."""
+    """Return SQL for log(1 + x) of a number that may be missing."""
     return f"ln(1 + greatest(coalesce({name}, 0), 0)::DOUBLE)"
 
 

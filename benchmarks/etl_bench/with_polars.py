@@ -1,9 +1,10 @@
-"""The job of `distrain prep`, as a user of polars writes it with its streaming engine.
+"""Does the job of `distrain prep` with polars' streaming engine.
 
     python benchmarks/etl_bench/with_polars.py TEXT OUT
 
-Text to typed parquet, then one pass for the statistics of the numbers and one for each column's
-counts, then one pass that encodes and writes. The rows keep their order. Hex ids stay strings.
+First it converts the text to typed parquet. One pass computes the statistics of the numbers, one
+pass per column counts its values, and a last pass encodes and writes the rows. The rows keep their
+order. Hex ids stay strings.
 """
 
 import sys
@@ -19,12 +20,12 @@ NULL_ID, OOV_ID, FIRST_ID = 1, 2, 3
 
 
 def logs(name: str) -> pl.Expr:
-    """log(1 + x) of a number that may be missing."""
+    """Return log(1 + x) of a number that may be missing."""
     return pl.col(name).fill_null(0).clip(0).cast(pl.Float64).log1p()
 
 
 def vocabulary(staged: pl.LazyFrame, name: str) -> pl.DataFrame:
-    """The values that are kept, and their ids."""
+    """Return the frequent values of a column, and their ids."""
     counts = staged.select(pl.col(name)).drop_nulls().group_by(name).len()
     kept = counts.filter(pl.col("len") >= FREQ_THRESHOLD)
     ordered = kept.sort("len", name, descending=[True, False]).collect(engine="streaming")
@@ -33,7 +34,7 @@ def vocabulary(staged: pl.LazyFrame, name: str) -> pl.DataFrame:
 
 
 def encoded(name: str, known: pl.DataFrame) -> pl.Expr:
-    """The ids of a column."""
+    """Return the ids of a column."""
     ids: Any = pl.col(name).replace_strict(
         known[name], known["id"], default=OOV_ID, return_dtype=pl.Int32
     )

@@ -1,1 +1,1 @@
-"""What `benchmarks/exchange.py` is made of."""
+"""Modules of `benchmarks/exchange.py`."""

@@ -1,7 +1,7 @@
-"""A process group that counts its collective operations, and the bytes that a rank gives to others.
+"""A process group that counts its collective operations, and the bytes that a rank sends to others.
 
-It stands between torch.distributed and gloo, so it sees every operation, whoever calls it. An
-operation that it does not know is an error, not a gap in the counts.
+It wraps gloo's process group, so it sees every operation of every caller. An operation that it does
+not implement is an error, so none goes uncounted.
 """
 
 from datetime import timedelta
@@ -13,30 +13,30 @@ BACKEND = "counted"
 
 
 class CountedGroup(dist.ProcessGroup):
-    """Gloo's group of ranks, with counts.
+    """Gloo's process group, with counts.
 
     Attributes:
         messages: Collective operations since the last `reset`.
-        sent_bytes: What this rank gave to others in them. Of all-reduces that is what the best
-            algorithms send, `2 (W-1) / W` of the values, however gloo does it.
+        sent_bytes: Bytes that this rank sent to others in them. For an all-reduce it is what the
+            best algorithms send, `2 (W-1) / W` of the values, for any algorithm that gloo uses.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
         super().__init__(rank, size)  # type: ignore[call-arg]
-        # torch annotates some of its operations only.
+        # torch annotates only some of its operations.
         self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
         self.reset()
 
     def reset(self) -> None:
-        """Count from zero."""
+        """Set the counts to zero."""
         self.messages, self.sent_bytes = 0, 0
 
     def getBackendName(self) -> str:
-        """Of torch, which asks for it."""
+        """Return the name of the backend; torch calls it."""
         return BACKEND
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:  # type: ignore[override]
-        """Of torch, as the others below."""
+        """Count and pass on torch's call, like the methods below."""
         away = 2 * (self.size() - 1) / self.size()
         self._count(round(away * sum(t.nbytes for t in tensors)))
         return self._gloo.allreduce(tensors, opts)
@@ -44,14 +44,14 @@ class CountedGroup(dist.ProcessGroup):
     def alltoall_base(
         self, out: Tensor, sent: Tensor, receive: list[int], send: list[int], opts: Any = None
     ) -> Any:
-        """Without `send`, all ranks get equally many of the rows."""
+        """Count and pass on; if `send` is empty, all ranks get equally many rows."""
         own = send[self.rank()] if send else len(sent) // self.size()
         row_bytes = sent[:1].nbytes if len(sent) else 0
         self._count(sent.nbytes - own * row_bytes)
         return self._gloo.alltoall_base(out, sent, receive, send, opts)
 
     def all_gather_single(self, out: Tensor, sent: Tensor, opts: Any = None) -> Any:
-        """The name of torch 2.13 for `_allgather_base`."""
+        """Count and pass on; torch 2.13 uses this name instead of `_allgather_base`."""
         self._count((self.size() - 1) * sent.nbytes)
         gather = getattr(self._gloo, "all_gather_single", None) or self._gloo._allgather_base
         return gather(out, sent, opts)
@@ -60,12 +60,12 @@ class CountedGroup(dist.ProcessGroup):
         return self.all_gather_single(out, sent, opts)
 
     def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:  # type: ignore[override]
-        """At the start of a training only."""
+        """Count and pass on; called only at the start of a training."""
         self._count(sum(t.nbytes for t in tensors))
         return self._gloo.broadcast(tensors, opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        """It carries nothing; counted all the same."""
+        """Count and pass on; a barrier sends 0 bytes, but is a message."""
         self._count(0)
         return self._gloo.barrier(opts)
 
@@ -75,7 +75,7 @@ class CountedGroup(dist.ProcessGroup):
 
 
 def counted_groups(store: Any, rank: int, size: int, count: int) -> list[CountedGroup]:
-    """Join the default group and others of the same ranks: `count` in all, each counted."""
+    """Join the default process group and `count - 1` others of the same ranks; return them all."""
     made: list[CountedGroup] = []
 
     def make(store: Any, rank: int, size: int, timeout: timedelta) -> CountedGroup:

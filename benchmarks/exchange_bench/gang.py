@@ -1,4 +1,4 @@
-"""Gangs of ranks, forks of a process that has torch loaded, and what each of their steps sent."""
+"""Runs gangs of ranks as forks of this process, and counts what their steps send."""
 
 import json
 import os
@@ -38,17 +38,17 @@ KINDS = ("full", "empty")
 
 @dataclass(frozen=True)
 class Step:
-    """What one rank did in one step.
+    """The counts and times of one step on one rank.
 
     Attributes:
-        kind: "full": the rank's batch has rows, most of which others have, too; "empty": it has
-            none, on any rank.
+        kind: "full": the rank's batch has rows, and most of their ids occur on other ranks too;
+            "empty": no rank's batch has rows.
         messages: Collective operations of each of `GROUPS`.
-        sent_bytes: What the rank gave to others in them.
-        told_bytes: What the route's own `traffic` says of ids, rows and sums.
-        dense_bytes: What the sums of the dense gradients sent.
+        sent_bytes: Bytes that the rank sent in each of `GROUPS`.
+        told_bytes: Bytes of ids, rows and sums according to the route's own `traffic`.
+        dense_bytes: Bytes sent to sum dense gradients.
         route_ms: Processor time of the rank's process while it made the route.
-        step_ms: The same of the step itself.
+        step_ms: Processor time of the rank's process during the step itself.
     """
 
     kind: str
@@ -61,10 +61,10 @@ class Step:
 
 
 def run_gang(folder: Path, num_ranks: int, placement: str, rows: int, steps: int) -> list[Any]:
-    """Train on so many ranks; of each rank the steps, as `Step` has them.
+    """Train on `num_ranks` ranks; return the `Step`s of each rank.
 
     Raises:
-        RuntimeError: A rank failed; what it wrote to stderr says why.
+        RuntimeError: A rank failed; it has written its error to stderr.
     """
     name = f"{placement}-{num_ranks}"
     children = []
@@ -104,7 +104,7 @@ def _live(
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(0)  # gloo's threads sometimes abort an orderly end
+        os._exit(0)  # gloo's threads sometimes abort during a normal exit
 
 
 def train(
@@ -115,11 +115,11 @@ def train(
     rows: int,
     steps: int,
 ) -> list[Step]:
-    """So many steps of each kind, after one of each that is not counted."""
+    """Return `steps` steps of each kind; an additional first step of each kind is not counted."""
     peers = Peers(rank, num_ranks)
     step = new_step(placement, peers)
     tables = step.model.embeddings
-    # torch's name of the group, by which peers find it.
+    # Name of torch's group, by which peers find it.
     tables.route_peers = replace(peers, group=groups[1], on_host=True)
     told = []
     for number in range(steps + 1):
@@ -135,7 +135,7 @@ def train(
 def one_step(
     step: TrainStep, batch: Batch, total: int, kind: str, groups: Sequence[CountedGroup]
 ) -> Step:
-    """Take a step and count."""
+    """Take a step and return its counts and times."""
     for group in groups:
         group.reset()
     began_s = time.process_time()
@@ -160,7 +160,7 @@ def one_step(
 
 
 def new_step(placement: str, peers: Peers) -> TrainStep:
-    """An MLP's step over 26 tables."""
+    """Return the training step of an MLP over 26 tables."""
     schema = Schema(
         tuple(
             ColumnSchema(name, "int32", (Tags.CATEGORICAL,), cardinality=cardinality)
@@ -181,7 +181,7 @@ def new_step(placement: str, peers: Peers) -> TrainStep:
 
 
 def batch_of(rows: int, seed: int) -> Batch:
-    """Ids by a power law, values and labels."""
+    """Return a batch with ids by a power law, random values and labels."""
     draw = torch.Generator().manual_seed(seed)
     sizes = torch.tensor(CARDINALITIES).float()
     ids = sizes ** torch.rand(rows, COLUMNS, generator=draw) - 1
@@ -191,10 +191,10 @@ def batch_of(rows: int, seed: int) -> Batch:
 
 
 def of_kind(told: list[list[Step]], kind: str) -> list[Step]:
-    """The steps of one kind of all ranks."""
+    """Return the steps of one kind on all ranks."""
     return [step for rank in told for step in rank if step.kind == kind]
 
 
 def median_ms(steps: Sequence[Step], part: str) -> float:
-    """Of `route_ms` or `step_ms`."""
+    """Return the median of `route_ms` or `step_ms`."""
     return float(statistics.median(getattr(step, part) for step in steps))

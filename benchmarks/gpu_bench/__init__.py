@@ -1,1 +1,1 @@
-"""The parts of `benchmarks/gpu.py`."""
+"""Modules of `benchmarks/gpu.py`."""

@@ -1,4 +1,4 @@
-"""How the minutes are dealt: whatever comes first goes first, and leaves the rest its least."""
+"""Divides the minutes among the stages: earlier ones first, leaving later ones their minimum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ REFERENCE_MINUTES = 10.0
 
 @dataclass(frozen=True)
 class Need:
-    """What a stage takes.
+    """The time that a stage needs.
 
     Attributes:
-        least_s: It is not begun with less.
-        most_s: It is stopped after so long, however much is left.
+        least_s: The stage is skipped if less than this is left.
+        most_s: The stage is stopped after this time, even if more is left.
     """
 
     least_s: float
     most_s: float
 
     def scaled(self, minutes: float) -> "Need":
-        """The same in a longer run: its most grows with the minutes, its least stays."""
+        """Return the need in a longer run: `most_s` grows with the minutes, `least_s` stays."""
         return Need(self.least_s, self.most_s * max(1.0, minutes / REFERENCE_MINUTES))
 
 
 def limit_s(left_s: float, need: Need, later: Sequence[Need]) -> float | None:
-    """How long a stage may take.
+    """Return the time limit of a stage.
 
-    Stages that follow keep their least, as many of them, in their order, as can be begun at all.
-    What a stage does not use is there for the next.
+    It reserves `least_s` for as many of the later stages, in their order, as can begin at all. Time
+    that a stage does not use is available to the next.
 
     Args:
         left_s: Seconds left of the whole run.
-        need: The stage's.
-        later: Of the stages after it, in their order.
+        need: The need of the stage.
+        later: The needs of the stages after it, in their order.
 
     Returns:
         Seconds between its least and its most; `None` if less than its least is left.

@@ -1,4 +1,4 @@
-"""Running a command with a limit, and everything that it starts with it."""
+"""Runs a command with a time limit, and ends all processes that it started."""
 
 import contextlib
 import os
@@ -14,13 +14,13 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended.
+    """The result of a command.
 
     Attributes:
-        returncode: Its exit code, negative for a signal; `None` if its time was up.
+        returncode: Its exit code, negative for a signal; `None` if it reached its time limit.
         took_s: Wall time.
-        stdout: What it wrote, also if it was stopped.
-        stderr: The same.
+        stdout: Its output, also if it was stopped.
+        stderr: Its errors, also if it was stopped.
     """
 
     returncode: int | None
@@ -36,17 +36,17 @@ def run(
     cwd: Path,
     environment: Mapping[str, str],
 ) -> Done:
-    """Run a command in a session of its own; nothing of that session outlives it.
+    """Run a command in its own session, and end all processes of that session afterwards.
 
-    Output goes to files, so that a process which inherited a pipe cannot hold the reader up, and
-    what a stopped command had written is there.
+    Output goes to files: a child that inherited a pipe cannot block the reader, and the output of a
+    stopped command is kept.
 
     Args:
         arguments: The command.
-        limit_s: It is stopped after so long.
-        folder: Where its output is kept meanwhile; it exists.
-        cwd: Where it runs.
-        environment: Its whole environment.
+        limit_s: Time limit in seconds.
+        folder: An existing folder for its output.
+        cwd: Its working directory.
+        environment: Its complete environment.
     """
     paths = folder / "stdout", folder / "stderr"
     began = time.perf_counter()
@@ -64,7 +64,7 @@ def run(
             returncode: int | None = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             returncode = None
-        finally:  # also where this process is interrupted
+        finally:  # also if this process is interrupted
             took_s = time.perf_counter() - began
             end_session(process)
     told = [path.read_text(errors="replace") for path in paths]
@@ -74,7 +74,7 @@ def run(
 def end_session(process: "subprocess.Popen[bytes]") -> None:
     """Ask the command and its children to end, and kill those that do not.
 
-    Its process group has its id while any member lives, even if the command itself has ended.
+    The id of its process group stays valid while any member lives, even if the command has ended.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):

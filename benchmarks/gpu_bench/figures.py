@@ -1,4 +1,4 @@
-"""The last line of a benchmark: its figures beside their goals."""
+"""Reads the last line of a benchmark: its figures and their goals."""
 
 import json
 import re
@@ -8,18 +8,20 @@ from typing import Any
 
 MET, MISSED, NOT_MEASURED, LEFT_OUT, TOLD = "met", "missed", "not measured", "left out", ""
 PEERS = re.compile("merlin|torch_items|fbgemm|torchrec|_ranks_x_")
-"""Figures that need other libraries, other Pythons or a second GPU; where such a one is missing,
-that is no gap of this run."""
+"""Names of figures that need other libraries, other Pythons or a second GPU.
+
+If one of them is missing, it is left out; the run still counts as complete.
+"""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure.
+    """A figure of a benchmark.
 
     Attributes:
-        name: As the benchmark calls it.
+        name: Its name in the benchmark's JSON.
         value: A number; `None` if it was not measured.
-        goal: In words; `None` if there is none.
+        goal: The goal in words; `None` if there is none.
         status: `MET`, `MISSED`, `NOT_MEASURED`, `LEFT_OUT`, or `TOLD` without a goal.
     """
 
@@ -30,12 +32,12 @@ class Figure:
 
 
 def last_line(stdout: str) -> dict[str, Any] | None:
-    """The JSON object that a benchmark ends with; `None` if there is none."""
+    """Return the JSON object in the last line of a benchmark's output; `None` if there is none."""
     return json_object(stdout.strip().rpartition("\n")[2])
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """What a text says in JSON; `None` if it is no object, or cut off."""
+    """Parse a JSON object; return `None` if the text is cut off or is not an object."""
     try:
         told = json.loads(text)
     except ValueError:
@@ -44,10 +46,10 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def figures_of(summary: Mapping[str, Any]) -> list[Figure]:
-    """All figures of a last line.
+    """Return all figures of a last line.
 
-    Benchmarks write either `figures` with a value, a goal and `met` each, or values by name beside
-    `goals` by name, with `missed` naming those that are not met.
+    Benchmarks write `figures` in one of two forms: an object with value, goal and `met` for each
+    name; or values by name, with separate `goals` by name and `missed` as the list of missed ones.
     """
     goals: Mapping[str, Any] = summary.get("goals") or {}
     named = summary.get("figures") or {}
@@ -64,7 +66,7 @@ def figures_of(summary: Mapping[str, Any]) -> list[Figure]:
 
 
 def figure(name: str, value: Any, goal: Any, met: Any) -> Figure:
-    """Judge one."""
+    """Return a figure with its status."""
     if goal is None:
         status = TOLD
     elif value is None:
@@ -75,9 +77,9 @@ def figure(name: str, value: Any, goal: Any, met: Any) -> Figure:
 
 
 def merged(parts: Iterable[Iterable[Figure]]) -> list[Figure]:
-    """The figures of a benchmark that was run in parts, each of which knows all names.
+    """Merge the figures of a benchmark that ran in parts, each of which lists all names.
 
-    The part that measured a figure counts; where several did, one that misses its goal.
+    The part that measured a figure counts. If several parts did, one that misses its goal counts.
     """
     best: dict[str, Figure] = {}
     for part in parts:
@@ -89,7 +91,7 @@ def merged(parts: Iterable[Iterable[Figure]]) -> list[Figure]:
 
 
 def rank(each: Figure) -> int:
-    """What counts among figures of one name."""
+    """Return the precedence among figures of one name: missed, then measured, then not measured."""
     if each.value is None:
         return 0
     return 2 if each.status == MISSED else 1

@@ -1,4 +1,4 @@
-"""What a run of pytest tells: its XML, or where it was stopped, the lines that it had printed."""
+"""Reads the results of a pytest run from its XML, or from its output if it was stopped."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -12,22 +12,22 @@ WORDS = {"PASSED": "passed", "FAILED": "failed", "ERROR": "error", "SKIPPED": "s
 WORDS |= {"XFAIL": "skipped", "XPASS": "failed"}
 LONGEST_REASON = 4000
 SKIPPED_FILE = re.compile(r"^\(.*, ['\"]Skipped: (.*)['\"]\)$")
-"""What pytest writes where a file skips itself; its message says no more than that it did."""
+"""Matches pytest's text for a file that skips itself; the `message` does not contain the reason."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """A test.
+    """The result of one test.
 
     Attributes:
-        name: As pytest takes it: `tests/gpu/test_x.py::test_y[case]`; a file's path, where the
-            file could not be read.
-        outcome: One of `OUTCOMES`; "stopped" was running when the time was up.
-        took_s: Set-up and tear-down included; `None` where it was not told.
+        name: Its pytest id, `tests/gpu/test_x.py::test_y[case]`; the path of a file that could not
+            be imported.
+        outcome: One of `OUTCOMES`; "stopped" if it was running at the time limit.
+        took_s: Seconds with set-up and tear-down; `None` if unknown.
         reason: Why it was skipped, or how it failed.
     """
 
-    __test__ = False  # pytest collects what is called Test...
+    __test__ = False  # pytest would collect a class named Test...
 
     name: str
     outcome: str
@@ -36,9 +36,9 @@ class TestResult:
 
 
 def read_junit(text: str) -> list[TestResult]:
-    """The tests of a file that `pytest --junitxml -o junit_family=xunit1` wrote.
+    """Return the tests of a file written by `pytest --junitxml -o junit_family=xunit1`.
 
-    A test that fails and whose tear-down fails too has two entries there; they become one.
+    A test has two entries if both it and its tear-down fail; they become one.
     """
     found: dict[str, TestResult] = {}
     for case in ET.fromstring(text).iter("testcase"):
@@ -50,7 +50,7 @@ def read_junit(text: str) -> list[TestResult]:
 
 
 def result_of(case: ET.Element) -> TestResult:
-    """One `<testcase>`."""
+    """Return the result of one `<testcase>`."""
     took_s = float(case.get("time", "0"))
     for tag, outcome in (("error", "error"), ("failure", "failed"), ("skipped", "skipped")):
         told = case.find(tag)
@@ -67,7 +67,7 @@ def result_of(case: ET.Element) -> TestResult:
 
 
 def name_of(case: ET.Element) -> str:
-    """The test as pytest takes it on its command line."""
+    """Return the pytest id of a `<testcase>`."""
     path, name = case.get("file", ""), case.get("name", "")
     if not case.get("classname"):  # a file that could not be imported
         return path or name
@@ -77,17 +77,17 @@ def name_of(case: ET.Element) -> str:
 
 
 def severity(result: TestResult) -> int:
-    """What is told of a test with two outcomes."""
+    """Return the precedence of a result: the highest counts if a test has two."""
     return ("skipped", "passed", "stopped", "error", "failed").index(result.outcome)
 
 
 def shortened(text: str) -> str:
-    """The end of a long text: a failure's is where the error is."""
+    """Return the end of a long text; in a failure the error is at the end."""
     return text if len(text) <= LONGEST_REASON else "[...]\n" + text[-LONGEST_REASON:]
 
 
 def read_lines(stdout: str) -> list[TestResult]:
-    """The tests of a run that was stopped, from what `pytest -v` had printed."""
+    """Return the tests of a stopped run, from the output of `pytest -v`."""
     found = []
     for line in stdout.splitlines():
         if match := LINE.match(line):
@@ -99,6 +99,6 @@ def read_lines(stdout: str) -> list[TestResult]:
 
 
 def counts(results: Iterable[TestResult]) -> dict[str, int]:
-    """How many tests ended how, in the order of `OUTCOMES`; none that is zero."""
+    """Return the number of tests by outcome, in the order of `OUTCOMES`, without zeros."""
     outcomes = [result.outcome for result in results]
     return {outcome: outcomes.count(outcome) for outcome in OUTCOMES if outcome in outcomes}

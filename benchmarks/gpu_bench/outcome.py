@@ -1,4 +1,4 @@
-"""From how a stage's command ended to its entry in the report's JSON."""
+"""Turns the result of a stage's command into its entry in the report's JSON."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ RAN, FAILED, STOPPED, SKIPPED, NEEDLESS = "ran", "failed", "stopped", "skipped",
 Result = dict[str, Any]
 LONGEST_TEXT = 60_000
 NO_TESTS = 5
-"""pytest's exit code where it finds none."""
+"""pytest's exit code if it collects no tests."""
 
 
 def ended(done: Done, fine: Sequence[int] = (0,)) -> Result:
-    """Whether a command ended as it should."""
+    """Return outcome, reason and time of a command; exit codes in `fine` are successes."""
     told: Result = {"outcome": RAN, "reason": "", "took_s": round(done.took_s, 1)}
     if done.returncode is None:
         return told | {"outcome": STOPPED, "reason": "its time was up"}
@@ -37,16 +37,16 @@ def ended(done: Done, fine: Sequence[int] = (0,)) -> Result:
 
 
 def rates_result(done: Done) -> Result:
-    """Of the machine's rates."""
+    """Return the entry of the stage that measures the machine's rates."""
     return with_output(ended(done), done) | {"rates": last_line(done.stdout)}
 
 
 def tests_result(done: Done, junit: str | None) -> Result:
-    """Of a test file.
+    """Return the entry of a test file.
 
     Args:
-        done: Of pytest.
-        junit: The XML that it wrote; `None` if it was stopped before, or died.
+        done: The result of pytest.
+        junit: The XML that it wrote; `None` if pytest was stopped or crashed before.
     """
     tests = read_junit(junit) if junit else read_lines(done.stdout)
     told = ended(done, (0, NO_TESTS))
@@ -61,40 +61,40 @@ def tests_result(done: Done, junit: str | None) -> Result:
 
 
 def benchmark_result(done: Done, records: Iterable[str] = (), so_far: str | None = None) -> Result:
-    """Of a benchmark.
+    """Return the entry of a benchmark.
 
     Args:
-        done: Of its process.
+        done: The result of its process.
         records: Lines of JSON that it wrote to a file.
-        so_far: What it wrote on its way, as JSON; its figures count where it was stopped.
+        so_far: Intermediate JSON that it wrote; its figures count if the benchmark was stopped.
     """
     told = with_output(ended(done), done)
     summary = last_line(done.stdout)
     if done.returncode is None and summary is None and so_far:
         summary = json_object(so_far)
     if told["outcome"] == RAN and summary is None:
-        told |= {"outcome": FAILED, "reason": "its last line is no JSON object"}
+        told |= {"outcome": FAILED, "reason": "its last line is not a JSON object"}
     return told | {"summary": summary, "records": [json.loads(line) for line in records]}
 
 
 def with_output(told: Result, done: Done) -> Result:
-    """What a command printed is kept too, the end of each."""
+    """Add the end of the command's output and errors to its entry."""
     return told | {"stdout": done.stdout[-LONGEST_TEXT:], "stderr": done.stderr[-LONGEST_TEXT:]}
 
 
 def skipped(reason: str) -> Result:
-    """Of a stage that was not begun."""
+    """Return the entry of a stage that did not begin."""
     return {"outcome": SKIPPED, "reason": reason, "took_s": 0.0}
 
 
 def results_of(document: Mapping[str, Any], kind: str) -> list[TestResult]:
-    """All tests of the report's stages of a kind."""
+    """Return all tests of the report's stages of a kind."""
     stages = [stage for stage in document["stages"] if stage["kind"] == kind]
     return [TestResult(**test) for stage in stages for test in stage.get("tests", ())]
 
 
 def benchmark_figures(document: Mapping[str, Any]) -> dict[str, list[Figure]]:
-    """Of each benchmark that told any, its parts together; in a rehearsal no goal is judged."""
+    """Return the figures of each benchmark, merged over its parts; a rehearsal has no goals."""
     parts: dict[str, list[list[Figure]]] = {}
     for stage in document["stages"]:
         if stage.get("summary"):
@@ -106,7 +106,7 @@ def benchmark_figures(document: Mapping[str, Any]) -> dict[str, list[Figure]]:
 
 
 def conclusion(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The run in one line: what ran, what failed, which goals are met."""
+    """Return the summary of the run: test counts, failed stages, figures and missed goals."""
     stages = document["stages"]
     told = counts(results_of(document, TESTS))
     bad = [s["name"] for s in stages if s["kind"] != AGAIN and s["outcome"] in (FAILED, STOPPED)]

@@ -1,4 +1,4 @@
-"""Pictures of what was measured."""
+"""Plots of the report."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ BLUE, GREY = "#3b6fb6", "#c7c7c7"
 
 
 def pictures(document: Document) -> dict[str, Callable[[Path], None]]:
-    """Those that there is something to draw of: their names, and what draws them."""
+    """Return the plots for which the report has data: file names, and functions that draw them."""
     made: dict[str, Callable[[Path], None]] = {}
     rates = next((s["rates"] for s in document["stages"] if s.get("rates")), None)
     if rates:
@@ -21,14 +21,14 @@ def pictures(document: Document) -> dict[str, Callable[[Path], None]]:
 
 
 def draw_steps(records: list[dict[str, Any]], path: Path) -> None:
-    """Rows/s of every contender, and its share of what the machine allows."""
+    """Plot the rows/s of every contender, and its share of what the machine allows."""
     from benchmarks.step_bench.result import draw
 
     draw(records, path)
 
 
 def draw_rates(rates: Mapping[str, Any], rehearsal: bool, path: Path) -> None:
-    """Copies and products."""
+    """Plot the rates of copies and matrix products."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -51,13 +51,13 @@ def draw_rates(rates: Mapping[str, Any], rehearsal: bool, path: Path) -> None:
 
 
 def bars(axes: Any, rates: Mapping[str, float], label: str, log: bool) -> None:
-    """A bar for each, with its number."""
+    """Draw a labelled bar for each rate."""
     names = list(rates)
     drawn = axes.barh(names, [rates[name] for name in names], color=BLUE)
     axes.bar_label(drawn, fmt="{:,.3g}", padding=3, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(label)
-    if log:  # the memory of a GPU is a hundred times as fast as the way to it
+    if log:  # GPU memory is a hundred times as fast as the bus to it
         axes.set_xscale("log")
         axes.set_xlim(1, 5 * max(rates.values()))
     else:

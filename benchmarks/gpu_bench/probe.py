@@ -1,16 +1,16 @@
-"""The GPU, and how fast it copies and multiplies; run as a program of its own.
+"""Describes the GPU, and measures how fast it copies and multiplies.
 
     python benchmarks/gpu_bench/probe.py look
     python benchmarks/gpu_bench/probe.py rates [--small]
 
-A process of its own, so that nothing of it holds the GPU's memory while others are measured. Each
+It runs in its own process, so that it holds no GPU memory while others are measured. Each command
 prints one line of JSON. `--small` is for rehearsals on a CPU.
 
-Rates are medians of `REPEATS` timings after `WARM_UPS` untimed ones. A timing is of as many calls,
-one after the other, as take about `TIMING_S`, between two CUDA events of one stream: a single call
-of a millisecond would be timed with its launch. Copies count bytes read and bytes written; copies
-between host and GPU count each byte once. Matrices hold random numbers: zeros draw less power, and
-are faster than anything real.
+Rates are medians of `REPEATS` timings after `WARM_UPS` warm-ups. A timing covers as many calls in a
+row as take about `TIMING_S`, between two CUDA events of one stream; timing a single call of a
+millisecond would include its launch. Copies within a device count bytes read and bytes written;
+copies between host and GPU count each byte once. Matrices hold random numbers: zeros draw less
+power, and are faster than real data.
 """
 
 import json
@@ -33,13 +33,13 @@ SHARE_OF_FREE = 0.2
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Run the command and print its result."""
     what, *options = sys.argv[1:]
     print(json.dumps(look() if what == "look" else rates("--small" in options)))
 
 
 def look() -> dict[str, Any]:
-    """What torch sees."""
+    """Return versions and devices as torch sees them."""
     told: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda}
     told["available"] = torch.cuda.is_available()
     told["devices"] = []
@@ -63,16 +63,16 @@ def look() -> dict[str, Any]:
 
 
 def why_not() -> str:
-    """What torch says when it is made to use a GPU."""
+    """Return torch's error when it is asked to use a GPU."""
     try:
         torch.cuda.init()
-    except Exception as error:  # whatever it is, it is the answer
+    except Exception as error:  # any error is the answer
         return str(error).strip().splitlines()[0]
     return "torch finds no GPU"
 
 
 def rates(small: bool) -> dict[str, Any]:
-    """Bytes/s and FLOP/s of the first GPU, or, in a rehearsal, of the CPU."""
+    """Return bytes/s and FLOP/s of the first GPU, or of the CPU in a rehearsal."""
     device = "cpu" if small else "cuda"
     sizes = dict(SIZES[small])
     if device == "cuda":
@@ -90,10 +90,11 @@ def rates(small: bool) -> dict[str, Any]:
 
 
 def writing_places(device: str, places: int) -> dict[str, float]:
-    """Seconds to write so many numbers to places of their own, as each route does, by switch.
+    """Return the seconds to scatter `places` numbers, as each route does, by deterministic mode.
 
-    torch's deterministic switch is the process's: while the dense part of a step has it on, so has
-    the thread that makes the next route, and the reader that fills the next batch on the GPU.
+    torch's deterministic mode applies to the whole process. While the dense part of a step switches
+    it on, it also applies to the thread that makes the next route and to the reader that fills the
+    next batch on the GPU.
     """
     order = torch.randperm(places, device=device)
     target, numbers = torch.empty_like(order), torch.arange(places, device=device)
@@ -106,13 +107,13 @@ def writing_places(device: str, places: int) -> dict[str, float]:
 
 
 def recording() -> dict[str, float]:
-    """What it costs to begin and end the recording of a graph that holds one operation.
+    """Return the cost of recording a CUDA graph of one operation.
 
-    `torch.cuda.graph` waits for the GPU first, and some versions give cached memory back, which
-    loaders beside must then allocate anew.
+    `torch.cuda.graph` first waits for the GPU, and some versions of torch release cached memory,
+    which concurrent loaders must then allocate again.
     """
     values = torch.ones(1, device="cuda")
-    torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")  # is cached from here on
+    torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")  # freed at once, and so cached
     torch.cuda.synchronize()
     held, began = torch.cuda.memory_reserved(), time.perf_counter()
     with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
@@ -122,13 +123,13 @@ def recording() -> dict[str, float]:
 
 
 def copy_rate(device: str, size: int) -> float:
-    """From one block of the device's memory to another, read and written bytes per second."""
+    """Return bytes read and written per second, for a copy within the device's memory."""
     source, target = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
     return 2 * size / seconds(lambda: target.copy_(source), device)
 
 
 def host_rates(size: int) -> dict[str, float]:
-    """To the GPU from page-locked memory and back, bytes per second."""
+    """Return bytes per second between page-locked host memory and the GPU, in both directions."""
     host = torch.ones(size, dtype=torch.uint8).pin_memory()
     there = torch.empty_like(host, device="cuda")
     to = seconds(lambda: there.copy_(host, non_blocking=True), "cuda")
@@ -137,7 +138,7 @@ def host_rates(size: int) -> dict[str, float]:
 
 
 def matrix_rates(device: str, rows: int) -> dict[str, float]:
-    """Products of two square matrices, in each precision that the device has."""
+    """Return FLOP/s of products of two square matrices, in each precision of the device."""
     made = {}
     for name in ("fp32", "tf32", "bf16") if device == "cuda" else ("fp32", "bf16"):
         dtype = torch.bfloat16 if name == "bf16" else torch.float32
@@ -149,7 +150,7 @@ def matrix_rates(device: str, rows: int) -> dict[str, float]:
 
 
 def seconds(call: Callable[[], Any], device: str) -> float:
-    """Of one call, the median over the repeats."""
+    """Return the seconds of one call, the median over the repeats."""
     for _ in range(WARM_UPS):
         call()
     calls = max(1, round(TIMING_S / timed(call, 1, device)))
@@ -157,7 +158,7 @@ def seconds(call: Callable[[], Any], device: str) -> float:
 
 
 def timed(call: Callable[[], Any], calls: int, device: str) -> float:
-    """Seconds of one of so many calls."""
+    """Return the mean seconds of one of `calls` calls."""
     if device == "cpu":
         began = time.perf_counter()
         for _ in range(calls):

@@ -1,4 +1,4 @@
-"""The report for people, in Markdown."""
+"""Writes the report in Markdown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ MOST_LINES = 150
 
 
 def markdown(document: Document) -> str:
-    """The whole report."""
+    """Return the whole report."""
     parts = [
         heading(document),
         in_short(document),
@@ -38,7 +38,7 @@ def markdown(document: Document) -> str:
 
 
 def heading(document: Document) -> str:
-    """What this is."""
+    """Return the title, and whether the run is a rehearsal or unfinished."""
     devices = document["torch"]["devices"]
     where = devices[0]["name"] if devices else document["host"]["cpu"]
     lines = [f"# distrain on {where}", ""]
@@ -54,7 +54,7 @@ def heading(document: Document) -> str:
 
 
 def in_short(document: Document) -> str:
-    """How it ended."""
+    """Return the summary: tests, goals, failed and skipped stages."""
     told = conclusion(document)
     lines = ["## In short", "", f"- Tests: {counted(told['tests']) or 'none ran'}."]
     for name, figures in benchmark_figures(document).items():
@@ -70,12 +70,12 @@ def in_short(document: Document) -> str:
 
 
 def counted(numbers: Mapping[str, int]) -> str:
-    """`3 passed, 1 failed`."""
+    """Return counts in words: `3 passed, 1 failed`."""
     return ", ".join(f"{number} {word}" for word, number in numbers.items())
 
 
 def machine(document: Document) -> str:
-    """GPU, driver, host, checkout."""
+    """Return the section on GPU, driver, host and checkout."""
     host, torch = document["host"], document["torch"]
     rows = [
         ("CPU", f"{host['cpu']}, {host['cores']} cores"),
@@ -103,7 +103,7 @@ def machine(document: Document) -> str:
 
 
 def rates(document: Document) -> str:
-    """What it was measured to do."""
+    """Return the section on the machine's measured rates."""
     told = next((stage.get("rates") for stage in document["stages"] if stage.get("rates")), None)
     if told is None:
         return ""
@@ -134,7 +134,7 @@ def rates(document: Document) -> str:
 
 
 def tests(document: Document) -> str:
-    """Every test."""
+    """Return the section on all tests."""
     results = results_of(document, TESTS)
     if not results:
         return ""
@@ -153,17 +153,17 @@ def tests(document: Document) -> str:
 
 
 def alone(document: Document) -> str:
-    """What became of failed tests in a process of their own."""
+    """Return the section on failed tests that ran again, each in its own process."""
     results = results_of(document, AGAIN)
     if not results:
         return ""
-    text = "Each in a fresh process, and with warnings that are no errors."
+    text = "Each in a fresh process, and without turning warnings into errors."
     rows = [(f"`{t.name}`", t.outcome, first(t.reason)) for t in results]
     return f"## Failed tests, each alone\n\n{text}\n\n{table(('test', 'outcome', ''), rows)}"
 
 
 def benchmarks(document: Document) -> Iterable[str]:
-    """Figures beside goals, then what each part printed."""
+    """Yield a section per benchmark: figures and goals, then the output of each part."""
     own = [stage for stage in document["stages"] if stage["kind"] == BENCHMARK]
     figures = benchmark_figures(document)
     for name in dict.fromkeys(stage["part_of"] for stage in own):
@@ -175,7 +175,7 @@ def benchmarks(document: Document) -> Iterable[str]:
 
 
 def figure_row(figure: Figure) -> tuple[str, ...]:
-    """One line."""
+    """Return a figure's row of the table."""
     missing = NOT_MEASURED if figure.goal is None else ""
     value = missing if figure.value is None else number(figure.value)
     status = f"**{figure.status}**" if figure.status == "missed" else figure.status
@@ -183,7 +183,7 @@ def figure_row(figure: Figure) -> tuple[str, ...]:
 
 
 def printed(stage: Mapping[str, Any]) -> str:
-    """A part's own table, and how it ended."""
+    """Return the output of a part, and how it ended."""
     ending = "" if stage["outcome"] == RAN else f" **{stage['outcome']}: {stage['reason']}**"
     lines = stage["stdout"].rstrip().splitlines()
     if last_line(stage["stdout"]) is not None:
@@ -195,7 +195,7 @@ def printed(stage: Mapping[str, Any]) -> str:
 
 
 def left_out(document: Document) -> str:
-    """What this run does not prove, and why."""
+    """Return the section on what did not run, and why."""
     rows = [
         (stage["name"], stage["reason"])
         for stage in document["stages"]
@@ -206,7 +206,7 @@ def left_out(document: Document) -> str:
 
 
 def pictures(document: Document) -> str:
-    """Pictures, and files that benchmarks left."""
+    """Return the section of plots and files that benchmarks wrote."""
     names = sorted({name for s in document["stages"] for name in s.get("files", ())})
     names = [*document["pictures"], *(n for n in names if n not in document["pictures"])]
     lines = [f"![{n}]({n})" if n.endswith(".png") else f"[{n}]({n})" for n in names]
@@ -215,7 +215,7 @@ def pictures(document: Document) -> str:
 
 
 def packages(document: Document) -> str:
-    """Versions."""
+    """Return the section on versions."""
     rows = [(name, version or "not installed") for name, version in document["versions"].items()]
     return "## Versions\n\n" + table(("package", "version"), rows)
 
@@ -227,27 +227,27 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """Nothing in it ends the cell or the line."""
+    """Return the text of a cell, with `|` and line breaks escaped."""
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def fenced(text: str) -> str:
-    """As it was printed; no line of it ends the block."""
+    """Return a text as a fenced code block; fences within it are replaced."""
     return "````text\n" + text.replace("````", "'''") + "\n````"
 
 
 def first(text: str) -> str:
-    """A reason's first line."""
+    """Return the first line of a reason."""
     return text.strip().splitlines()[0][:200] if text.strip() else ""
 
 
 def gib(size: int) -> str:
-    """Memory."""
+    """Return a size in GiB."""
     return f"{size / 2**30:.1f} GiB"
 
 
 def number(value: Any) -> str:
-    """A figure, four digits of it."""
+    """Return a figure with four significant digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Carrying the stages out, and writing the report after each."""
+"""Runs the stages, and writes the report after each."""
 
 import json
 import os
@@ -35,14 +35,14 @@ LEAST_ALONE_S = 15.0
 
 
 class Runner:
-    """Works through the stages within the time.
+    """Runs the stages within the time limit.
 
     Args:
         root: The repository; commands run there.
         out: The report's folder.
-        document: What is known beforehand; grows.
+        document: The report before the first stage; stages are added to it.
         began_s: When the run began, by `time.monotonic`.
-        seconds: For everything, from then on.
+        seconds: Time limit of the whole run.
     """
 
     def __init__(self, root: Path, out: Path, document: Document, began_s: float, seconds: float):
@@ -50,7 +50,7 @@ class Runner:
         self._began, self._seconds = began_s, seconds
 
     def work(self, stages: Sequence[Stage]) -> None:
-        """All stages, in order; the report is whole after each."""
+        """Run all stages in order; the report is complete after each."""
         self.write()
         for number, stage in enumerate(stages):
             later = [other.need for other in stages[number + 1 :] if not other.why_not]
@@ -63,11 +63,11 @@ class Runner:
         self.write()
 
     def left_s(self) -> float:
-        """Seconds until the whole run should end."""
+        """Return the seconds until the whole run should end."""
         return self._seconds - (time.monotonic() - self._began)
 
     def write(self) -> None:
-        """Pictures, JSON and Markdown as they are now, each whole or not at all."""
+        """Write plots, JSON and Markdown; each file is written completely or not at all."""
         from distrain.storage.outputs import whole_file
 
         document = self._document
@@ -78,7 +78,7 @@ class Runner:
                 with whole_file(self._out / name) as path:
                     draw(path)
                 document["pictures"].append(name)
-            except Exception as error:  # a picture less is no reason to lose the figures
+            except Exception as error:  # a failed plot must not lose the figures
                 document["undrawn"][name] = f"{type(error).__name__}: {error}"
         document["conclusion"] = conclusion(document)
         for name, text in (
@@ -125,7 +125,7 @@ class Runner:
         return run([sys.executable, *filled], limit, logs, self._root, whole)
 
     def _keep(self, work: Path) -> list[str]:
-        """Take a stage's files over into the report's folder; returns their names there."""
+        """Copy a stage's files into the report's folder; return their names there."""
         from distrain.storage.outputs import whole_file
 
         kept = []
@@ -138,7 +138,7 @@ class Runner:
         return kept
 
     def _failed_tests_alone(self, limit: float) -> Result:
-        """Tells a broken CUDA context, or a warning of another library, from a failure."""
+        """Run failed tests again, because a broken CUDA context may have made them fail."""
         names = [
             t.name for t in results_of(self._document, TESTS) if t.outcome in ("failed", "error")
         ]
@@ -160,7 +160,7 @@ class Runner:
         }
 
     def _alone(self, name: str, limit: float) -> list[TestResult]:
-        """One test; all tests of a file that could not be imported."""
+        """Run one test, or all tests of a file that could not be imported."""
         options = ("-m", "gpu", "-v", "-W", "default", "-p", "no:cacheprovider")
         junit = ("-o", "junit_family=xunit1", f"--junitxml={WORK}/junit.xml")
         with tempfile.TemporaryDirectory() as folder:
@@ -172,23 +172,23 @@ class Runner:
 
 
 def python_path(root: Path) -> str:
-    """The checkout before everything else: distrain need not be installed."""
+    """Return a PYTHONPATH that begins with the checkout, so that distrain need not be installed."""
     return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH", ""))))
 
 
 def text_of(path: Path) -> str | None:
-    """A file's text, if it is there."""
+    """Return a file's text; None if it does not exist."""
     return path.read_text(errors="replace") if path.is_file() else None
 
 
 def told(stage: Stage) -> str:
-    """The command, as one would type it."""
+    """Return the command as a user would type it."""
     words = (word.replace(WORK, "DIR") for word in stage.command)
     return f"python {shlex.join(words)}" if stage.command else ""
 
 
 def in_words(result: Result) -> str:
-    """A line on the screen."""
+    """Return a stage's result as a line for the terminal."""
     how = result["outcome"] + (f" ({result['reason']})" if result["reason"] else "")
     number = counts(TestResult(**test) for test in result.get("tests", ()))
     tests = "".join(f", {count} {word}" for word, count in number.items())

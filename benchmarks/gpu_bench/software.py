@@ -1,4 +1,4 @@
-"""What is installed here, and what a machine without it cannot prove."""
+"""Lists installed packages, and what cannot be tested without the missing ones."""
 
 import os
 import platform
@@ -33,14 +33,14 @@ OPTIONAL = {
     "dask_cuda": "the test of a CUDA cluster over NCCL",
     "matplotlib": "this report's pictures",
 }
-"""Modules that parts of it need, and which."""
+"""Modules that only some parts need, and these parts."""
 
 TOLD = (
     "torch", "triton", "numpy", "pyarrow", "pydantic", "dask", "distributed", "dask-cuda",
     "cudf-cu13", "pylibcudf-cu13", "libcudf-cu13", "rmm-cu13", "distributed-ucxx-cu13",
     "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "pytest",
 )  # fmt: skip
-"""Packages whose versions are written down."""
+"""Packages whose versions are in the report."""
 
 SMI_FIELDS = (
     "name", "driver_version", "memory.total", "memory.used", "power.limit", "clocks.max.sm",
@@ -50,7 +50,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def installed(module: str) -> bool:
-    """Whether a module is there; it is not imported."""
+    """Return whether a module is installed, without importing it."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):
@@ -58,12 +58,12 @@ def installed(module: str) -> bool:
 
 
 def missing(modules: Mapping[str, str]) -> dict[str, str]:
-    """Those of `NEEDED` or `OPTIONAL` that are not there."""
+    """Return those of `NEEDED` or `OPTIONAL` that are not installed."""
     return {module: what for module, what in modules.items() if not installed(module)}
 
 
 def versions() -> dict[str, str | None]:
-    """Python's, and the packages' of `TOLD`; `None` for what is not installed."""
+    """Return the versions of Python and of the packages in `TOLD`; `None` if not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in TOLD:
         try:
@@ -74,7 +74,7 @@ def versions() -> dict[str, str | None]:
 
 
 def host(root: Path) -> dict[str, Any]:
-    """The machine but its GPU, and the checkout."""
+    """Return the machine's description apart from its GPU, and the checkout's commit."""
     import psutil
 
     from distrain.jobs.devices import cpu_model
@@ -94,7 +94,7 @@ def host(root: Path) -> dict[str, Any]:
 
 
 def commit(root: Path) -> str | None:
-    """The checkout's commit, with "+" if files differ from it; `None` without git."""
+    """Return the checkout's commit, with "+" if it has changes; `None` without git."""
     head = output(["git", "-C", str(root), "rev-parse", "HEAD"])
     if not head:
         return None
@@ -102,7 +102,7 @@ def commit(root: Path) -> str | None:
 
 
 def driver() -> dict[str, Any]:
-    """What NVIDIA's driver tells of itself and of each GPU."""
+    """Return the NVIDIA driver's version, and its data on each GPU."""
     told = output(["nvidia-smi", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader"])
     rows = [dict(zip(SMI_FIELDS, line.split(", "), strict=False)) for line in told.splitlines()]
     version = DRIVER.read_text().splitlines()[0] if DRIVER.is_file() else None
@@ -110,7 +110,7 @@ def driver() -> dict[str, Any]:
 
 
 def output(command: list[str]) -> str:
-    """What a command prints; "" if it is not there, fails, or hangs."""
+    """Return a command's output; "" if it is not installed, fails, or takes over 30 s."""
     if shutil.which(command[0]) is None:
         return ""
     try:

@@ -1,6 +1,6 @@
-"""What is done, in which order, and how long each may take: correctness first.
+"""The stages, in order, with their time limits: correctness first.
 
-The benchmark of steps runs in parts, a process each, so that a time-out costs one of them.
+The benchmark of steps runs in parts, one process each, so that a timeout loses only one of them.
 """
 
 import re
@@ -12,13 +12,13 @@ from benchmarks.gpu_bench.budget import Need
 
 RATES, TESTS, BENCHMARK, AGAIN = "rates", "tests", "benchmark", "again"
 WORK = "{work}"
-"""In a command: an empty folder of the stage. What it leaves there goes beside the report."""
+"""Placeholder in a command: an empty folder of the stage. Its files are copied to the report."""
 RECORDS = "records.jsonl"
-"""Of these files in it, the lines go into the report's JSON instead."""
+"""A file of this name in `WORK` is not copied; its lines become part of the report's JSON."""
 MARK = re.compile(r"\bmark\.gpu\b")
 
 WITHOUT_GPU = (("CUDA_VISIBLE_DEVICES", ""),)
-"""So that a rehearsal is one on every machine."""
+"""Hides GPUs, so that a rehearsal uses the CPU on every machine."""
 
 STEP_PARTS = {
     "MLP 16": r"^MLP 16, ",
@@ -33,16 +33,16 @@ LOADER_ON_GPU = "to GPU|^memcpy$|^(floor|distrain), ordinary, 2t$"
 
 @dataclass(frozen=True)
 class Stage:
-    """One piece of the run, in processes of its own.
+    """One stage of the run, with its own processes.
 
     Attributes:
-        name: In the report.
+        name: Its name in the report.
         kind: `RATES`, `TESTS`, `BENCHMARK` or `AGAIN` (failed tests, each alone).
-        need: Its time.
-        command: What Python runs, from the repository's root; empty for `AGAIN`.
+        need: The time that it needs.
+        command: Arguments of Python, run in the repository's root; empty for `AGAIN`.
         part_of: The benchmark that it is a part of.
-        environment: Variables beside those of this process.
-        why_not: Why it cannot run here, if so.
+        environment: Additional environment variables.
+        why_not: Why it cannot run here; "" if it can.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Stage:
 
 
 def stages(root: Path, rehearse: bool, full: bool, minutes: float) -> list[Stage]:
-    """All of them, in order.
+    """Return all stages, in order.
 
     Args:
         root: The repository.
-        rehearse: Small sizes, on the CPU, one comparison of each benchmark.
-        full: The benchmarks' full forms.
-        minutes: Of the whole run; every stage's most grows with them.
+        rehearse: Use small sizes on the CPU, and one comparison of each benchmark.
+        full: Run the benchmarks without `--quick`.
+        minutes: Time of the whole run; every stage's `most_s` grows with it.
     """
     made = [rates(rehearse), *tests(marked_files(root))]
     made += rehearsed() if rehearse else measured(full)
@@ -78,16 +78,16 @@ def stages(root: Path, rehearse: bool, full: bool, minutes: float) -> list[Stage
 
 
 def rates(rehearse: bool) -> Stage:
-    """How fast the machine copies and multiplies."""
+    """Return the stage that measures how fast the machine copies and multiplies."""
     command = ("benchmarks/gpu_bench/probe.py", "rates", *(["--small"] if rehearse else []))
     return Stage("machine rates", RATES, Need(15, 60), command)
 
 
 def marked_files(root: Path) -> list[Path]:
-    """Test files with tests for a GPU, relative to the root; those of `tests/gpu` first.
+    """Return the test files with tests for a GPU, relative to the root; those of `tests/gpu` first.
 
-    Such a file bears the mark, or imports it from a module of `tests/support`. pytest would import
-    every other file too, and some need libraries that a bare machine lacks.
+    Such a file contains the mark, or imports it from a module of `tests/support`. Without this list
+    pytest would import every test file, and some need libraries that may be missing.
     """
     shared = [path.stem for path in (root / "tests" / "support").glob("*.py") if marked(path)]
     imports = re.compile(rf"^from ({'|'.join(shared) or '$.'}) import ", re.MULTILINE)
@@ -100,14 +100,14 @@ def marked_files(root: Path) -> list[Path]:
 
 
 def marked(path: Path) -> bool:
-    """Whether a file names the mark."""
+    """Return whether a file contains the mark."""
     return MARK.search(path.read_text()) is not None
 
 
 def tests(files: Sequence[Path]) -> list[Stage]:
-    """A process per file of `tests/gpu`, and one for the few tests in all other files.
+    """Return a stage per file of `tests/gpu`, and one for all other files together.
 
-    One test that breaks its process's CUDA context fails all that follow in it.
+    A test that breaks its process's CUDA context makes all later tests of the process fail.
     """
     own = [path.as_posix() for path in files if path.parts[1] == "gpu"]
     others = [path.as_posix() for path in files if path.parts[1] != "gpu"]
@@ -123,7 +123,7 @@ def tests(files: Sequence[Path]) -> list[Stage]:
 
 
 def measured(full: bool) -> list[Stage]:
-    """The benchmarks on a GPU."""
+    """Return the stages of the benchmarks on a GPU."""
     quick = () if full else ("--quick",)
     made = [
         Stage(f"step.py, {name}", BENCHMARK, Need(40, 210), step(regex, quick), "step.py")
@@ -132,7 +132,7 @@ def measured(full: bool) -> list[Stage]:
     loader = ("benchmarks/loader.py", *quick, "--only", LOADER_ON_GPU)
     loader = (*loader, "--plot", f"{WORK}/loader.png")
     whole = ("benchmarks/end_to_end.py", *quick, "--device", "cuda", "--out", WORK)
-    # The one whose figures count most comes between the two parts that do and those that do less.
+    # After the two most important parts of step.py, and before its less important ones.
     made[2:2] = [
         Stage("end_to_end.py", BENCHMARK, Need(90, 240), whole, "end_to_end.py"),
         Stage("loader.py", BENCHMARK, Need(40, 120), loader, "loader.py"),
@@ -141,7 +141,7 @@ def measured(full: bool) -> list[Stage]:
 
 
 def rehearsed() -> list[Stage]:
-    """The same in a tiny form on a CPU."""
+    """Return the stages of a rehearsal on a CPU."""
     quick = ("--quick",)
     loader = (
         "benchmarks/loader.py",
@@ -162,13 +162,13 @@ def rehearsed() -> list[Stage]:
 
 
 def step(only: str, quick: tuple[str, ...]) -> tuple[str, ...]:
-    """A part of the benchmark of steps."""
+    """Return the command of a part of the benchmark of steps."""
     records = ("--json-lines", f"{WORK}/{RECORDS}")
     return ("benchmarks/step.py", *quick, "--only", only, *records)
 
 
 def absent(root: Path, stage: Stage) -> str:
-    """Why a stage cannot run in this checkout, if so."""
+    """Return why a stage cannot run in this checkout; "" if it can."""
     script = stage.command[0] if stage.command else ""
     if script.endswith(".py") and not (root / script).is_file():
         return f"{script} is not in this checkout"

@@ -1,1 +1,1 @@
-"""What `benchmarks/loader.py` is made of."""
+"""Modules of `benchmarks/loader.py`."""

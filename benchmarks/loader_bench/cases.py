@@ -30,12 +30,13 @@ class Case:
     """A contender.
 
     Attributes:
-        open: Opens the data in a process of its own.
+        open: Opens the data, in the contender's own process.
         family: `floor`, `distrain` or `peer`.
-        layout: The parquet files it reads, if it reads them.
-        quick: Whether it is run in the quick form too.
-        floor: The case that it cannot exceed, if one reads the same files with the same threads.
-        warm_passes: Passes after the cold one, whose median is the rate.
+        layout: The layout of the parquet files that it reads; None if it reads none.
+        quick: Whether it also runs with `--quick`.
+        floor: The case that reads the same files with the same threads and is an upper bound; None
+            if there is none.
+        warm_passes: Number of passes after the cold one, whose median is the rate.
     """
 
     open: Open
@@ -47,18 +48,18 @@ class Case:
 
 
 def floor_name(layout: str, threads: int) -> str:
-    """The name of the case that decodes, or of the cache only reads, and drops."""
+    """Return the name of the case that decodes a layout (reads it, for the cache) and drops it."""
     return f"floor, {layout}, {threads}t"
 
 
 def ours_name(layout: str, threads: int, shuffle: str = "chunk") -> str:
-    """The name of a case of distrain's loader."""
+    """Return the name of a case of distrain's loader."""
     suffixes = {"chunk": "", "none": ", in order", "full": ", full shuffle"}
     return f"distrain, {layout}, {threads}t{suffixes[shuffle]}"
 
 
 def all_cases() -> dict[str, Case]:
-    """In the order of the table."""
+    """Return all cases, in the order of the table."""
     cases = {MEMCPY: Case(memcpy, "floor", quick=False)}
     for layout in LAYOUTS:
         for threads in (1, 2):
@@ -80,7 +81,7 @@ def all_cases() -> dict[str, Case]:
     floor = floor_name("cache", 2)
     cases[floor] = Case(reading("cache", 2), "floor", "cache")
     cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)
-    # Each pass takes fresh memory, whose price differs from one to the next.
+    # Each pass allocates fresh memory, whose cost varies between passes.
     cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary", warm_passes=5)
     filling = anew("ordinary", 2, fills=True)
     cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING, warm_passes=5)

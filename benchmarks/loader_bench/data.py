@@ -1,8 +1,8 @@
 """The same Criteo-shaped rows in several parquet layouts.
 
 Ids are drawn as `distrain synth` draws them: Zipf laws, at full scale with the cardinalities of
-Criteo's 1TB logs, 4 to 10,000,000. They stay ranks of frequency, as prepared ids are, so no text
-is written and read on the way. Counts become logarithms, as `distrain prep` makes them.
+Criteo's 1TB logs, 4 to 10,000,000. They are ranks of frequency, as prepared ids are, so no text is
+written or parsed. Counts become logarithms, as in `distrain prep`.
 """
 
 from collections.abc import Callable, Collection
@@ -14,19 +14,19 @@ ROW_BYTES = 160  # 26 ids, 13 values and a label, 4 bytes each
 NUM_FILES = 8
 GROUP_ROWS = 65_536  # as `PrepRequest.row_group_rows`
 LARGE_GROUPS = {"250k": 250_000, "1m": 1_000_000}
-"""Rows of a row group in layouts that are else as `ordinary`."""
-FIRST_ID = 2  # 0 and 1 are for missing and rare values, as `Categorify` has it
+"""Rows of a row group, by layout; these layouts are otherwise like `ordinary`."""
+FIRST_ID = 2  # 0 and 1 are the ids of missing and rare values, as in `Categorify`
 
 
 def make_data(
     folder: Path, rows: int, layouts: Collection[str] | None = None, scale: float = 1.0
 ) -> None:
-    """Write rows to `folder`/LAYOUT/part-*.parquet, and what they mean to `folder`/schema.pbtxt.
+    """Write rows to `folder`/LAYOUT/part-*.parquet, and their schema to `folder`/schema.pbtxt.
 
     Args:
-        folder: Where to write; it exists.
-        rows: How many rows each layout gets, the same ones.
-        layouts: Of `WRITERS`; all if `None`.
+        folder: An existing folder.
+        rows: Number of rows; each layout gets the same ones.
+        layouts: Names in `WRITERS`; all if `None`.
         scale: Factor on the cardinalities of long columns, as in `SynthRequest`.
     """
     schema(scale).save(folder / "schema.pbtxt")
@@ -45,7 +45,7 @@ def make_data(
 
 
 def make_large_groups(folder: Path) -> None:
-    """Write the rows of `ordinary` again in larger row groups, to `folder`/LARGE_GROUPS."""
+    """Write the rows of `ordinary` to `folder`/250k and `folder`/1m, with larger row groups."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -65,7 +65,7 @@ def make_large_groups(folder: Path) -> None:
 
 
 def schema(scale: float) -> Any:
-    """The columns' meaning, as `distrain prep` would save it."""
+    """Return the schema that `distrain prep` would save."""
     from distrain.prep.synthetic.draw import CATEGORIES, INTEGERS
     from distrain.schema import ColumnSchema, Schema, Tags
     from distrain.schema.criteo import LABEL
@@ -79,17 +79,19 @@ def schema(scale: float) -> Any:
 
 
 def draw_table(number: int, rows: int, scale: float) -> Any:
-    """The rows of file `number`: label, I1 .. I13 (float32), C1 .. C26 (int32), none missing."""
+    """Return the rows of file `number`: label, I1 .. I13 (float32), C1 .. C26 (int32), no nulls."""
     import pyarrow as pa
 
     num_chunks = -(-rows // GROUP_ROWS)
-    first = number * (num_chunks + 1)  # files may differ by a row, and so by a chunk
+    first = number * (
+        num_chunks + 1
+    )  # the numbers of rows may differ by one, and so the numbers of chunks
     chunks = [draw_chunk(chunk, scale) for chunk in range(first, first + num_chunks)]
     return pa.concat_tables(chunks).slice(0, rows)
 
 
 def draw_chunk(chunk: int, scale: float) -> Any:
-    """65,536 rows."""
+    """Return 65,536 rows."""
     import numpy as np
     import pyarrow as pa
 
@@ -107,14 +109,14 @@ def draw_chunk(chunk: int, scale: float) -> Any:
 
 
 def write_ordinary(table: Any, path: Path) -> None:
-    """As pyarrow writes where nobody tells it more: nullable, snappy, dictionaries."""
+    """Write with pyarrow's defaults: nullable, snappy, dictionaries."""
     import pyarrow.parquet as pq
 
     pq.write_table(table, path, row_group_size=GROUP_ROWS)
 
 
 def write_int64(table: Any, path: Path) -> None:
-    """The same with ids of 64 bits, as pandas and NVTabular leave them."""
+    """Write with pyarrow's defaults and 64-bit ids, the default of pandas and NVTabular."""
     import pyarrow as pa
 
     wide = [
@@ -125,9 +127,9 @@ def write_int64(table: Any, path: Path) -> None:
 
 
 def write_prep(table: Any, path: Path) -> None:
-    """With the settings of `distrain.prep.transforming.transform_part`.
+    """Write with the settings of `distrain.prep.transforming.transform_part`.
 
-    Not through the ETL, which needs Dask: a machine that only trains and loads may lack it.
+    It does not call the ETL, which needs Dask: a machine that only trains and loads may lack it.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -150,7 +152,7 @@ WRITERS: dict[str, Callable[[Any, Path], None]] = {
 
 
 def bytes_per_row(folder: Path, rows: int) -> dict[str, float]:
-    """How large each layout's files are."""
+    """Return the size of each layout's files, in bytes per row."""
     return {
         layout.name: sum(file.stat().st_size for file in layout.rglob("*") if file.is_file()) / rows
         for layout in sorted(folder.iterdir())

@@ -1,4 +1,4 @@
-"""What no loader on this machine can exceed: copying rows, reading them, decoding them."""
+"""Upper bounds for any loader on this machine: copying rows, reading them, decoding them."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ COPIES = 400
 
 
 def memcpy(data: Path) -> Pass:
-    """One thread copies batches of 160-byte rows from block to block, more than caches hold."""
+    """Copy batches of 160-byte rows between blocks larger than the caches, in one thread."""
     import numpy as np
 
     blocks = np.zeros((16, BATCH_ROWS * ROW_BYTES), np.uint8)
@@ -22,12 +22,12 @@ def memcpy(data: Path) -> Pass:
             np.copyto(blocks[(copy + 8) % 16], blocks[copy % 16])
             yield BATCH_ROWS
 
-    blocks[:] = 1  # every page is there
+    blocks[:] = 1  # allocates every page
     return copies
 
 
 def copy_to_gpu(data: Path) -> Pass:
-    """Copies batches of 160-byte rows from page-locked memory to the GPU."""
+    """Copy batches of 160-byte rows from page-locked memory to the GPU."""
     import torch
 
     source = torch.ones((8, BATCH_ROWS * ROW_BYTES), dtype=torch.uint8).pin_memory()
@@ -43,7 +43,10 @@ def copy_to_gpu(data: Path) -> Pass:
 
 
 def decoding(layout: str, threads: int) -> Open:
-    """Arrow decodes the wanted columns of all row groups, one per thread, and drops them."""
+    """Return a case in which Arrow decodes the schema's columns and drops them.
+
+    Each thread decodes one row group at a time.
+    """
 
     def open_files(data: Path) -> Pass:
         import threading
@@ -57,7 +60,7 @@ def decoding(layout: str, threads: int) -> Open:
         paths = sorted((data / layout).iterdir())
         footers = {path: pq.read_metadata(path) for path in paths}
         groups = [(path, index) for path in paths for index in range(footers[path].num_row_groups)]
-        own = threading.local()  # a file handle per thread: threads that share one wait
+        own = threading.local()  # a file handle per thread: with a shared one, threads would wait
 
         def decode(group: tuple[Path, int]) -> int:
             path, index = group
@@ -78,7 +81,7 @@ def decoding(layout: str, threads: int) -> Open:
 
 
 def reading(layout: str, threads: int) -> Open:
-    """The bytes of all cache entries are read into a buffer per thread, and nothing is decoded."""
+    """Return a case that reads the bytes of all cache entries, and decodes nothing."""
 
     def open_files(data: Path) -> Pass:
         import threading
@@ -106,6 +109,6 @@ def reading(layout: str, threads: int) -> Open:
 
 
 def entry_span(path: Path) -> tuple[int, int, int, int]:
-    """Descriptor, first byte, size and rows of an entry, whose last few KB are not rows."""
+    """Return descriptor, first byte, size and rows of an entry; its last few KB are metadata."""
     file, size = os.open(path, os.O_RDONLY), path.stat().st_size
     return file, 0, size, size // ROW_BYTES

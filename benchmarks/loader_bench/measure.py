@@ -1,4 +1,4 @@
-"""One contender, measured in a process of its own. Imports nothing that a peer's Python lacks."""
+"""Measures one contender in its own process. Imports nothing that a peer's Python may lack."""
 
 import resource
 import statistics
@@ -18,9 +18,10 @@ SAMPLE_S = 0.005
 
 
 def measure(open_case: Open, data: Path, warm_passes: int) -> dict[str, float]:
-    """Time whole passes, each from its start, after importing and opening: a cold one, then others.
+    """Time a cold pass and `warm_passes` warm ones, without imports and opening.
 
-    Of these the medians count.
+    Returns:
+        Figures of the cold pass, medians of the warm passes, and memory.
     """
     one_pass = open_case(data)
     with AnonymousMemory() as memory:
@@ -38,7 +39,7 @@ def measure(open_case: Open, data: Path, warm_passes: int) -> dict[str, float]:
 
 
 class PassTimes(NamedTuple):
-    """What a pass took; rows are those of all its batches."""
+    """The rows of all batches of a pass, and the time that it took."""
 
     rows: int
     wall_s: float
@@ -47,7 +48,7 @@ class PassTimes(NamedTuple):
 
 
 def time_pass(one_pass: Pass, number: int) -> PassTimes:
-    """Run a pass to its end."""
+    """Run a pass to its end, and time it."""
     rows, first_s = 0, 0.0
     batches = one_pass(number)
     cpu, start = cpu_s(), time.perf_counter()
@@ -58,28 +59,28 @@ def time_pass(one_pass: Pass, number: int) -> PassTimes:
 
 
 def touch(*tensors: Any) -> None:
-    """Read something from every page of memory."""
+    """Read one value from every page of the tensors."""
     for tensor in tensors:
         tensor.reshape(-1)[::512].sum()
 
 
 def cpu_s() -> float:
-    """CPU time of this process and of the worker processes that ended."""
+    """Return the CPU time of this process and of its ended worker processes."""
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in spent)
 
 
 def status_mb(field: str) -> float:
-    """A line of /proc/self/status, in MB of 2**20 bytes."""
+    """Return a line of /proc/self/status, in MB of 2**20 bytes."""
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
 class AnonymousMemory:
-    """How far this process's anonymous memory (RssAnon) grows.
+    """Measures the growth of this process's anonymous memory (RssAnon).
 
-    Files that are mapped into memory, libraries included, do not count. A thread looks every 5 ms,
-    so shorter peaks may escape it.
+    Memory-mapped files, including libraries, do not count. A thread samples every 5 ms, so it can
+    miss shorter peaks.
     """
 
     def __enter__(self) -> "AnonymousMemory":
@@ -99,5 +100,5 @@ class AnonymousMemory:
 
     @property
     def growth_mb(self) -> float:
-        """The most that was held at once, less what was held at the start."""
+        """The peak of the memory, minus its size at the start."""
         return self._peak - self._before

@@ -1,4 +1,4 @@
-"""The rows of the layout `ordinary` in other files: many, wide, by days, with lists, in a cache."""
+"""Writes the rows of `ordinary` in other layouts: many files, wide, days, lists, a cache."""
 
 import dataclasses
 import itertools
@@ -10,13 +10,13 @@ from benchmarks.loader_bench.data import GROUP_ROWS, LARGE_GROUPS, make_large_gr
 from benchmarks.loader_bench.ours import fill_cache
 
 NUM_MANY_FILES = 2_000
-UNUSED = 80  # columns of `wide` beside the 40 that are wanted
+UNUSED = 80  # columns of `wide` in addition to the 40 that are read
 LISTS = ("C23", "C24", "C25", "C26")
 MOST_ITEMS = 6
 
 
 def make_more(folder: Path, wanted: Collection[str | None]) -> None:
-    """Write those of the layouts that are wanted, once `ordinary` is there."""
+    """Write the requested layouts; `ordinary` must exist."""
     if set(LARGE_GROUPS) & set(wanted):
         make_large_groups(folder)
     makers = {"files": make_files, "wide": make_wide, "lists": make_lists, "days": make_days}
@@ -29,7 +29,7 @@ def make_more(folder: Path, wanted: Collection[str | None]) -> None:
 
 
 def tables(folder: Path) -> Iterator[tuple[str, Any]]:
-    """The files of `ordinary`, by name."""
+    """Yield name and table of each file of `ordinary`."""
     import pyarrow.parquet as pq
 
     for path in sorted((folder / "ordinary").iterdir()):
@@ -37,7 +37,7 @@ def tables(folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def make_files(folder: Path) -> None:
-    """2,000 files of one row group each."""
+    """Write 2,000 files of one row group each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -49,7 +49,7 @@ def make_files(folder: Path) -> None:
 
 
 def make_wide(folder: Path) -> None:
-    """120 columns, of which the schema has 40."""
+    """Write 120 columns, of which the schema has 40."""
     _rewrite(folder, "wide", _with_unused)
 
 
@@ -60,7 +60,7 @@ def _with_unused(table: Any) -> Any:
 
 
 def make_days(folder: Path) -> None:
-    """The same files, half of them in the folder of each of two days."""
+    """Link half of the files into the folder of each of two days."""
     files = sorted((folder / "ordinary").iterdir())
     for number, file in enumerate(files):
         day = folder / "days" / f"day={2 * number // len(files)}"
@@ -69,7 +69,7 @@ def make_days(folder: Path) -> None:
 
 
 def make_lists(folder: Path) -> None:
-    """Four of the id columns as lists of up to six ids."""
+    """Write four of the id columns as lists of up to six ids."""
     from distrain.schema import Schema
 
     _rewrite(folder, "lists", _with_lists)

@@ -1,4 +1,4 @@
-"""distrain's own contenders: the one place that knows how its loader is called."""
+"""distrain's own contenders: the only module that calls its loader."""
 
 import atexit
 import shutil
@@ -17,10 +17,17 @@ def ours(
     cache: str | None = None,
     windows: str | None = None,
 ) -> Open:
-    """The loader with its checks; features and label of each batch are touched.
+    """Return a case of the loader with its checks; it touches features and label of each batch.
 
-    Where a GPU is the device, copies run beside the loop, and a pass ends when all have arrived.
-    `cache` is a folder of the data, and windows go by the key `windows`.
+    On a GPU, copies run concurrently with the loop, and a pass ends when all copies have finished.
+
+    Args:
+        layout: Name of the layout.
+        threads: Decoding threads.
+        shuffle: The loader's `shuffle`.
+        device: Device of the batches; None for host memory.
+        cache: Folder of a cache, relative to the data; None for no cache.
+        windows: The key whose values are windows; None for no windows.
     """
 
     def open_loader(data: Path) -> Pass:
@@ -30,7 +37,7 @@ def ours(
         from distrain.loader import Dataset, Loader
 
         if device is not None:
-            torch.zeros(1, device=device)  # the driver's start is not what is measured
+            torch.zeros(1, device=device)  # initialise the driver before measuring
         loader = Loader(
             Dataset(
                 data / layout,
@@ -59,9 +66,9 @@ def ours(
 
 
 def anew(layout: str, threads: int, *, fills: bool = False) -> Open:
-    """A new loader for each pass; `fills` has it fill a cache that is empty when it begins.
+    """Return a case with a new loader for each pass; with `fills` it fills an empty cache.
 
-    Loaders are opened, and what the pass before filled is removed, while nothing is measured.
+    Opening a loader, and removing the previous pass's cache, are not measured.
     """
 
     def open_loaders(data: Path) -> Pass:
@@ -93,6 +100,6 @@ def fill_cache(data: Path) -> None:
 
 
 def schema_path(data: Path, layout: str) -> Path:
-    """What the columns of a layout mean."""
+    """Return the schema file of a layout."""
     own = data / f"schema-{layout}.pbtxt"
     return own if own.exists() else data / "schema.pbtxt"

@@ -1,4 +1,4 @@
-"""Other people's loaders, each set up as its users would who care for speed."""
+"""Other loaders, each set up for speed as its documentation suggests."""
 
 import random
 import sys
@@ -19,9 +19,9 @@ VALUES = [f"I{number}" for number in range(1, 14)]
 
 
 def torch_items(data: Path) -> Pass:
-    """`DataLoader` over tensors in memory, shuffled, item by item, as its tutorials do.
+    """Run `DataLoader` over tensors in memory, shuffled, item by item, as in torch's tutorials.
 
-    Its rows are the first four batches' only: the rate is steady, and all rows take minutes.
+    It reads only the rows of the first four batches: the rate is steady, and all rows take minutes.
     """
     from torch.utils.data import DataLoader
 
@@ -36,7 +36,7 @@ def torch_items(data: Path) -> Pass:
 
 
 def torch_batched(data: Path) -> Pass:
-    """`DataLoader` over tensors in memory that takes whole shuffled batches; nothing is decoded."""
+    """Run `DataLoader` over tensors in memory in whole shuffled batches; nothing is decoded."""
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
     rows = tensors_in_memory(data)
@@ -51,9 +51,9 @@ def torch_batched(data: Path) -> Pass:
 
 
 def torch_iterable(data: Path) -> Pass:
-    """`IterableDataset` over pyarrow's batches in worker processes.
+    """Run an `IterableDataset` over pyarrow's batches in worker processes.
 
-    Files are dealt to the workers in a shuffled order, rows are shuffled within a batch.
+    Files are distributed to the workers in shuffled order, and rows are shuffled within a batch.
     """
     import numpy as np
     import pyarrow.parquet as pq
@@ -92,7 +92,7 @@ def torch_iterable(data: Path) -> Pass:
 
 
 def merlin(data: Path) -> Pass:
-    """merlin-dataloader 23.8 on the CPU, shuffled, with the best of the settings tried for it."""
+    """Run merlin-dataloader 23.8 on the CPU, shuffled, with the best of the settings tried."""
     from merlin.dataloader.torch import Loader
     from merlin.io import Dataset
     from merlin.schema import (
@@ -128,7 +128,7 @@ def merlin(data: Path) -> Pass:
 
 
 def hugging_face(data: Path) -> Pass:
-    """Hugging Face `datasets`, streaming, as Arrow batches made into tensors; not shuffled."""
+    """Run Hugging Face `datasets`, streaming Arrow batches as tensors; not shuffled."""
     import torch
     from datasets import load_dataset
 
@@ -146,7 +146,7 @@ def hugging_face(data: Path) -> Pass:
 
 
 def tensors_in_memory(data: Path, most_rows: int | None = None) -> Any:
-    """A `TensorDataset` of ids `[rows, 26]`, values `[rows, 13]` and labels `[rows]`."""
+    """Return a `TensorDataset` of ids `[rows, 26]`, values `[rows, 13]` and labels `[rows]`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq

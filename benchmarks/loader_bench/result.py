@@ -1,4 +1,4 @@
-"""From the rounds' figures to a table, a picture, and whether the goals are met."""
+"""Turns the rounds' figures into a table, a plot, and whether the goals are met."""
 
 import statistics
 from pathlib import Path
@@ -22,9 +22,9 @@ from benchmarks.loader_bench.cases import (
 from benchmarks.loader_bench.data import LARGE_GROUPS, ROW_BYTES
 
 Rounds = dict[str, list[dict[str, float]]]
-"""Per contender, each round's figures."""
+"""For each contender, the figures of each round."""
 
-ALL_FILES = ("prep", "int64", *OTHER_FILES)  # beside the ordinary ones
+ALL_FILES = ("prep", "int64", *OTHER_FILES)  # besides `ordinary`
 OURS = ours_name("ordinary", 2)
 RATIOS = {
     "of_floor": (OURS, floor_name("ordinary", 2)),
@@ -63,7 +63,7 @@ COLOURS = {"floor": "#c7c7c7", "distrain": "#3b6fb6", "peer": "#edae49"}
 
 
 def summary(results: Rounds) -> dict[str, Any]:
-    """Rates, ratios and goals, for the last line; `met` is false too where a figure is missing."""
+    """Return rates, ratios and goals; `met` is also false if a figure is missing."""
     figures = {name: ratio(results, *pair) for name, pair in RATIOS.items()}
     figures["full_rows_per_s"] = median(results, FULL, "rows_per_s")
     for suffix, name in [("", OURS), *((f"_{n}", ours_name(n, 2)) for n in ALL_FILES)]:
@@ -88,7 +88,7 @@ def summary(results: Rounds) -> dict[str, Any]:
 
 
 def of_own_floor(results: Rounds) -> dict[str, float]:
-    """Each of distrain's rates, as a share of the floor of the same files and threads."""
+    """Return each of distrain's rates, as a share of the floor with the same files and threads."""
     shares = {
         name: ratio(results, name, case.floor)
         for name, case in all_cases().items()
@@ -98,25 +98,25 @@ def of_own_floor(results: Rounds) -> dict[str, float]:
 
 
 def ratio(results: Rounds, name: str, to: str) -> float | None:
-    """The median of the rounds' ratios of rows/s; `None` where one of the two was not run."""
+    """Return the median of the rounds' ratios of rows/s; `None` if one of the two was not run."""
     each = ratios(results, name, to)
     return statistics.median(each) if each else None
 
 
 def ratios(results: Rounds, name: str, to: str) -> list[float]:
-    """Each round's ratio of rows/s; none where one of the two was not run."""
+    """Return each round's ratio of rows/s; empty if one of the two was not run."""
     pairs = zip(results.get(name, ()), results.get(to, ()), strict=False)
     return [one["rows_per_s"] / other["rows_per_s"] for one, other in pairs]
 
 
 def median(results: Rounds, name: str, figure: str) -> float | None:
-    """A contender's median; `None` where it was not run."""
+    """Return a contender's median; `None` if it was not run."""
     rounds = results.get(name, ())
     return statistics.median(each[figure] for each in rounds) if rounds else None
 
 
 def print_table(results: Rounds) -> None:
-    """A line per contender."""
+    """Print a line per contender."""
     print(f"{'':34}" + "".join(f"{head:>14}" for head in HEADS))
     shares = of_own_floor(results)
     for name, rounds in results.items():
@@ -128,11 +128,11 @@ def print_table(results: Rounds) -> None:
             f"{middle['warm_first_batch_s']:>14.3f}{middle['own_mb']:>14,.0f}{middle['peak_mb']:>14,.0f}"
             + (f"{shares[name]:>14.2f}" if name in shares else "")
         )
-    print(f"GB/s: of rows of {ROW_BYTES} bytes, as they lie in a batch.")
+    print(f"GB/s: of rows of {ROW_BYTES} bytes, their size in a batch.")
 
 
 def draw(results: Rounds, path: Path) -> None:
-    """A bar per contender, with a mark at the floor of those that have one, as a PNG."""
+    """Draw a bar per contender as a PNG, with a mark at its floor if it has one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -143,7 +143,7 @@ def draw(results: Rounds, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.barh(names, rates, color=[COLOURS[cases[name].family] for name in names])
-    # Copying and reading alone run out of the picture, or loaders could not be told apart.
+    # Bars of copying and reading may exceed the plot; otherwise loaders would look alike.
     loaders = [r for n, r in zip(names, rates, strict=True) if cases[n].family != "floor"]
     widest = 2.2 * max(loaders or rates)
     axes.set_xlim(0, widest)

@@ -1,1 +1,1 @@
-"""What `benchmarks/quality.py` is made of."""
+"""Modules of `benchmarks/quality.py`."""

@@ -1,17 +1,20 @@
-"""Tables that packages ship, cut into training and test rows, and what other models make of them.
+"""Splits tables of Python packages into training and test rows, and scores other models on them.
 
-Run by a Python that has scikit-learn, LightGBM, statsmodels, vega_datasets and pydataset::
+Run it with a Python that has scikit-learn, LightGBM, statsmodels, vega_datasets and pydataset::
 
     PYTHON peers.py write FOLDER NAME    writes train.csv and test.csv, the target last
     PYTHON peers.py score FOLDER KIND    prints the scores of a linear model and of LightGBM
+    PYTHON peers.py criteo FOLDER        prints those of train.tsv and test.tsv in Criteo's format
 """
 
-# Its packages are those of another Python, where nobody checks types.
+# It imports packages of another Python, which mypy does not see.
 # mypy: ignore-errors
 
 import json
+import resource
 import sys
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +101,7 @@ def score(folder, kind):
 
 
 def figure(kind, out, y, classes):
-    """RMSE, AUC, or log loss."""
+    """Return RMSE, AUC, or log loss."""
     from sklearn.metrics import log_loss, roc_auc_score
 
     if kind == "regression":
@@ -108,6 +111,96 @@ def figure(kind, out, y, classes):
     return float(log_loss(y, out, labels=list(classes)))
 
 
+NUMBERS = [f"I{i}" for i in range(1, 14)]
+IDS = [f"C{i}" for i in range(1, 27)]
+HASHED = 1 << 20
+SMOOTHING = 10
+MEAN_FOLDS = 5
+
+
+def criteo(folder):
+    names = ["label", *NUMBERS, *IDS]
+    train, test = (
+        pd.read_csv(folder / f"{part}.tsv", sep="\t", names=names, dtype=dict.fromkeys(IDS, str))
+        for part in ("train", "test")
+    )
+    y, y_test = train["label"], test["label"]
+    for name, model in (("logistic regression", logistic), ("LightGBM", boosted)):
+        began = cpu_s()
+        p = model(train, y, test)
+        scores = {"auc": figure("binary", np.stack([1 - p, p], 1), y_test, [0, 1])}
+        scores["log_loss"] = figure("multiclass", np.stack([1 - p, p], 1), y_test, [0, 1])
+        print(json.dumps({"model": name, **scores, "cpu_s": cpu_s() - began}))
+
+
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def logistic(train, y, test):
+    """Hashed ids and the squared logarithms of numbers, one-hot."""
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=0.05, solver="liblinear").fit(hashed(train), y)
+    return model.predict_proba(hashed(test))[:, 1]
+
+
+def hashed(table):
+    from scipy.sparse import csr_matrix
+
+    columns = []
+    for name in IDS + NUMBERS:
+        values = table[name].fillna("") if name in IDS else map(in_steps, table[name])
+        columns.append([zlib.crc32(f"{name}={v}".encode()) % HASHED for v in values])
+    rows = np.tile(np.arange(len(table)), len(columns))
+    ones = np.ones(len(rows), np.float32)
+    return csr_matrix((ones, (rows, np.concatenate(columns))), (len(table), HASHED))
+
+
+def in_steps(number):
+    if np.isnan(number):
+        return ""
+    return str(int(np.log(number) ** 2)) if number > 2 else f"SP{int(number)}"
+
+
+def boosted(train, y, test):
+    """Numbers, and of each id its count and its out-of-fold target mean; stopped early."""
+    import lightgbm
+
+    fold, mean = np.random.default_rng(0).integers(0, MEAN_FOLDS, len(train)), y.mean()
+
+    def means(ids, rows):
+        of_id = y[rows].groupby(ids[rows]).agg(["sum", "count"])
+        return (of_id["sum"] + mean * SMOOTHING) / (of_id["count"] + SMOOTHING)
+
+    inputs, of_test = [train[NUMBERS].to_numpy()], [test[NUMBERS].to_numpy()]
+    for name in IDS:
+        ids, others = train[name].fillna(""), test[name].fillna("")
+        counts, out_of_fold = ids.value_counts(), np.zeros(len(train))
+        for one in range(MEAN_FOLDS):
+            rows = fold != one
+            out_of_fold[~rows] = ids[~rows].map(means(ids, rows)).fillna(mean)
+        of_all = others.map(means(ids, np.full(len(train), True))).fillna(mean)
+        inputs += [ids.map(counts).to_numpy()[:, None], out_of_fold[:, None]]
+        of_test += [others.map(counts).fillna(0).to_numpy()[:, None], of_all.to_numpy()[:, None]]
+    x, x_test, kept = np.hstack(inputs), np.hstack(of_test), int(len(train) * 0.9)
+    model = lightgbm.LGBMClassifier(
+        n_jobs=1,
+        verbose=-1,
+        n_estimators=2000,
+        learning_rate=0.05,
+        subsample=0.8,
+        subsample_freq=1,
+        colsample_bytree=0.5,
+        min_child_samples=50,
+    )
+    stop = lightgbm.early_stopping(50, verbose=False)
+    model.fit(x[:kept], y[:kept], eval_set=[(x[kept:], y[kept:])], callbacks=[stop])
+    return model.predict_proba(x_test)[:, 1]
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    {"write": write, "score": score}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+    COMMANDS = {"write": write, "score": score, "criteo": criteo}
+    COMMANDS[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

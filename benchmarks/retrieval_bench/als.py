@@ -1,9 +1,9 @@
 """Implicit ALS on customers' items: `PYTHON als.py LOG.npz BEST.npy`, the best of three settings.
 
-Which is the best is told by the last known item of each customer, which is held out for that.
+The best setting is chosen on the last known item of each customer, which is held out for this.
 """
 
-# Its packages are those of another Python, where nobody checks types.
+# It imports packages of another Python, which mypy does not see.
 # mypy: ignore-errors
 
 import sys
@@ -14,11 +14,11 @@ from implicit.als import AlternatingLeastSquares
 from scipy.sparse import csr_matrix
 
 SETTINGS = ((64, 0.01, 1.0), (64, 0.1, 10.0), (128, 1.0, 40.0))
-"""Factors, regularisation, and the weight of what was bought."""
+"""Factors, regularisation, and the weight of a purchase."""
 
 
 def matrix(log, held):
-    """Customers' items but for the last ones."""
+    """Return the customers x items matrix, without the last `held` items of each customer."""
     lists = [log["values"][a : b - held] for a, b in pairwise(log["offsets"])]
     columns, rows = np.concatenate(lists), np.repeat(np.arange(len(lists)), list(map(len, lists)))
     shape = (len(lists), log["values"].max() + 1)

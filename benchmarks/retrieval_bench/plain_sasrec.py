@@ -1,6 +1,6 @@
 """SASRec in plain torch: `PYTHON plain_sasrec.py LOG.npz BEST.npy`.
 
-Each event of a customer's newest 50 is an example: a softmax over all items, so nothing is sampled.
+Each event of a customer's newest 50 is an example with a softmax over all items, without sampling.
 Width, layers, dropout and optimizer are those of distrain's job in `benchmarks/retrieval.py`.
 """
 
@@ -33,7 +33,7 @@ class Sasrec(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, events: Tensor) -> Tensor:
-        """The states of events, `[rows, length, width]`, which stand at the end of each row."""
+        """Return the states of events, `[rows, length, width]`; rows are padded at the front."""
         length = events.shape[1]
         x = self.items(events) * WIDTH**0.5 + self.places.weight[-length:]
         x = self.drop(x)

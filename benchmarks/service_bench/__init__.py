@@ -1,1 +1,1 @@
-"""Parts of `benchmarks/service.py`."""
+"""Modules of `benchmarks/service.py`."""

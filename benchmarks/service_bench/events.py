@@ -1,4 +1,4 @@
-"""Events over HTTP: many who follow one job, while another process publishes what happens to it."""
+"""Events over HTTP: many clients follow one job, while another process publishes its changes."""
 
 import asyncio
 import itertools
@@ -19,10 +19,10 @@ _AT = re.compile(r'^data: .*"at":"([^"]+)"')
 
 
 def event_followers(at: Served, folder: Path, count: int, seconds: float) -> dict[str, float]:
-    """How late events of a waiting job reach each of many, from their own time, the change's.
+    """Return the delay with which events of a waiting job reach each of many clients.
 
-    The change is this process's, over the store; a reconciler of its own process publishes it, as
-    it does in a service.
+    This process changes the job in the store. A reconciler process publishes the change as an
+    event, as in a service. The delay counts from the event's own time, that of the change.
     """
     run_dir = at.settings.run_root("gpu") / "ads" / "watched-1"
     new = NewJob("watched-1", "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
@@ -39,7 +39,7 @@ def event_followers(at: Served, folder: Path, count: int, seconds: float) -> dic
             async for chunk in answer.aiter_raw():
                 *lines, rest = (rest + chunk.decode()).split("\n")
                 for line in lines:
-                    found = _AT.search(line)  # the snapshot at the beginning has none
+                    found = _AT.search(line)  # the snapshot at the beginning has no time
                     if found is not None:
                         yield datetime.fromisoformat(found[1]).timestamp()
 

@@ -1,4 +1,4 @@
-"""How late things come to many who follow them, each over a connection of its own."""
+"""Measures the delay with which many clients, one connection each, receive what they follow."""
 
 import asyncio
 import time
@@ -13,10 +13,12 @@ _START_LIMIT_S = 120.0
 
 @dataclass
 class Heard:
-    """What has come to the followers: when it happened, and when it came.
+    """The deliveries to all followers.
 
     Attributes:
-        silent: Followers to whom nothing has come yet.
+        silent: Number of followers that have received nothing yet.
+        times: For each delivery, the time of its cause and of its arrival.
+        by_all: Set once every follower has received something.
     """
 
     silent: int
@@ -24,7 +26,7 @@ class Heard:
     by_all: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begins(self) -> None:
-        """Something has come to one of them for the first time."""
+        """Note that a follower has received something for the first time."""
         self.silent -= 1
         if not self.silent:
             self.by_all.set()
@@ -37,16 +39,16 @@ async def lags(
     count: int,
     seconds: float,
 ) -> dict[str, float]:
-    """Let things happen until each follower has heard of one, and then for some seconds.
+    """Cause deliveries until each follower has received one, and then for `seconds` more.
 
-    What happened until each had heard something is their start's: all connect at the same moment.
+    Deliveries before that moment count as start-up, because all clients connect at the same time.
 
     Args:
-        follow: A follower; yields when that happened which comes to it.
-        happen: Lets something happen; called in a thread.
-        every_s: How often.
-        count: Of the followers.
-        seconds: How long lags are taken.
+        follow: A follower; yields the time of the cause of each delivery.
+        happen: Causes a delivery; called in a thread.
+        every_s: Seconds between causes.
+        count: Number of followers.
+        seconds: How long lags are measured.
     """
     heard, stop = Heard(count), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Logs over HTTP: the end of a large one, its bytes, and many who follow a rank that prints."""
+"""Logs over HTTP: the end of a large log, its bytes, and many clients that follow a rank."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ _POLL_S = 0.6  # of `distrain.client.logs` while bytes come
 
 
 def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
-    """A job that runs, and the log of its rank 0."""
+    """Return a running job, and the log file of its rank 0."""
     run_dir = at.settings.run_root("gpu") / "ads" / job_id
     new = NewJob(job_id, "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
     job, _ = at.store.submit(new)
@@ -34,7 +34,7 @@ def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
 
 
 def large_log(at: Served, size_bytes: int, tails: int) -> dict[str, float]:
-    """How long the last 100 lines take, and how fast bytes come in answers of 4 MiB."""
+    """Return the time of the last 100 lines, and the rate of reading in responses of 4 MiB."""
     job, log = running_job(at, "large-1")
     lines = (b"%09d step loss=0.45 auc=0.79 rows/s=123456\n" % n for n in range(_BLOCK_LINES))
     block = b"".join(lines)
@@ -60,7 +60,7 @@ def large_log(at: Served, size_bytes: int, tails: int) -> dict[str, float]:
 
 
 def followers(at: Served, count: int, seconds: float) -> dict[str, float]:
-    """How late lines reach each of many who follow a rank that prints."""
+    """Return the delay with which a rank's lines reach each of many clients."""
     job, log = running_job(at, "followed-1")
     url = f"{at.url}/v1/jobs/{job.id}/artifacts/logs/attempt-1/rank-0.log"
 

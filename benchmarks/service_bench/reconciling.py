@@ -1,4 +1,4 @@
-"""A reconciler of its own process over simulated schedulers: its passes, its share of a core."""
+"""A reconciler process over simulated schedulers: the time of its passes, its share of a core."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from distrain.service.values import NewJob, Quota
 TAKE_OVER_LIMIT_S = 60.0
 _LOOK_S = 0.02
 _SETTLE_S = 8.0
-"""Until the passes are over in which jobs were handed over."""
+"""Until the passes that handed jobs over have ended."""
 _TOLD_EVERY_S = 6.0
 _SCHEDULER = """
 import sys, time
@@ -58,14 +58,14 @@ def _process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def reconciler(settings_file: Path) -> Iterator[int]:
-    """A reconciler process of a service; its id."""
+    """Run a service's reconciler process; yield its process id."""
     with _process(_RECONCILER, str(settings_file)) as process:
         yield process.pid
 
 
 @contextmanager
 def schedulers(count: int, num_workers: int) -> Iterator[list[str]]:
-    """So many simulated schedulers, whose running jobs have a record once a second."""
+    """Run simulated schedulers, whose running jobs report every second; yield their URLs."""
     with ExitStack() as stack:
         started = [
             stack.enter_context(_process(_SCHEDULER, str(num_workers))) for _ in range(count)
@@ -78,7 +78,7 @@ def schedulers(count: int, num_workers: int) -> Iterator[list[str]]:
 
 
 def reconcile(folder: Path, num_jobs: int, num_clusters: int, seconds: float) -> dict[str, float]:
-    """Jobs that run on all clusters, followed for some seconds; then the reconciler is killed."""
+    """Measure a reconciler with running jobs on all clusters; then kill it and measure recovery."""
     with schedulers(num_clusters, num_jobs) as urls:
         settings = _settings(folder, urls)
         migrate(settings)
@@ -119,13 +119,14 @@ def _running(store: Store, settings: Settings) -> int:
 
 
 def _observe(store: Store, pid: int, seconds: float) -> dict[str, float]:
-    """The share of a core and the memory of a process, and its passes as it tells them.
+    """Return a process's share of a core, its memory, and the time of its passes.
 
-    Of each cluster it tells the longest pass of every few seconds: the percentile is one of those.
+    The reconciler stores the longest pass of every few seconds for each cluster; the percentile is
+    over those.
     """
     process = psutil.Process(pid)
     before = process.cpu_times()
-    since_s = store.now_s() + _TOLD_EVERY_S  # what is told before is of earlier passes, too
+    since_s = store.now_s() + _TOLD_EVERY_S  # earlier rows also cover passes before the measurement
     passes: dict[tuple[str, float | None], float] = {}
     peak_bytes, ends_s = 0, time.perf_counter() + seconds
     while time.perf_counter() < ends_s:
@@ -144,7 +145,7 @@ def _observe(store: Store, pid: int, seconds: float) -> dict[str, float]:
 
 
 def _take_over(store: Store, settings: Settings, given: Path) -> float:
-    """From the kill of one reconciler until another has every cluster and heard of it."""
+    """Return the seconds from a reconciler's kill until another one has observed every cluster."""
     killed_s, now_s = time.perf_counter(), store.now_s()
     with reconciler(given):
 
@@ -157,7 +158,7 @@ def _take_over(store: Store, settings: Settings, given: Path) -> float:
 
 
 def to_coordinator(folder: Path, count: int) -> dict[str, float]:
-    """From a submit over HTTP until the scheduler has the job, of one after another."""
+    """Measure the time from a submit over HTTP until the scheduler has the job."""
     took_s = []
     with (
         schedulers(1, count) as urls,

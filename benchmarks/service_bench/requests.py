@@ -1,4 +1,4 @@
-"""Submits and lists over HTTP, timed by who waits for them."""
+"""Submits and lists over HTTP, timed by the client."""
 
 import itertools
 import json
@@ -24,9 +24,9 @@ _ROWS = 2000
 
 
 def submits(at: Served, seconds: float) -> dict[str, float]:
-    """Jobs taken per second, from as many connections as wait for each other's answers.
+    """Return submitted jobs per second, over connections that each wait for the last answer.
 
-    Of the first second, in which the server meets each statement anew, nothing counts.
+    The first second does not count: the server then prepares each SQL statement for the first time.
     """
     body = json.dumps({"spec": SPEC, "project": "ads"})
 
@@ -41,7 +41,7 @@ def submits(at: Served, seconds: float) -> dict[str, float]:
 def _ask(
     client: HTTPConnection, method: str, path: str, headers: dict[str, str], body: str | None = None
 ) -> tuple[int, bytes, float]:
-    """Status, body and time of an answer, over a connection that stays open."""
+    """Return status, body and time of a response, over a connection that stays open."""
     began_s = time.perf_counter()
     more = {} if body is None else {"Content-Type": "application/json"}
     client.request(method, path, body, headers | more)
@@ -53,7 +53,7 @@ def _ask(
 def _from_connections(
     at: Served, request: Callable[[HTTPConnection, int, int], None], seconds: float
 ) -> dict[str, float]:
-    times: list[tuple[float, float]] = []  # when each ended, and what it took
+    times: list[tuple[float, float]] = []  # end and duration of each request
     errors: list[BaseException] = []
     counts_s = time.perf_counter() + _WARM_UP_S
     ends_s = counts_s + seconds
@@ -91,7 +91,7 @@ def _from_connections(
 
 
 def fill(at: Served, num_jobs: int) -> None:
-    """Put jobs that have ended into the database, past the API."""
+    """Insert finished jobs directly into the database."""
     now_s = at.store.now_s()
     for first in range(0, num_jobs, _ROWS):
         rows = [_row(n, now_s, at.settings.run_root("gpu")) for n in range(first, first + _ROWS)]
@@ -124,7 +124,7 @@ def _row(number: int, now_s: float, run_root: Path) -> dict[str, Any]:
 
 
 def lists(at: Served, seconds: float) -> dict[str, float]:
-    """Pages of a submitter's list, one after another down to the oldest, with filters in turns."""
+    """Request pages of a submitter's list down to the oldest, with filters in turns."""
     filters: list[dict[str, str]] = [
         {},
         {"state": "failed"},
@@ -136,7 +136,7 @@ def lists(at: Served, seconds: float) -> dict[str, float]:
     cursors: list[str | None] = [None] * len(filters)
     with closing(at.connection()) as client:
         for page in itertools.count():
-            if page == len(filters):  # the first of each kind was for the server to get to know it
+            if page == len(filters):  # the first page of each kind was a warm-up
                 took_s, before_s, ends_s = [], at.cpu_s(), time.perf_counter() + seconds
             if page > len(filters) and time.perf_counter() >= ends_s:
                 break

@@ -1,4 +1,4 @@
-"""An API process over a database, as users reach it: `python -m ...server SETTINGS_FILE SOCKET`."""
+"""An API process over a database: `python -m ...server SETTINGS_FILE SOCKET_DESCRIPTOR`."""
 
 import json
 import os
@@ -29,11 +29,14 @@ SPEC = {"name": "clicks", "data": {"train": "/data/clicks/day_*"}, "model": {"ki
 
 @dataclass(frozen=True)
 class Served:
-    """A server process.
+    """The API processes of a service.
 
     Attributes:
-        token: Of a submitter in the project `ads`.
-        store: The same database, from this process.
+        url: Base URL of the API.
+        token: Token of a submitter in the project `ads`.
+        settings: The service's settings.
+        store: The same database, opened in this process.
+        pids: Ids of the API processes.
     """
 
     url: str
@@ -43,24 +46,24 @@ class Served:
     pids: tuple[int, ...]
 
     def connection(self) -> HTTPConnection:
-        """A connection, made at its first request."""
+        """Return a connection, which opens at its first request."""
         address = urlsplit(self.url)
         return HTTPConnection(address.hostname or "", address.port, timeout=30.0)
 
     def cpu_s(self) -> float:
-        """What the server has taken of the processors until now."""
+        """Return the server's processor time so far."""
         used = [psutil.Process(pid).cpu_times() for pid in self.pids]
         return float(sum(one.user + one.system for one in used))
 
     def headers(self, **more: str) -> dict[str, str]:
-        """What each request carries."""
+        """Return the headers of every request."""
         return {"Authorization": f"Bearer {self.token}", **more}
 
 
 def settings_for(
     folder: Path, database_url: str | None = None, cluster_url: str = "http://127.0.0.1:1"
 ) -> Settings:
-    """A service without limits of rate, whose cluster is not there unless its URL is given."""
+    """Return settings without rate limits; without a URL the cluster is unreachable."""
     profile = ClusterProfile(url=cluster_url, run_root=folder / "runs")
     return Settings(
         data_dir=folder,
@@ -80,7 +83,10 @@ def served(
     """Serve an empty database from other processes over one socket, until the block ends.
 
     Args:
-        processes: Of the API; `None`: one over SQLite, two over PostgreSQL.
+        folder: Folder of the settings, the runs and an SQLite database.
+        database_url: URL of a PostgreSQL database; `None` for SQLite.
+        cluster_url: URL of the cluster's scheduler.
+        processes: Number of API processes; `None`: one over SQLite, two over PostgreSQL.
     """
     settings = settings_for(folder, database_url, cluster_url)
     migrate(settings)
@@ -97,7 +103,7 @@ def served(
 
 @contextmanager
 def _api(settings_file: Path, descriptor: int) -> Iterator[int]:
-    """An API process over a socket; its id."""
+    """Run an API process over a socket; yield its process id."""
     words = [str(settings_file), str(descriptor)]
     command = [sys.executable, "-m", "benchmarks.service_bench.server", *words]
     process = subprocess.Popen(
@@ -139,7 +145,7 @@ def main() -> None:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for a database, on a disk rather than in memory where the environment says so."""
+    """Yield a temporary folder for a database, within `DISTRAIN_BENCH_DIR` if that is set."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("DISTRAIN_BENCH_DIR")) as name:
         yield Path(name)
 

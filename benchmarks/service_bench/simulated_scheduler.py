@@ -1,6 +1,6 @@
-"""A scheduler's HTTP server whose routes are the real ones' and whose jobs only pretend to train.
+"""A scheduler's HTTP server with the real routes, whose jobs only pretend to train.
 
-Run one by itself: `python FILE [PORT [WORKERS [JOB_S]]]`.
+Run it as a program: `python FILE [PORT [WORKERS [JOB_S]]]`.
 """
 
 import json
@@ -20,7 +20,7 @@ _FINAL = ("succeeded", "failed", "cancelled")
 
 @dataclass
 class FakeJob:
-    """A job: it starts when workers are free, takes steps with time, and succeeds."""
+    """A job: it starts when workers are free, takes a step per second, and succeeds."""
 
     job_id: str
     order: dict[str, Any]
@@ -29,7 +29,7 @@ class FakeJob:
     attempt: int = 0
     started_s: float | None = None
     revision: int = 0
-    untold: list[int] = field(default_factory=list)  # steps whose reports have no revision yet
+    untold: list[int] = field(default_factory=list)  # steps of reports that have no revision yet
     why_pending: str = "no workers"
     message: str | None = None
 
@@ -66,13 +66,13 @@ class FakeJob:
 
 @dataclass
 class FakeScheduler:
-    """A scheduler in this process; `with` serves it on a port of its own.
+    """A scheduler in this process; `with` serves it on its own port.
 
     Attributes:
         started: How often each attempt of each job was started, over all boots.
-        job_s: How long a job runs, by `clock`; `None`: until it is ended.
-        lose_answers: Orders are carried out, and their connections closed without an answer.
-        gate: While it is not set, requests are read and not answered.
+        job_s: How long a job runs, by `clock`; `None`: until `end` is called.
+        lose_answers: Orders are carried out, but their connections are closed without a response.
+        gate: While it is not set, requests are read but not answered.
     """
 
     num_workers: int = 8
@@ -110,7 +110,7 @@ class FakeScheduler:
         self.shut()
 
     def open(self) -> None:
-        """Listen, on the port of before if there was one."""
+        """Listen, on the same port as before if it was open."""
         fake = self
 
         class Handler(_Handler):
@@ -122,7 +122,7 @@ class FakeScheduler:
         self._thread.start()
 
     def shut(self) -> None:
-        """Be gone: connections are refused."""
+        """Stop: connections are refused."""
         if self._server is not None:
             self._server.shutdown()
             self._thread.join()
@@ -131,21 +131,21 @@ class FakeScheduler:
             self._server = None
 
     def reboot(self) -> None:
-        """Lose all jobs, as a scheduler does that is started anew."""
+        """Lose all jobs, as a restarted scheduler does."""
         with self._lock:
             self.boots += 1
             self.revision = 0
             self.jobs.clear()
 
     def end(self, job_id: str, state: str = "succeeded") -> None:
-        """End a job."""
+        """End a job in the given state."""
         with self._lock:
             job = self.jobs[job_id]
             job.state = state
             self._stamp(job)
 
     def handle(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """One request."""
+        """Return status and document for one request."""
         url = urlsplit(path)
         parts = url.path.removeprefix("/distrain/v1/").split("/")
         with self._lock:
@@ -220,7 +220,7 @@ class FakeScheduler:
         return 0 if job.started_s is None else int(self.clock() - job.started_s)
 
     def _move(self) -> None:
-        """Start and end jobs, and let those that run report once a second."""
+        """Start and end jobs according to the time and the free workers."""
         now_s = self.clock()
         free = self.num_workers
         for job in self.jobs.values():
@@ -243,7 +243,7 @@ class FakeScheduler:
             self._stamp(job)
 
     def report(self) -> None:
-        """Let all jobs that run have news."""
+        """Give all running jobs a new report."""
         with self._lock:
             for job in self.jobs.values():
                 if job.state == "running":
@@ -271,7 +271,7 @@ class _Server(ThreadingHTTPServer):
                 continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients may go."""
+        """Ignore errors: clients may disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -306,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_PATCH = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What `benchmarks/step.py` is made of."""
+"""Modules of `benchmarks/step.py`."""

@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces of this machine, on links of a known rate."""
+"""Hosts that are network namespaces of this machine, on links with a known rate."""
 
 import subprocess
 import sys
@@ -10,21 +10,21 @@ sys.path.append(str(ROOT / "tests" / "support"))
 import networks  # noqa: E402  (needs the line above)
 
 BURST_BYTES = 16 * 1024
-"""What a link passes at once above its rate."""
+"""Bytes that a link may pass at once above its rate."""
 
 
 def why_not() -> str | None:
-    """Why this machine cannot do it, if it cannot."""
+    """Return why this machine cannot make such hosts; None if it can."""
     import shutil
 
     return networks.why_not() or (None if shutil.which("tc") else "needs `tc`, of iproute2")
 
 
 class CappedHosts(networks.ManyHosts):
-    """Hosts whose network cards send no faster than they are told to."""
+    """Hosts whose network cards have a capped sending rate."""
 
     def cap(self, mbit: int) -> None:
-        """Let each send so many Mbit/s; 0: as fast as it can."""
+        """Cap the sending rate of each host at `mbit` Mbit/s; 0: no cap."""
         words = f"replace dev eth0 root tbf rate {mbit}mbit burst {BURST_BYTES} latency 400ms"
         for name in self.addresses:
             inside = ("ip", "netns", "exec", self.namespace(name), "tc", "qdisc")
@@ -32,7 +32,7 @@ class CappedHosts(networks.ManyHosts):
             subprocess.run([*inside, *asked.split()], check=True, capture_output=True)
 
     def cap_link(self, name: str, to: str, mbit: int, others_mbit: int) -> None:
-        """Let one host send another so many Mbit/s, and `others_mbit` to all others together."""
+        """Cap the rate from one host to another, and its rate to all other hosts together."""
         tc = ("ip", "netns", "exec", self.namespace(name), "tc")
         for words in (
             "qdisc del dev eth0 root",

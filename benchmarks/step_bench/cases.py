@@ -1,4 +1,4 @@
-"""What is compared with what."""
+"""The comparisons and their contenders."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,14 +33,14 @@ class Entry:
     """A contender of a comparison.
 
     Attributes:
-        name: In the table.
+        name: Its name in the table.
         who: A key of `OPEN`.
-        setup: What it trains.
+        setup: The model and how it is trained.
         data: `TABLES`; `SMALL`: with tables of 1M rows; `STRETCHED`: the rows of `SMALL`, spread
             over tables of the comparison's scale.
-        pages: "ranks": memory as distrain's ranks have it, who ask for huge pages for their tables
-            themselves; "huge": glibc asks for them wherever it can, which makes peers twice as
-            fast; "small": it does not.
+        pages: "ranks": the settings of distrain's ranks, which request huge pages for their tables;
+            "huge": glibc requests huge pages, which makes peers twice as fast; "small": glibc's
+            default.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def bytes_per_table_row(self) -> float:
-        """Memory that all its ranks take for a row of the tables, optimizer included."""
+        """Memory of all its ranks for a row of the tables, optimizer included."""
         if self.who == MACHINE or self.data == SMALL:
             return 0.0
         holders = 1 if self.setup.placement in SHARDED else self.setup.ranks
@@ -60,15 +60,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Contenders that live and take turns together.
+    """Contenders that run at the same time and take turns.
 
     Attributes:
-        name: What is compared.
+        name: Its name in the table.
         entries: The contenders.
-        batches: Rows per rank and step, one after the other.
-        quick: Whether it is made in the quick form too.
-        mbits: What each rank's network card may send, in Mbit/s, one after the other; 0: as fast as
-            it can. None: ranks reach each other without a network.
+        batches: Rows per rank and step, one batch size after the other.
+        quick: Whether `--quick` includes it.
+        mbits: Caps on the sending rate of each rank's network card, in Mbit/s, one after the other;
+            0: no cap. Empty: ranks communicate on this machine, without network namespaces.
     """
 
     name: str
@@ -79,22 +79,22 @@ class Comparison:
 
     @property
     def ranks(self) -> int:
-        """The most that any contender has."""
+        """The largest number of ranks of a contender."""
         return max(entry.setup.ranks for entry in self.entries)
 
     def at(self, mbit: int) -> str:
-        """Its name on links of such a rate."""
+        """Return its name on links of such a rate."""
         return f"{self.name}, {mbit} Mbit/s" if mbit else self.name
 
     def of(self, entries: Sequence[Entry]) -> "Comparison":
-        """The same between some of the contenders."""
+        """Return the same comparison with other contenders."""
         return replace(self, entries=tuple(entries))
 
 
 def comparisons(
     device: str, max_ranks: int, quick: bool, mbits: tuple[int, ...] = ()
 ) -> list[Comparison]:
-    """All of them, in the order of the table."""
+    """Return all comparisons, in the order of the table."""
     made = [*embedding_paths(device, quick), *whole_steps(device), growth(device)]
     made += [ranks_against_peers(device, ranks, mbits) for ranks in powers_of_2(max_ranks)[1:]]
     made += sweep(device, max_ranks)
@@ -102,12 +102,12 @@ def comparisons(
 
 
 def peer(who: str, setup: Setup) -> Entry:
-    """A peer at its best, on one rank."""
+    """Return a peer with its fastest settings, on one rank."""
     return Entry(PEER_NAMES[who, setup.kind], who, setup, pages="huge")
 
 
 def embedding_paths(device: str, quick: bool) -> list[Comparison]:
-    """The embeddings alone, by optimizer, beside everybody who has that one."""
+    """Return comparisons of the embeddings alone, by optimizer, with all peers that have it."""
     made = []
     for kind, rivals in {
         "sgd": (SPARSE, FBGEMM),
@@ -124,7 +124,7 @@ def embedding_paths(device: str, quick: bool) -> list[Comparison]:
 
 
 def small_pages(entry: Entry) -> Entry:
-    """The same as it runs where nobody asks for huge pages."""
+    """Return the same contender without huge pages."""
     return replace(entry, name=entry.name + SMALL_PAGES, pages="small")
 
 
@@ -138,14 +138,14 @@ PEER_NAMES = {
 
 
 def whole_steps(device: str) -> list[Comparison]:
-    """The whole step of one rank beside the same model over 26 sparse tables."""
+    """Return the comparison of a rank's whole step with the same model over 26 sparse tables."""
     setup = Setup("mlp", 16, device=device)
     entries = [Entry(OURS, OURS, setup), peer(SPARSE, setup)]
     return [Comparison("MLP 16, 1 rank, peers", with_machine(entries), quick=False)]
 
 
 def growth(device: str) -> Comparison:
-    """The whole step with small tables, and with large ones at as many distinct rows."""
+    """Return the comparison of small and large tables with equally many distinct rows per batch."""
     setup = Setup("mlp", 16, "rowwise_adagrad", device=device)
     alone = replace(setup, model="path")
     both = (SMALL, STRETCHED)
@@ -155,17 +155,17 @@ def growth(device: str) -> Comparison:
 
 
 def powers_of_2(most: int) -> list[int]:
-    """From 1 to `most`."""
+    """Return the powers of 2 from 1 to `most`."""
     return [2**power for power in range(most.bit_length())]
 
 
 def ranks_against_peers(device: str, ranks: int, mbits: tuple[int, ...] = ()) -> Comparison:
-    """The whole MLP step on several ranks, beside DDP over sparse tables and TorchRec."""
+    """Return the whole MLP step on several ranks, against DDP over sparse tables and TorchRec."""
     setup = Setup("mlp", 16, ranks=ranks, device=device)
     entries = [
         Entry(f"{OURS}, {word}", OURS, replace(setup, placement=word)) for word in PLACEMENTS
     ]
-    if device == "cpu":  # NCCL reduces no sparse gradients
+    if device == "cpu":  # NCCL does not reduce sparse gradients
         entries.append(Entry(DDP, SPARSE, setup, pages="huge"))
     entries += [
         Entry(name, TORCHREC, replace(setup, placement=word), pages="huge")
@@ -179,7 +179,7 @@ PLACEMENTS = ("auto", "replicated", "row_wise")
 
 
 def sweep(device: str, max_ranks: int) -> list[Comparison]:
-    """Distrain's whole step by model, width, batch and ranks; the presets' optimizers."""
+    """Return distrain's whole step by model, width, batch and ranks, with presets' optimizers."""
     made = []
     for ranks in powers_of_2(max_ranks):
         for dim in (16, 128):
@@ -212,12 +212,12 @@ ON_GPU: dict[str, dict[str, Any]] = {
     "graph, bf16, triton": GRAPH | BF16 | {"triton": True},
 }
 WIDE_ON_GPU = ("bf16", "graph, bf16", "graph, bf16, triton")
-"""Tables of all contenders lie in a GPU's memory together: of width 128 only these."""
+"""Modes at width 128: all contenders share a GPU's memory, so only these fit."""
 
 BATCHES = {"cpu": (8_192, 65_536, 262_144), "cuda": (8_192, 65_536, 262_144, 400_000)}
 
 
 def with_machine(entries: list[Entry]) -> tuple[Entry, ...]:
-    """The contenders, and what measures the machine beside them."""
+    """Return the contenders, and the one that measures the machine."""
     setup = replace(entries[0].setup, model="path", ranks=1, placement="")
     return (*entries, Entry(MACHINE, MACHINE, setup))

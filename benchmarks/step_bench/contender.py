@@ -1,8 +1,8 @@
-"""One contender in a process of its own. Imports nothing that a peer's Python lacks.
+"""Runs one contender in its own process. Imports nothing that a peer's Python may lack.
 
 The benchmark starts the contenders of a comparison together, each with its tables in memory, and
-then gives them turns: a line of JSON on stdin asks for some steps at some batch size, a line on
-stdout answers with seconds. So contenders take turns every second or so, and meet one machine.
+then gives them turns: a line of JSON on stdin requests some steps at a batch size, and a line on
+stdout returns the seconds. So contenders alternate about every second, under the same load.
 """
 
 import json
@@ -24,19 +24,19 @@ TIMEOUT = timedelta(seconds=300)
 
 @dataclass(frozen=True)
 class Setup:
-    """What a contender trains.
+    """The model of a contender, and how it is trained.
 
     Attributes:
         model: "mlp", "dlrm", "dcn_v2", or "path": the embeddings alone, with a given gradient.
         dim: The embeddings' width.
         kind: The tables' optimizer: "sgd", "adagrad", "rowwise_adagrad" or "adam".
-        ranks: How many processes train together.
+        ranks: Number of processes that train together.
         device: "cpu" or "cuda".
-        placement: Of distrain's tables, or "table_wise"; "" where there is nothing to choose.
-        precision: Of the dense part: "fp32", "tf32" or "bf16".
+        placement: Placement of distrain's tables, or "table_wise"; "" if there is no choice.
+        precision: Precision of the dense part: "fp32", "tf32" or "bf16".
         compile: Whether torch compiles the dense part.
         graph: Whether a step is recorded as a CUDA graph.
-        triton: Whether distrain's kernels in Triton are switched on.
+        triton: Whether distrain's Triton kernels are switched on.
     """
 
     model: str
@@ -60,10 +60,10 @@ class Contender(Protocol):
     """A model in memory that takes steps."""
 
     def prepare(self, batch_rows: int) -> int:
-        """Make this rank's batches of that size; returns how many there are."""
+        """Make this rank's batches of that size; return their number."""
 
     def step(self, number: int, laps: Laps) -> None:
-        """One training step on batch `number` of those prepared."""
+        """Take a training step on the prepared batch `number`."""
 
 
 Open = Callable[[Setup, Rows, int], Contender]
@@ -71,7 +71,7 @@ Open = Callable[[Setup, Rows, int], Contender]
 
 
 def serve(open_contender: Open, setup: Setup, data: Path, rank: int, meeting: Path) -> None:
-    """Answer turns until stdin ends; the first line that is written says that all is ready."""
+    """Answer requests until stdin ends; the first line written says that the contender is ready."""
     import torch
 
     torch.set_num_threads(1)
@@ -93,7 +93,7 @@ def serve(open_contender: Open, setup: Setup, data: Path, rank: int, meeting: Pa
 
 
 def join(setup: Setup, rank: int, meeting: Path) -> None:
-    """Meet the other ranks at a file."""
+    """Join the other ranks' process group through a file."""
     from torch import distributed as dist
 
     dist.init_process_group(
@@ -106,7 +106,7 @@ def join(setup: Setup, rank: int, meeting: Path) -> None:
 
 
 def leave(setup: Setup) -> None:
-    """End here: gloo sometimes aborts at interpreter exit, after all work is done."""
+    """Exit the process directly: gloo sometimes aborts at interpreter exit."""
     if setup.ranks > 1:
         from torch import distributed as dist
 
@@ -121,7 +121,7 @@ def answer(message: dict[str, Any]) -> None:
 
 
 class Runner:
-    """Takes steps and looks at the clock."""
+    """Takes and times steps."""
 
     def __init__(self, contender: Contender, setup: Setup):
         self.contender, self.setup = contender, setup
@@ -129,7 +129,7 @@ class Runner:
         self.batch_rows = self.num_batches = self.number = 0
 
     def turn(self, batch_rows: int, steps: int) -> dict[str, Any]:
-        """Seconds per step: by the wall clock, of this process's CPU time, and by phase."""
+        """Return seconds per step: wall time, CPU time of this process, and time by phase."""
         self.to(batch_rows)
         self.wait_for_all()
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -142,7 +142,7 @@ class Runner:
         return {"step_s": step_s, "cpu_s": cpu_s, "phases_s": phases}
 
     def count(self, batch_rows: int) -> dict[str, Any]:
-        """What one step asks of torch and of the GPU."""
+        """Return the torch operations, kernels and syncs of one step."""
         self.to(batch_rows)
         self.wait_for_all()
         counts = count_step(self.step, self.setup.cuda)
@@ -151,23 +151,23 @@ class Runner:
         return counts
 
     def to(self, batch_rows: int) -> None:
-        """Prepare another batch size, and take steps that nobody times."""
+        """Prepare another batch size, and take a warm-up step on each batch."""
         if batch_rows == self.batch_rows:
             return
         self.num_batches = self.contender.prepare(batch_rows)
         self.batch_rows = batch_rows
-        for _ in range(self.num_batches):  # afterwards every row that is touched is in memory
+        for _ in range(self.num_batches):  # afterwards every touched row is in memory
             self.step()
         self.wait_for_all()
         self.laps.take()
 
     def step(self) -> None:
-        """The next step, on the next batch."""
+        """Take the next step, on the next batch."""
         self.contender.step(self.number % self.num_batches, self.laps)
         self.number += 1
 
     def wait_for_all(self) -> None:
-        """Until the GPU and the other ranks are here."""
+        """Wait for the GPU and the other ranks."""
         if self.setup.cuda:
             import torch
 

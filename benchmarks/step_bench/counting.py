@@ -1,4 +1,4 @@
-"""How often a step bothers torch's dispatcher, the GPU, and the host that waits for it."""
+"""Counts the torch operations of a step, its kernel launches, and its waits for the GPU."""
 
 import threading
 import warnings
@@ -9,14 +9,14 @@ from typing import Any
 def count_step(step: Callable[[], None], cuda: bool) -> dict[str, Any]:
     """Take steps and count.
 
-    On a CPU only operations that go through torch's dispatcher can be counted, backward ones and
-    optimizers included; views count too, C++ inside an operation and own kernels do not.
+    On a CPU only operations that go through torch's dispatcher can be counted, including those of
+    backward and of optimizers. Views count too; C++ within an operation and distrain's own kernels
+    do not.
 
     Returns:
-        `dispatched_ops`; on a GPU also `kernels` (launched, memory copies and fills left out; of
-        a replayed graph they count as well), `launches` (what the host asked for: a graph is one)
-        `host_syncs` and `host_syncs_beside`. `None` on a CPU, where there is nothing to launch or
-        to wait for.
+        `dispatched_ops`; on a GPU also `kernels` (launched, without memory copies and fills; those
+        of a replayed graph count), `launches` (calls by the host: a graph is one), `host_syncs` and
+        `host_syncs_beside`. On a CPU they are `None`, because nothing is launched.
     """
     counts: dict[str, Any] = {"kernels": None, "launches": None, "host_syncs": None}
     if cuda:
@@ -25,7 +25,7 @@ def count_step(step: Callable[[], None], cuda: bool) -> dict[str, Any]:
 
 
 def dispatched_ops(step: Callable[[], None]) -> int:
-    """Operations that torch dispatches in one step, in this thread."""
+    """Return the number of operations that torch dispatches in one step, in this thread."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counter(TorchDispatchMode):
@@ -43,11 +43,12 @@ def dispatched_ops(step: Callable[[], None]) -> int:
 
 
 def host_syncs(step: Callable[[], None]) -> dict[str, int]:
-    """How often torch makes the host wait for the GPU in one step.
+    """Return how often torch makes the host wait for the GPU in one step.
 
     Returns:
-        `host_syncs` of the calling thread, and `host_syncs_beside` of all others meanwhile, such as
-        the one that makes routes: the training waits for those only if it runs out of routes.
+        `host_syncs` of the calling thread, and `host_syncs_beside` of all other threads during the
+            step, such as the one that makes routes: the training waits for it only if routes run
+            out.
     """
     import torch
 
@@ -62,7 +63,7 @@ def host_syncs(step: Callable[[], None]) -> dict[str, int]:
     with warnings.catch_warnings():
         try:
             warnings.simplefilter("ignore")
-            torch.cuda.set_sync_debug_mode("warn")  # of which torch warns, in words of a wait
+            torch.cuda.set_sync_debug_mode("warn")  # ignore its warning: a prototype
             warnings.simplefilter("always")
             warnings.showwarning = note
             step()
@@ -72,7 +73,7 @@ def host_syncs(step: Callable[[], None]) -> dict[str, int]:
 
 
 def launches(step: Callable[[], None]) -> dict[str, int]:
-    """Kernels that run in one step, and how many launches the host made for them."""
+    """Return the kernels that run in one step, and the host's launch calls for them."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,8 +1,8 @@
-"""Criteo-shaped batches, drawn beforehand, so that a step waits for no loader.
+"""Draws Criteo-shaped batches in advance, so that steps do not wait for a loader.
 
 Ids follow the Zipf laws of `distrain synth`; at scale 1 the tables have the cardinalities of the
-NVTabular notebooks, 45.9M rows together. Peers run in a Python without distrain, so rows pass to
-them as .npy files. Nothing here needs torch or distrain but for drawing.
+NVTabular notebooks, 45.9M rows in total. Peers run in a Python without distrain, so rows are passed
+to them as .npy files. Only drawing needs distrain; nothing here needs torch.
 """
 
 import json
@@ -34,13 +34,13 @@ class Rows:
     cardinalities: tuple[int, ...]
 
     def batches(self, batch_rows: int, rank: int, num_ranks: int) -> list[slice]:
-        """Where this rank's batches lie; ranks' rows alternate, batch by batch."""
+        """Return the row ranges of this rank's batches; the ranks' batches alternate."""
         count = self.num_batches(batch_rows, num_ranks)
         starts = ((number * num_ranks + rank) * batch_rows for number in range(count))
         return [slice(start, start + batch_rows) for start in starts]
 
     def num_batches(self, batch_rows: int, num_ranks: int) -> int:
-        """How many batches each rank has: 2 to 8.
+        """Return the number of batches of each rank: 2 to 8.
 
         Raises:
             ValueError: There are not enough rows for two.
@@ -55,8 +55,8 @@ def write_rows(folder: Path, rows: int, scale: float) -> None:
     """Draw rows with tables of `scale` and save them.
 
     Args:
-        folder: Made here.
-        rows: How many; rounded up to whole chunks of 65,536.
+        folder: A new folder.
+        rows: Number of rows; rounded up to whole chunks of 65,536.
         scale: Factor on the cardinalities of long columns, as in `distrain synth`.
     """
     import numpy as np
@@ -85,15 +85,15 @@ def write_rows(folder: Path, rows: int, scale: float) -> None:
 
 
 def stretch(source: Path, folder: Path, scale: float) -> None:
-    """Save the same rows for tables of another size: every id moves to another place.
+    """Save the same rows for larger tables: every id is multiplied, and so spread out.
 
-    A batch then touches equally many distinct rows in both, each as often; in the larger tables
-    they lie farther apart, and frequent ones no longer side by side.
+    A batch then touches equally many distinct rows in both, each equally often. In the larger
+    tables these rows are farther apart, and frequent rows are no longer adjacent.
 
     Args:
         source: A folder of `write_rows`.
-        folder: Made here.
-        scale: Of the new tables; not below that of `source`.
+        folder: A new folder.
+        scale: Scale of the new tables; not below that of `source`.
     """
     from benchmarks.loader_bench.data import FIRST_ID
     from distrain.prep.synthetic.draw import CATEGORIES
@@ -107,7 +107,7 @@ def stretch(source: Path, folder: Path, scale: float) -> None:
 
 
 def save(folder: Path, rows: Rows) -> None:
-    """Write what `load_rows` reads."""
+    """Write the files that `load_rows` reads."""
     import numpy as np
 
     folder.mkdir()
@@ -117,7 +117,7 @@ def save(folder: Path, rows: Rows) -> None:
 
 
 def load_rows(folder: Path) -> Rows:
-    """What `write_rows` saved, mapped into memory."""
+    """Return the rows that `write_rows` saved, memory-mapped."""
     import numpy as np
 
     def array(name: str) -> Any:
@@ -128,7 +128,7 @@ def load_rows(folder: Path) -> Rows:
 
 
 def rows_of_tables(scale: float) -> int:
-    """How many rows all tables have together at `scale`."""
+    """Return the number of rows of all tables together at `scale`."""
     from benchmarks.loader_bench.data import FIRST_ID
     from distrain.prep.synthetic.draw import CATEGORIES
 

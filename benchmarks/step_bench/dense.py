@@ -1,4 +1,4 @@
-"""The dense parts as peers write them: plain torch, the same layers and sizes as distrain's."""
+"""The dense parts in plain torch for the peers, with the same layers and sizes as distrain's."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,10 +13,10 @@ LR = 0.01
 
 
 def mlp_dense(dim: int) -> Any:
-    """The MLP of the notebooks over `parts`, each `[rows, width]`: logits `[rows]`.
+    """Return the MLP of the notebooks: from `parts`, each `[rows, width]`, to logits `[rows]`.
 
-    The first layer takes the parts one by one (`torch.addmm`), as distrain's own does, so a peer
-    whose embeddings come as one block need not copy them to have the continuous values beside.
+    The first layer takes the parts one by one (`torch.addmm`), as distrain's does, so a peer whose
+    embeddings are one block need not copy them to append the continuous values.
     """
     import torch
     from torch import nn
@@ -42,7 +42,7 @@ def mlp_dense(dim: int) -> Any:
 
 
 def loss_of(logits: Any, label: Any) -> Any:
-    """Binary cross-entropy, the mean over the rows."""
+    """Return the binary cross-entropy, the mean over the rows."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
     return binary_cross_entropy_with_logits(logits, label)

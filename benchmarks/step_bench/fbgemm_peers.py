@@ -1,4 +1,4 @@
-"""fbgemm's table-batched embedding and TorchRec, in a Python of their own."""
+"""fbgemm's table-batched embedding and TorchRec, run in a separate Python."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ OPTIMIZERS = {
 
 
 class TableBatched:
-    """The embeddings alone: forward, and a backward pass that updates the rows as well.
+    """The embeddings alone: forward, and a backward pass that also updates the rows.
 
-    Bounds checks are off: distrain's loader has checked ids before, too.
+    Bounds checks are off, because distrain's loader has also checked its ids in advance.
     """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
@@ -70,10 +70,9 @@ class TableBatched:
 
 
 class TorchRec:
-    """The whole MLP step, optimizer fused into the tables.
+    """The whole MLP step, with the optimizer fused into the tables.
 
-    Tables are dealt to the ranks in turn, or each is cut into as many runs of rows as there are
-    ranks.
+    Tables are assigned to the ranks in turn, or each table is split by rows over all ranks.
     """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
@@ -121,7 +120,7 @@ class TorchRec:
 
 
 def sharded_model(setup: Setup, rows: Rows, names: list[str]) -> Any:
-    """A `DistributedModelParallel` whose tables are placed as the set-up says."""
+    """Return a `DistributedModelParallel` whose tables are placed as `setup` says."""
     import torch
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from torch import nn

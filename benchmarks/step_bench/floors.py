@@ -1,4 +1,4 @@
-"""What the machine can do: how fast it copies memory and multiplies matrices, one thread."""
+"""Measures how fast the machine copies memory and multiplies matrices, with one thread."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 class Machine:
-    """A step copies large blocks and multiplies large matrices; phases tell them apart.
+    """A contender whose step copies large blocks and multiplies large matrices, as separate phases.
 
-    On a GPU in each of the precisions, whose rates differ by an order of magnitude.
+    On a GPU it multiplies in each precision; their rates differ by an order of magnitude.
     """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
@@ -51,11 +51,11 @@ class Machine:
 
 
 def rates(phases_s: dict[str, float], setup: Setup) -> tuple[float, float]:
-    """Bytes read and written per second, and FLOP/s in a contender's precision.
+    """Return bytes read and written per second, and FLOP/s in a contender's precision.
 
     Args:
-        phases_s: Of `Machine`'s step.
-        setup: The contender's.
+        phases_s: Seconds by phase of `Machine`'s step.
+        setup: The contender's set-up.
     """
     copied = 2 * COPIES * COPY_BYTES / phases_s["copy"]
     flops = 2 * PRODUCTS * MATRIX_ROWS[setup.device] ** 3

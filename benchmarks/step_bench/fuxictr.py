@@ -1,14 +1,14 @@
-"""distrain's models beside FuxiCTR's of equal shapes, in one process that takes turns.
+"""Compares distrain's models with FuxiCTR's of equal shapes, alternating in one process.
 
-`step.py --fuxictr PYTHON` runs it in a Python that has both. Each takes whole steps over the same
-batches of 4,096 rows in memory: forward, binary cross-entropy, backward, Adam. 39 columns of ids
-(Criteo's 26 columns, and the 13 numbers in buckets) have embeddings of 16 in tables of 1M rows
-together, and layers of 128 and 128 follow; DCN-v2 has 3 cross layers beside these. DIN has a
-history of up to 50 ids (lengths by a Zipf law) in each row, padded to 50 for FuxiCTR.
+`step.py --fuxictr PYTHON` runs it in a Python that has both. Each contender takes whole steps over
+the same batches of 4,096 rows in memory: forward, binary cross-entropy, backward, Adam. 39 id
+columns (Criteo's 26 columns, and the 13 numbers in buckets) have embeddings of 16 in tables of 1M
+rows in total, followed by layers of 128 and 128. DCN-v2 has 3 cross layers parallel to these. DIN
+has a history of up to 50 ids (lengths by a Zipf law) in each row, padded to 50 for FuxiCTR.
 
-FuxiCTR's models are put together of its own layers as its model zoo does. Its `train_step` clips
-the norm of gradients, and its Adam updates all rows of the tables. distrain clips where a job says
-so, and updates the rows of the batch. A third contender is FuxiCTR without clipping.
+FuxiCTR's models are built from its own layers as in its model zoo. Its `train_step` clips the norm
+of gradients, and its Adam updates all rows of the tables. distrain clips only if the job says so,
+and updates only the rows of the batch. A third contender is FuxiCTR without clipping.
 """
 
 import json
@@ -54,7 +54,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def columns() -> dict[str, Any]:
-    """65,536 rows of 39 columns of ids, and their labels."""
+    """Return 65,536 rows of 39 id columns, and their labels."""
     table = draw_chunk(0, SCALE)
     held = {name: table[name].to_numpy() for name in table.column_names}
     for number in INTEGERS:
@@ -64,7 +64,7 @@ def columns() -> dict[str, Any]:
 
 
 def batches(held: dict[str, Any], with_lists: bool) -> Iterator[Batch]:
-    """Rows as distrain's loader gives them."""
+    """Yield the rows as batches of distrain's loader."""
     names = tuple(name for name in held if name != "label")
     chances = 1.0 / np.arange(1, MOST + 1)
     rng = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def batches(held: dict[str, Any], with_lists: bool) -> Iterator[Batch]:
 
 
 def ours(kind: str, sizes: dict[str, int]) -> Callable[[Batch], object]:
-    """A step of distrain."""
+    """Return a function that takes a training step of distrain."""
     made = [ColumnSchema("label", "float32", (Tags.TARGET,))]
     for name, size in sizes.items():
         domain = {"domain": ITEM} if name == ITEM else {}
@@ -123,19 +123,19 @@ class Peer(BaseModel):
         self.reset_parameters()
 
     def build(self, features: Any, width: int) -> None:
-        """The layers behind the embeddings."""
+        """Make the layers after the embeddings."""
         raise NotImplementedError
 
     def logits(self, inputs: dict[str, Tensor]) -> Tensor:
-        """`[rows, 1]`."""
+        """Return the logits, `[rows, 1]`."""
         raise NotImplementedError
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The probabilities, as FuxiCTR's models give them."""
+        """Return the probabilities in the form of FuxiCTR's models."""
         return {"y_pred": self.output_activation(self.logits(inputs))}
 
     def unclipped_step(self, inputs: dict[str, Tensor]) -> None:
-        """`train_step` without clipping."""
+        """Do `train_step` without clipping."""
         self.optimizer.zero_grad()
         self.compute_loss(self.forward(inputs), self.get_labels(inputs)).backward()
         self.optimizer.step()
@@ -170,7 +170,7 @@ class DeepFMPeer(Peer):
 
 
 class DINPeerOfColumns(Peer):
-    """FuxiCTR's DIN: one history beside the other columns."""
+    """FuxiCTR's DIN, with one history and the other columns."""
 
     def build(self, features: Any, width: int) -> None:
         self.attention = DIN_Attention(DIM, ATTENTION)
@@ -191,7 +191,7 @@ PEERS = {"dcn_v2": DCNv2Peer, "deepfm": DeepFMPeer, "din": DINPeerOfColumns}
 
 
 def as_fuxictr(batch: Batch) -> dict[str, Tensor]:
-    """The same rows as FuxiCTR's loader gives them: a tensor of int64 for each column."""
+    """Return the same rows as FuxiCTR's loader would: an int64 tensor for each column."""
     assert batch.label is not None
     inputs = {name: batch[name].long().contiguous() for name in batch.categorical_names}
     for lists in batch.lists.values():
@@ -201,7 +201,7 @@ def as_fuxictr(batch: Batch) -> dict[str, Tensor]:
 
 
 def measured(kind: str, held: dict[str, Any], turns: int) -> dict[str, Any]:
-    """Rows per CPU second of each contender, in turns."""
+    """Return the rows per CPU second of each contender, measured in turns."""
     sizes = {name: int(ids.max()) + 1 for name, ids in held.items() if name != "label"}
     rows = list(batches(held, kind == "din"))
     torch.manual_seed(0)

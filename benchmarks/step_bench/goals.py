@@ -1,4 +1,4 @@
-"""The figures that this benchmark is for, and what they should be."""
+"""The figures of this benchmark that have goals, and the goals."""
 
 import re
 import statistics
@@ -30,20 +30,20 @@ AT_LEAST = {
     "2_ranks_x_torchrec_table_wise": 1.0,
 }
 AHEAD_OF_PEERS = 1.0
-"""Of every other figure of ranks beside peers, which exist where they were asked for."""
+"""Goal of every other ratio of ranks to peers; which ones exist depends on the options."""
 BELOW = {"growth_of_step": 1.5}
 GPU_AT_LEAST = {"gpu_mlp_eager": 32e6, "gpu_mlp_graph_bf16": 100e6, "gpu_dlrm": 60e6}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and what it should be.
+    """A figure and its goal.
 
     Attributes:
-        value: The median of `rounds`; `None` if the run left out what it is made of.
-        rounds: Of each round.
-        goal: In words; `None` where there is none, and the figure is for information.
-        met: Whether the goal is met; `False` where the value is missing.
+        value: The median of `rounds`; `None` if the run did not measure it.
+        rounds: The value in each round.
+        goal: In words; `None` if the figure has no goal.
+        met: Whether the goal is met; `False` if the value is missing, `None` if there is no goal.
     """
 
     value: float | None
@@ -53,7 +53,7 @@ class Figure:
 
 
 def figures(results: Sequence[Measured], cuda: bool) -> dict[str, Figure]:
-    """All of them by name."""
+    """Return all figures by name."""
     found = dict(ratios(results)) | dict(growths(results)) | dict(of_ranks(results))
     wanted = dict.fromkeys(dict(of_ranks(results)), AHEAD_OF_PEERS) | AT_LEAST
     if cuda:
@@ -69,7 +69,7 @@ def figures(results: Sequence[Measured], cuda: bool) -> dict[str, Figure]:
 
 
 def judged(name: str, value: float | None, at_least: dict[str, float]) -> tuple[str | None, Any]:
-    """The goal in words, and whether it is met."""
+    """Return the goal in words, and whether it is met."""
     if name in at_least:
         return f">= {at_least[name]:g}", value is not None and value >= at_least[name]
     if name in BELOW:
@@ -80,7 +80,7 @@ def judged(name: str, value: float | None, at_least: dict[str, float]) -> tuple[
 
 
 def ratios(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
-    """One rank against peers: rows/s of distrain over theirs."""
+    """Yield ratios of one rank to peers: rows/s of distrain over theirs."""
     for name, comparison, peer in (
         ("path_sgd_x_26_tables", "embeddings, sgd", PEER_NAMES[SPARSE, "sgd"]),
         ("path_sgd_x_fbgemm", "embeddings, sgd", PEER_NAMES[FBGEMM, "sgd"]),
@@ -100,7 +100,7 @@ def ratios(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 
 def of_ranks(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
-    """Several ranks, tables placed as `auto` has it, against peers, on links of each rate."""
+    """Yield ratios of several ranks, with placement `auto`, to peers, on links of each rate."""
     rivals = {DDP: "ddp"} | {told: f"torchrec_{word}" for word, told in TORCHREC_NAMES.items()}
     for own in results:
         if own.entry.name != f"{OURS}, auto":
@@ -114,7 +114,7 @@ def of_ranks(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 
 def growths(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
-    """Seconds per step with large tables over those with small ones."""
+    """Yield seconds per step with large tables over those with small tables."""
     for name, what in (("growth_of_step", OURS), ("growth_of_path", f"{OURS}, path")):
         small, large = (find(results, GROWTH, f"{what}, {d}") for d in (SMALL, STRETCHED))
         if small and large:
@@ -122,7 +122,7 @@ def growths(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 
 def on_gpu(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
-    """Rows/s and host syncs of whole steps at batch 64k on one GPU."""
+    """Yield rows/s and host syncs of whole steps at batch 64k on one GPU."""
     own = [
         each
         for each in results
@@ -149,12 +149,12 @@ def on_gpu(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 
 def is_eager(setup: Setup) -> bool:
-    """Whether torch is asked for each kernel, and in no less than TF32."""
+    """Return whether torch launches each kernel separately, in fp32 or tf32."""
     return not (setup.graph or setup.compile) and setup.precision != "bf16"
 
 
 def find(results: Iterable[Measured], comparison: str, name: str) -> Measured | None:
-    """A contender of a comparison, if it was run."""
+    """Return a contender of a comparison; None if it was not run."""
     for each in results:
         if (each.comparison, each.entry.name) == (comparison, name):
             return each
@@ -162,5 +162,5 @@ def find(results: Iterable[Measured], comparison: str, name: str) -> Measured | 
 
 
 def times(one: Measured, other: Measured) -> list[float]:
-    """How many times as fast `one` is, round by round, so that both met the same machine."""
+    """Return how many times as fast `one` is, by round, so that both ran under the same load."""
     return [theirs / own for own, theirs in zip(one.step_s, other.step_s, strict=True)]

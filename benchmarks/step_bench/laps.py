@@ -1,4 +1,4 @@
-"""Where a step's time goes."""
+"""Measures the time of a step by phase."""
 
 import time
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Laps:
-    """Seconds by phase, summed over steps: the host's clock on a CPU, events on a GPU.
+    """Seconds by phase, summed over steps: by the host's clock on a CPU, by events on a GPU.
 
     Args:
         cuda: Whether the steps run on a GPU, where the host only queues them.
@@ -21,13 +21,13 @@ class Laps:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count what runs inside as `name`; phases do not nest."""
+        """Count the time within the block as `name`; phases do not nest."""
         began = self._now()
         yield
         self._add(name, began, self._now())
 
     def take(self) -> dict[str, float]:
-        """The sums since the last call; waits for the GPU."""
+        """Return the sums since the last call; waits for the GPU."""
         if self._events:
             self._events[-1][2].synchronize()
         for name, began, ended in self._events:

@@ -1,4 +1,4 @@
-"""What connects a comparison's ranks: nothing but this machine, or links of a known rate."""
+"""The links between a comparison's ranks: this machine itself, or links with a capped rate."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,36 +11,36 @@ class Links:
     """The hosts that ranks run on.
 
     Args:
-        hosts: One for each rank; `None`: all ranks run on this machine as it is.
+        hosts: One for each rank; `None`: all ranks run directly on this machine.
     """
 
     def __init__(self, hosts: CappedHosts | None = None):
         self._hosts = hosts
 
     def wrapper(self, rank: int) -> list[str]:
-        """Words before a command that run it on a rank's host."""
+        """Return the words to put before a command, to run it on a rank's host."""
         if self._hosts is None:
             return []
         namespace = self._hosts.namespace(host_name(rank))
         return ["ip", "netns", "exec", namespace, "env", "GLOO_SOCKET_IFNAME=eth0"]
 
     def cap(self, mbit: int) -> None:
-        """Let each host send so many Mbit/s; 0: as fast as it can."""
+        """Cap the sending rate of each host at `mbit` Mbit/s; 0: no cap."""
         if self._hosts is not None:
             self._hosts.cap(mbit)
 
 
 def host_name(rank: int) -> str:
-    """Of the host on which a rank runs."""
+    """Return the name of a rank's host."""
     return f"n{rank}"
 
 
 @contextlib.contextmanager
 def linked(comparison: Comparison) -> Iterator[Links]:
-    """Hosts for the ranks of a comparison on links, and nothing of them afterwards.
+    """Make the hosts for a comparison's ranks; removes them afterwards.
 
     Raises:
-        SystemExit: This machine makes none.
+        SystemExit: This machine cannot make them.
     """
     if not comparison.mbits:
         yield Links()

@@ -1,4 +1,4 @@
-"""distrain's own contenders: the one place that knows how tables and steps are called."""
+"""distrain's own contenders: the only module that calls its tables and steps."""
 
 from itertools import cycle
 from typing import Any
@@ -47,10 +47,10 @@ class Path:
 
 
 class Whole:
-    """What a rank builds and does for a job: placed tables, routed batches, `TrainStep`.
+    """The whole step, built as in a job: placed tables, routed batches, `TrainStep`.
 
-    On a GPU routes are made ahead in a thread, as in a job; on a CPU, where that thread would take
-    a core which the peers have no use for, in the step itself.
+    On a GPU a thread makes routes ahead, as in a job. On a CPU the step makes them itself, because
+    the thread would use a core that the peers do not use.
     """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
@@ -98,7 +98,7 @@ class Whole:
 
 
 class Around:
-    """Batches in memory, again and again, until closed."""
+    """Yields batches in memory repeatedly, until closed."""
 
     def __init__(self, batches: list[Any]):
         self._batches = cycle(batches)
@@ -110,12 +110,12 @@ class Around:
         return next(self._batches)
 
     def close(self) -> None:
-        """End them."""
+        """End the iteration."""
         self._closed = True
 
 
 def switch_as_a_rank(setup: Setup, rank: int) -> None:
-    """Torch's switches as a rank has them: on a GPU, deterministic algorithms, which cost time."""
+    """Set torch's switches as a rank does: on a GPU, deterministic algorithms, which cost time."""
     import torch
 
     from distrain.train.control.rank_setup import seed_everything
@@ -124,7 +124,7 @@ def switch_as_a_rank(setup: Setup, rank: int) -> None:
 
 
 def tables_of(setup: Setup, rows: Rows) -> Any:
-    """All tables on this rank."""
+    """Return all tables, on this rank."""
     import torch
 
     from distrain.models.embeddings import EmbeddingCollection, TableColumn
@@ -138,7 +138,7 @@ def tables_of(setup: Setup, rows: Rows) -> Any:
 
 
 def schema_of(rows: Rows) -> Any:
-    """The rows' schema, as `distrain prep` would save it."""
+    """Return the rows' schema, as `distrain prep` would save it."""
     from distrain.schema import criteo_schema
     from distrain.schema.criteo import CATEGORICAL
 
@@ -146,7 +146,7 @@ def schema_of(rows: Rows) -> Any:
 
 
 def job_spec(setup: Setup) -> Any:
-    """A job with the presets' layers."""
+    """Return the spec of a job with the presets' layers."""
     from benchmarks.step_bench.dense import BOTTOM, CROSSES, DEEP, HIDDEN, TOP
     from distrain.jobs.spec import parse_spec
 
@@ -166,15 +166,15 @@ def job_spec(setup: Setup) -> Any:
                 "cuda_graph": setup.graph,
                 "route_ahead": 2 if setup.cuda else 0,
             },
-            # They fit: the benchmark has chosen their size. What others take meanwhile is no reason
-            # to place them otherwise.
+            # The tables fit, because the benchmark has chosen their size. Memory that other
+            # processes use must not change their placement.
             "embeddings": {"placement": setup.placement or "auto", "memory_gib": 4096},
         }
     )
 
 
 def batches_of(setup: Setup, rows: Rows, rank: int, batch_rows: int) -> list[Any]:
-    """A rank's batches on its device, laid out as the loader's: each column contiguous."""
+    """Return a rank's batches on its device, in the loader's layout: each column contiguous."""
     import torch
 
     from distrain.loader.batch import Batch

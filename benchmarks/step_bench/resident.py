@@ -1,4 +1,4 @@
-"""How large the tables of a comparison are, and the rows that it trains on."""
+"""Chooses the size of a comparison's tables, and draws the rows that it trains on."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from benchmarks.step_bench.data import LEAST_BATCHES, load_rows, rows_of_tables,
 
 SHARE_OF_MEMORY = 0.6
 PROCESS_BYTES = 600_000_000
-"""What a contender's process takes beside its tables: libraries, batches, gradients."""
+"""Memory of a contender's process apart from its tables: libraries, batches, gradients."""
 SCALES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02)
 QUICK_SCALE = 0.25
 SMALL_SCALE = 0.022  # 1.0M rows
@@ -15,13 +15,16 @@ LONGEST_STEP_S = {False: 6.0, True: 2.0}
 ROWS = {False: 16 * 65_536, True: 4 * 65_536}
 ROUNDS = {False: 5, True: 3}
 EMBEDDED_COLUMNS = 26
-COPIES_OF_EMBEDDINGS = 6  # what a step holds at its peak, in batches' embeddings; 5.7 for DLRM 128
+COPIES_OF_EMBEDDINGS = (
+    6  # peak memory of a step, in multiples of a batch's embeddings; 5.7 for DLRM 128
+)
 
 
 def chosen_scale(comparison: Comparison, quick: bool) -> float:
-    """The greatest scale at which all contenders' tables fit into the memory that is free.
+    """Return the largest scale at which all contenders' tables fit into the free memory.
 
-    In the quick form on a CPU a quarter at most, unless it is the tables' size that is looked at.
+    With `--quick` on a CPU it is at most a quarter, unless the comparison is about the tables'
+    size.
     """
     setup = comparison.entries[0].setup
     free = free_bytes(setup.device)
@@ -35,7 +38,7 @@ def chosen_scale(comparison: Comparison, quick: bool) -> float:
 
 
 def free_bytes(device: str) -> int:
-    """Of the GPU, or of the host."""
+    """Return the free memory of the GPU, or of the host."""
     if device == "cuda":
         import torch
 
@@ -49,11 +52,11 @@ class Data:
     """Rows by scale, drawn when they are first needed.
 
     Args:
-        folder: An empty one.
-        quick: Whether there are fewer.
+        folder: An empty folder.
+        quick: Whether to draw fewer rows.
 
     Attributes:
-        rounds: How many turns each contender gets at each batch size.
+        rounds: Number of turns of each contender at each batch size.
     """
 
     def __init__(self, folder: Path, quick: bool):
@@ -61,7 +64,7 @@ class Data:
         self.rounds = ROUNDS[quick]
 
     def folders(self, comparison: Comparison, scale: float) -> dict[str, Path]:
-        """Where the rows of each kind lie that the comparison needs."""
+        """Return the folder of each kind of rows that the comparison needs."""
         kinds = {entry.data for entry in comparison.entries if entry.data != TABLES}
         if not kinds:
             return {TABLES: self._drawn(scale)}
@@ -72,7 +75,7 @@ class Data:
         return {SMALL: small, STRETCHED: wide, TABLES: small}
 
     def facts(self, folder: Path, batch_rows: int, ranks: int) -> dict[str, float]:
-        """Rows of the tables, and how many distinct ones a rank's batch touches on average."""
+        """Return the tables' rows, and the mean distinct rows that a rank's batch touches."""
         import numpy as np
 
         rows = load_rows(folder)
@@ -84,16 +87,16 @@ class Data:
         }
 
     def too_large(self, comparison: Comparison, batch_rows: int, s_per_row: float) -> str | None:
-        """Why a batch size is left out, if it is; `s_per_row` is of the slowest step so far."""
+        """Return why a batch size is left out, or None; `s_per_row` is that of the slowest step."""
         ranks = comparison.ranks
         if batch_rows * ranks * LEAST_BATCHES > ROWS[self._quick]:
-            return "fewer than two batches of the rows that lie ready"
+            return "there are rows for fewer than two batches"
         step_s, longest_s = batch_rows * s_per_row, LONGEST_STEP_S[self._quick]
         if step_s > longest_s:
             return f"a step would take {step_s:.0f} s, more than {longest_s:.0f}"
         setup = comparison.entries[0].setup
         needed = batch_rows * ranks * EMBEDDED_COLUMNS * setup.dim * 4 * COPIES_OF_EMBEDDINGS
-        if setup.cuda:  # where each contender keeps what it ever held
+        if setup.cuda:  # each contender keeps the memory that it has once allocated
             needed *= sum(entry.who != MACHINE for entry in comparison.entries)
         free = free_bytes(setup.device)
         if needed > free:

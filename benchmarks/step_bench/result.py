@@ -1,4 +1,4 @@
-"""From turns to records, a table and a picture."""
+"""Turns measurements into records, a table and a plot."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ COLOURS = {OURS: "#3b6fb6", SPARSE: "#edae49", FBGEMM: "#66a182", TORCHREC: "#8d
 def records_of(
     results: Sequence[Measured], facts: Mapping[str, Mapping[str, float]]
 ) -> list[Record]:
-    """What was measured, contender by contender, beside the least that it could take.
+    """Return a record for each contender, with the minimum time by the roofline.
 
     Args:
-        results: Of one comparison at one batch size, the machine's rates among them.
-        facts: For each kind of data `table_rows` and `distinct_rows`, those of a rank's batch.
+        results: Those of one comparison at one batch size, including the machine's rates.
+        facts: For each kind of data `table_rows`, and `distinct_rows` of a rank's batch.
     """
     (machine,) = (each for each in results if each.entry.who == MACHINE)
     machine_s = machine.median_phases_s()
@@ -55,7 +55,7 @@ def records_of(
 
 
 def rounded(value: Any) -> Any:
-    """Four digits are more than was measured."""
+    """Round floats to four significant digits, also in lists and dictionaries."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, list):
@@ -64,7 +64,7 @@ def rounded(value: Any) -> Any:
 
 
 def print_heads() -> None:
-    """The table's first line."""
+    """Print the table's header."""
     print(
         f"{'':40}{'rows/rank':>10}{'rows/s':>13}{'ms':>9}{'CPU ms':>9}{'of roofline':>13}"
         f"{'ops':>6}{'kernels':>9}{'syncs':>7}  ms by phase"
@@ -72,7 +72,7 @@ def print_heads() -> None:
 
 
 def print_records(records: Sequence[Record]) -> None:
-    """A line per contender."""
+    """Print a line per contender."""
     for record in records:
         phases = ", ".join(f"{name} {ms:.3g}" for name, ms in record["phases_ms"].items())
         print(
@@ -86,12 +86,12 @@ def print_records(records: Sequence[Record]) -> None:
 
 
 def or_na(value: Any) -> str:
-    """Nothing is launched, and nothing waited for, on a CPU."""
+    """Return "n/a" for a count that does not exist on a CPU."""
     return "n/a" if value is None else str(value)
 
 
 def draw(records: Sequence[Record], path: Path) -> None:
-    """A bar per contender and batch size, in a panel per comparison, as a PNG."""
+    """Draw a bar per contender and batch size, in a panel per comparison, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,19 +1,20 @@
-"""What a step must cost at least: bytes moved and floating-point operations, counted by hand.
+"""Computes the minimum cost of a step: bytes moved and floating-point operations, counted by hand.
 
 The rules, for one rank and one step of `rows` rows that touch `distinct` rows of the tables:
 
-- A matrix product reads its inputs and writes its output once; everything pointwise (bias, ReLU,
-  loss, optimizer) is fused into the products around it and moves nothing of its own. So a
-  layer's output is written once, and read by the next layer and again for that layer's weight
-  gradient; its gradient is written once and read twice, for the weight's and the input's.
-- Embeddings are expanded once to `[rows, columns, dim]`, which the dense part reads as any
-  layer's output; the gradient is read once more, to add it up by row.
-- Each distinct row is read once for the lookup; for the update it and the optimizer's memory are
-  read and written once. Sums of gradients by row are written and read once.
-- Ids are read once. Dense weights stay in caches. Nothing is counted for other ranks.
+- A matrix product reads its inputs and writes its output once. Pointwise operations (bias, ReLU,
+  loss, optimizer) are fused into the adjacent products and move no bytes themselves. So a layer's
+  output is written once, and read by the next layer and again for that layer's weight gradient; its
+  gradient is written once and read twice, for the weight's gradient and the input's.
+- Embeddings are expanded once to `[rows, columns, dim]`, which the dense part reads like any
+  layer's output; the gradient is read once more, to sum it by row.
+- Each distinct row is read once for the lookup. For the update, the row and the optimizer's state
+  are read and written once. Sums of gradients by row are written and read once.
+- Ids are read once. Dense weights stay in caches. Communication between ranks is not counted.
 
-A product of `[n, a]` and `[a, b]` is `2 n a b` operations; pointwise ones are left out. Time is at
-least the larger of bytes over the copy rate and operations over the rate of large products.
+A product of `[n, a]` and `[a, b]` has `2 n a b` operations; pointwise ones are not counted. The
+minimum time is the larger of bytes over the copy rate, and operations over the rate of large
+products.
 """
 
 from dataclasses import dataclass
@@ -40,28 +41,28 @@ TOUCHES_OF_GRADIENT = 3  # written; read for the weight's; read for the input's
 
 @dataclass(frozen=True)
 class Cost:
-    """The least a step moves and computes, on each rank.
+    """The minimum that a step moves and computes, on each rank.
 
     Attributes:
-        bytes: Read and written.
-        flops: Of matrix products.
+        bytes: Bytes read and written.
+        flops: Operations of matrix products.
     """
 
     bytes: float
     flops: float
 
     def floor_s(self, bytes_per_s: float, flops_per_s: float) -> float:
-        """The least time at these rates."""
+        """Return the minimum time at these rates."""
         return max(self.bytes / bytes_per_s, self.flops / flops_per_s)
 
 
 def step_cost(setup: Setup, rows: int, distinct: float) -> Cost:
-    """Count a step.
+    """Return the cost of a step.
 
     Args:
         setup: Its model and optimizer.
-        rows: This rank's.
-        distinct: How many rows of the tables they touch.
+        rows: Rows of this rank's batch.
+        distinct: Number of table rows that they touch.
     """
     moved = rows * NUM_COLUMNS * ID_BYTES + table_bytes(setup, distinct)
     leaf = NUM_COLUMNS * setup.dim * DENSE_BYTES[setup.precision]
@@ -75,16 +76,16 @@ def step_cost(setup: Setup, rows: int, distinct: float) -> Cost:
 
 
 def table_bytes(setup: Setup, distinct: float) -> float:
-    """Bytes of the touched rows: lookup, sums of gradients, update with the optimizer's memory."""
+    """Return the bytes of the touched rows: lookup, sums of gradients, update of row and state."""
     row = setup.dim * TABLE_BYTES
     memory = {"sgd": 0, "adagrad": row, "rowwise_adagrad": TABLE_BYTES, "adam": 2 * row}
     return distinct * (row + 2 * row + 2 * row + 2 * memory[setup.kind])
 
 
 def layers(setup: Setup) -> list[tuple[int, int, bool]]:
-    """Each linear layer's widths, and whether its input needs a gradient that is a product.
+    """Return each linear layer's widths, and whether its input needs a gradient by a product.
 
-    Continuous values need none: the columns of a first layer over them are left out there.
+    Continuous values need none: a first layer's columns over them are a separate entry.
     """
     embedded = NUM_COLUMNS * setup.dim
     if setup.model == "mlp":
@@ -94,7 +95,7 @@ def layers(setup: Setup) -> list[tuple[int, int, bool]]:
             *((a, b, True) for a, b in pairwise((*HIDDEN, 1))),
         ]
     if setup.model == "dcn_v2":
-        # Its first cross takes all inputs as one block, whose gradient is one product.
+        # The first cross layer takes all inputs as one block, whose gradient is one product.
         width = embedded + NUM_CONTINUOUS
         widths = (width,) * (CROSSES + 1) + (*DEEP, 1)
         return [(a, b, True) for a, b in pairwise(widths)]
@@ -109,18 +110,18 @@ def layers(setup: Setup) -> list[tuple[int, int, bool]]:
 
 
 def dense_flops(setup: Setup) -> float:
-    """Operations of one row, forward and backward."""
+    """Return the operations of one row, forward and backward."""
     linear = sum(2 * a * b * (3 if gradient else 2) for a, b, gradient in layers(setup))
     return linear + 2 * interaction_flops(setup)
 
 
 def interaction_flops(setup: Setup) -> float:
-    """Of one row's products of all pairs; backward is one product of the same size."""
+    """Return the operations of one row's products of all pairs, forward only."""
     return 2 * (NUM_COLUMNS + 1) ** 2 * setup.dim if setup.model == "dlrm" else 0
 
 
 def activation_bytes(setup: Setup) -> float:
-    """Of one row, between the dense part's layers; the embeddings themselves are left out."""
+    """Return the bytes of one row between the dense part's layers, without the embeddings."""
     value = DENSE_BYTES[setup.precision]
     touches = TOUCHES_OF_OUTPUT + TOUCHES_OF_GRADIENT
     if setup.model == "mlp":
@@ -133,5 +134,5 @@ def activation_bytes(setup: Setup) -> float:
 
 
 def num_pairs() -> int:
-    """Of 26 embeddings and the bottom MLP's vector."""
+    """Return the number of pairs among 26 embeddings and the bottom MLP's vector."""
     return (NUM_COLUMNS + 1) * NUM_COLUMNS // 2

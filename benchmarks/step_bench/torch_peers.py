@@ -1,4 +1,4 @@
-"""What torch alone offers: an `nn.Embedding(sparse=True)` per column, also under DDP."""
+"""The peer in plain torch: an `nn.Embedding(sparse=True)` per column, also under DDP."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from benchmarks.step_bench.laps import Laps
 
 
 class Batches:
-    """A rank's batches as one tensor of ids per column, with what the dense part needs.
+    """A rank's batches, with one tensor of ids per column, and inputs of the dense part.
 
-    Ids are int64: `nn.Embedding` takes int32 too, but then copies them for its gradient.
+    Ids are int64: `nn.Embedding` also takes int32, but then copies them for its gradient.
     """
 
     def __init__(self, setup: Setup, rows: Rows, rank: int, batch_rows: int):
@@ -29,7 +29,7 @@ class Batches:
 
 
 class SparseTables:
-    """26 tables, one gather each, one sparse gradient each; under DDP where there are ranks."""
+    """26 tables, one gather each, one sparse gradient each; under DDP with several ranks."""
 
     def __init__(self, setup: Setup, rows: Rows, rank: int):
         import torch
@@ -81,7 +81,7 @@ class SparseTables:
 
 
 def tables_and_dense(tables: Any, dense: Any) -> Any:
-    """The module that DDP wraps."""
+    """Return the module that DDP wraps."""
     from torch import nn
 
     class TablesAndDense(nn.Module):
@@ -96,7 +96,7 @@ def tables_and_dense(tables: Any, dense: Any) -> Any:
 
 
 def looked_up(tables: Any, ids: list[Any], *others: Any) -> Any:
-    """All columns' embeddings side by side, and what else goes there: `[rows, width]`."""
+    """Return all columns' embeddings and the other inputs, concatenated: `[rows, width]`."""
     import torch
 
     values = [table(column) for table, column in zip(tables, ids, strict=True)]
@@ -104,7 +104,7 @@ def looked_up(tables: Any, ids: list[Any], *others: Any) -> Any:
 
 
 def fresh(count: int, setup: Setup) -> Any:
-    """A table's initial values, small and from a uniform law."""
+    """Return a table's initial values, small and uniformly distributed."""
     import torch
 
     weight = torch.empty(count, setup.dim, device=setup.device)

@@ -1,4 +1,4 @@
-"""Starting the contenders of a comparison, and giving them turns."""
+"""Starts the contenders of a comparison, and gives them turns."""
 
 import contextlib
 import json
@@ -22,17 +22,16 @@ SCRIPT = Path(__file__).parent.parent / "step.py"
 
 @dataclass
 class Measured:
-    """A contender at one batch size.
+    """The measurement of a contender at one batch size.
 
     Attributes:
-        comparison: Its name.
+        comparison: The comparison's name.
         entry: The contender.
         batch_rows: Rows per rank and step.
-        step_s: Seconds per step of each round; ranks work side by side.
-        cpu_s: CPU seconds per step of rank 0, of each round: what others on the machine took from
-            it is not in there.
-        phases_s: Of each round, seconds per step by phase, of rank 0.
-        counts: What a step asks of torch and the GPU (`counting.count_step`).
+        step_s: Seconds per step in each round; ranks work in parallel.
+        cpu_s: CPU seconds per step of rank 0 in each round; other processes do not add to it.
+        phases_s: Seconds per step by phase of rank 0, in each round.
+        counts: Operations, kernels and syncs of a step (`counting.count_step`).
     """
 
     comparison: str
@@ -49,7 +48,7 @@ class Measured:
         return self.batch_rows * self.entry.setup.ranks / statistics.median(self.step_s)
 
     def median_phases_s(self) -> dict[str, float]:
-        """Each phase's median over the rounds."""
+        """Return each phase's median over the rounds."""
         names = self.phases_s[0] if self.phases_s else {}
         return {name: statistics.median(each[name] for each in self.phases_s) for name in names}
 
@@ -75,7 +74,7 @@ class Ranks:
     def ask(self, **request: Any) -> None:
         """Send a request to all ranks."""
         for process in self.processes:
-            with contextlib.suppress(BrokenPipeError):  # the answer's absence will tell
+            with contextlib.suppress(BrokenPipeError):  # `answers` reports it
                 assert process.stdin is not None
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
@@ -96,7 +95,7 @@ class Ranks:
         return answers
 
     def _what_ranks_said(self) -> str:
-        """How each rank stands, and the end of its log: the first to fail is rarely rank 0."""
+        """Return each rank's exit status and the end of its log; rank 0 rarely fails first."""
         said = []
         for rank, (process, log) in enumerate(zip(self.processes, self.logs, strict=True)):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -106,7 +105,7 @@ class Ranks:
         return "\n".join(said)
 
     def close(self) -> None:
-        """Let them go; kill who does not."""
+        """Ask the processes to end, and kill those that do not."""
         for process in self.processes:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -121,7 +120,7 @@ class Ranks:
 
 
 def start(arguments: list[str], log: IO[str], pages: str) -> "subprocess.Popen[str]":
-    """A process with one thread and the allocator settings that distrain's supervisors use."""
+    """Start a process with one thread and the allocator settings of distrain's supervisors."""
     from distrain.workers.rank_process import ALLOCATOR
 
     environment = os.environ | ALLOCATOR | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -138,7 +137,7 @@ def start(arguments: list[str], log: IO[str], pages: str) -> "subprocess.Popen[s
 
 
 def to_json(entry: Entry) -> str:
-    """What the process must know of an entry."""
+    """Return the part of an entry that its process needs, as JSON."""
     return json.dumps({"who": entry.who, "setup": asdict(entry.setup)})
 
 
@@ -149,7 +148,7 @@ def running(
     data: dict[str, Path],
     links: Links,
 ) -> Iterator[list[Ranks]]:
-    """All contenders, started together and ready, but for those that failed to start."""
+    """Start all contenders together; yield those that are ready, and end them afterwards."""
     started: list[Ranks] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -168,10 +167,10 @@ def running(
 def of_each(
     contenders: list[Ranks], ask: Callable[[Ranks], Any], first: int = 0
 ) -> dict[Ranks, Any]:
-    """What each answers, beginning with the `first`; who fails leaves the list, and is told of.
+    """Return the answer of each contender, beginning with number `first`; removes those that fail.
 
     Raises:
-        SystemExit: The one that measures the machine failed, and without it there are no records.
+        SystemExit: The contender that measures the machine failed; records need it.
     """
     told = {}
     for ranks in (*contenders[first:], *contenders[:first]):
@@ -188,9 +187,9 @@ def of_each(
 def measure(
     comparison: str, batch_rows: int, contenders: list[Ranks], rounds: int
 ) -> list[Measured]:
-    """Turns for everybody at a batch size; each round begins with another contender.
+    """Give all contenders turns at a batch size; each round begins with another contender.
 
-    Who fails leaves the list, and the others go on.
+    A contender that fails is removed, and the others continue.
     """
     once = of_each(contenders, lambda ranks: turn(ranks, batch_rows, 1)["step_s"])
     steps = {ranks: max(1, min(MOST_STEPS, round(TURN_S / s))) for ranks, s in once.items()}
@@ -208,13 +207,13 @@ def measure(
 
 
 def turn(ranks: Ranks, batch_rows: int, steps: int) -> dict[str, Any]:
-    """Some steps: the slowest rank's seconds per step, rank 0's phases."""
+    """Take some steps; return the slowest rank's seconds per step, and rank 0's phases."""
     ranks.ask(do="turn", batch_rows=batch_rows, steps=steps)
     answers = ranks.answers()
     return answers[0] | {"step_s": max(answer["step_s"] for answer in answers)}
 
 
 def count(ranks: Ranks, batch_rows: int) -> dict[str, Any]:
-    """What one step of rank 0 asks of torch and the GPU."""
+    """Return the operations, kernels and syncs of one step of rank 0."""
     ranks.ask(do="count", batch_rows=batch_rows)
     return ranks.answers()[0]

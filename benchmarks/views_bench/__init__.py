@@ -1,1 +1,1 @@
-"""The parts of `benchmarks/views.py`."""
+"""Modules of `benchmarks/views.py`."""

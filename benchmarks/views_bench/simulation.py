@@ -33,14 +33,14 @@ SCRAPE_EVERY_S = 15
 TICKS_PER_S = 10
 POLLS_PER_S = 5
 SAMPLES = 10
-"""How often memory is looked at."""
+"""Number of times that memory is measured."""
 
 
 class Simulation:
-    """One job of simulated ranks, as a coordinator has it that nobody watches, and one with views.
+    """One job of simulated ranks, reported to a coordinator without views and to one with views.
 
     The clock is read twice per simulated second and coordinator, since reading it costs more than
-    taking in a report.
+    processing a report.
     """
 
     def __init__(self, num_ranks: int, reports_per_s: int, rows: int):
@@ -67,7 +67,7 @@ class Simulation:
         self.spent.clear()
 
     def second(self, number: int) -> None:
-        """One simulated second."""
+        """Simulate one second."""
         events: list[Event] = []
         for _ in range(self.reports_per_s):
             self.step += 10
@@ -85,13 +85,13 @@ class Simulation:
                 generate_latest(self.registry)
 
     def report(self, rank: int) -> StepsDone:
-        """A rank's report of its last ten steps."""
+        """Return a rank's report of its last ten steps."""
         state = self.states[(rank + self.step) % len(self.states)]
         return report_of_steps(rank, self.step, self.reports_per_s, self.rows, state)
 
     def tell(self, events: list[Event], number: int) -> None:
-        """A second's reports, as they come over the wire, with the ticks between them."""
-        # Not `to_json`: its deep copies would take longer than all that is measured.
+        """Deliver a second's reports, decoded from JSON, with ticks in between."""
+        # Not `to_json`: its deep copies would take longer than the measured work.
         told = [{"kind": event.kind, **vars(event)} for event in events]
         documents = json.loads(json.dumps(told))
         every = max(1, len(documents) // TICKS_PER_S)
@@ -104,21 +104,21 @@ class Simulation:
                         coordinator.tell(Tick())
 
     def look(self) -> None:
-        """What an open page reads."""
+        """Read what an open page reads."""
         metrics = self.monitor.metrics("job", self.cursor)
         assert metrics is not None
         self.cursor = metrics["cursor"]
         json.dumps([self.monitor.jobs(), self.monitor.job("job"), metrics])
 
     def poll(self) -> None:
-        """What `distrain train` asks for while it waits."""
+        """Read what `distrain train` polls for while it waits."""
         view = self.watched.view("job", self.entries_seen)
         assert view is not None
         self.entries_seen = view["next_record"]
         dumps(view)
 
     def shares_pct(self, simulated_s: int) -> dict[str, float]:
-        """Of the event loop, by what it was spent on."""
+        """Return the shares of the event loop, in percent, by kind of work."""
         spent = self.spent
         spent_s = {
             "take in": spent["plain"],
@@ -140,7 +140,7 @@ def counted(spent: defaultdict[str, float], name: str) -> Iterator[None]:
 def report_of_steps(
     rank: int, step: int, reports_per_s: int, rows: int, state: dict[str, Any]
 ) -> StepsDone:
-    """What a rank tells of ten steps."""
+    """Return a rank's report of ten steps."""
     window_s = 1.0 / reports_per_s
     own_s = window_s * (0.5 + 0.4 * (rank % 16) / 16)
     seconds = dict.fromkeys(PHASES, 0.0)
@@ -160,7 +160,7 @@ def metrics_state(seed: int, rows: int) -> dict[str, Any]:
 
 
 def coordinator_of_one_job(num_ranks: int) -> CoordinatorPlugin:
-    """A coordinator without a scheduler, whose job `job` has just been launched."""
+    """Return a coordinator without a scheduler, whose job `job` has just been launched."""
     plugin = CoordinatorPlugin()
     plugin.scheduler = SimpleNamespace(workers={})
     plugin.lifecycle = Lifecycle()
@@ -187,16 +187,16 @@ def document(num_ranks: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulation gave.
+    """The results of a simulation.
 
     Attributes:
-        num_ranks: Its ranks.
-        reports_per_s: Reports of steps that each sent in a simulated second.
+        num_ranks: Number of ranks.
+        reports_per_s: Reports of steps that each rank sent in a simulated second.
         rows: Rows in a report.
-        simulated_s: How long it went on.
-        event_loop_pct: Of the event loop, by what it was spent on.
-        kept_bytes: What the monitor keeps, pickled, at ten moments.
-        held_bytes: What the process holds, at the same moments.
+        simulated_s: Simulated seconds.
+        event_loop_pct: Shares of the event loop, in percent, by kind of work.
+        kept_bytes: Pickled size of what the monitor keeps, at ten moments.
+        held_bytes: Memory of the process, at the same moments.
     """
 
     num_ranks: int
@@ -209,18 +209,18 @@ class Simulated:
 
     @property
     def total_pct(self) -> float:
-        """All of it together."""
+        """The sum of the shares."""
         return sum(self.event_loop_pct.values())
 
     @property
     def growth_pct(self) -> float:
-        """What the process grew by in the second half, in percent of what it held half-way."""
+        """Growth of the process in the second half, in percent of its memory at half time."""
         half = self.held_bytes[SAMPLES // 2 - 1]
         return 100 * (self.held_bytes[-1] - half) / half
 
 
 def simulate(num_ranks: int, reports_per_s: int, rows: int, simulated_s: int) -> Simulated:
-    """Simulate some time of a job, and look at its last step as its viewers see it."""
+    """Simulate a job, and check its last step in the monitor."""
     simulation = Simulation(num_ranks, reports_per_s, rows)
     kept_bytes, held_bytes = [], []
     for number in range(simulated_s):

@@ -1,8 +1,8 @@
-"""What Dask itself takes to hand a scheduler that many reports, whoever takes them in.
+"""Measures what Dask itself needs to deliver reports to a scheduler, without processing them.
 
-A process opens a stream per rank to a real scheduler in this process, as workers have them, and
-sends reports in real time; the scheduler's handler only counts them. What the event loop takes more
-than before they came is Dask's: reading sockets, unpacking messages, switching tasks.
+A process opens a stream per rank to a real scheduler in this process, as workers do, and sends
+reports in real time; the scheduler's handler only counts them. The additional time of the event
+loop, compared with an idle one, is Dask's: reading sockets, unpacking messages, switching tasks.
 """
 
 import asyncio
@@ -26,12 +26,14 @@ IDLE_S = 4.0
 
 @dataclass(frozen=True)
 class Received:
-    """What a scheduler's event loop spent on reports that nobody took in.
+    """The time that a scheduler's event loop spent on receiving reports.
 
     Attributes:
-        messages_per_s: How many came.
-        idle_pct: Of the event loop, before they came.
-        receive_pct: What it took more while they came.
+        num_ranks: Number of streams.
+        reports_per_s: Reports per second of each rank.
+        messages_per_s: Messages received per second, heartbeats included.
+        idle_pct: Share of the event loop, in percent, before the reports.
+        receive_pct: Additional share during the reports.
     """
 
     num_ranks: int
@@ -42,7 +44,7 @@ class Received:
 
 
 def receive(num_ranks: int, reports_per_s: int, rows: int, for_s: float) -> Received:
-    """Count reports that come in real time for a while."""
+    """Count reports that arrive in real time, for `for_s` seconds."""
     logging.getLogger("distributed").setLevel(logging.ERROR)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket per rank, at both ends
@@ -64,7 +66,7 @@ async def _receive(num_ranks: int, reports_per_s: int, rows: int, for_s: float) 
         sender = context.Process(target=_send, args=arguments, daemon=True)
         sender.start()
         try:
-            while came < 2 * num_ranks:  # every rank has sent, and connecting is over
+            while came < 2 * num_ranks:  # every rank has sent a report, so all are connected
                 await asyncio.sleep(0.05)
                 assert sender.is_alive(), "the process that sends has ended"
             before, start_s = came, time.monotonic()
@@ -77,7 +79,7 @@ async def _receive(num_ranks: int, reports_per_s: int, rows: int, for_s: float) 
 
 
 async def _busy_pct(for_s: float) -> float:
-    """The processor time of this thread, which is the event loop's, in percent."""
+    """Return the processor time of this thread, which runs the event loop, in percent."""
     thread_s, start_s = time.thread_time(), time.monotonic()
     await asyncio.sleep(for_s)
     return 100 * (time.thread_time() - thread_s) / (time.monotonic() - start_s)
@@ -94,7 +96,7 @@ async def _send_all(address: str, num_ranks: int, reports_per_s: int, rows: int)
     streams = []
     for number in range(num_ranks):
         comm = await connect(address)
-        # A client's stream is served like a worker's, and needs no worker.
+        # The scheduler handles a client's stream like a worker's, and it needs no worker.
         hello = {"op": "register-client", "client": f"rank-{number}", "reply": False}
         await comm.write({**hello, "versions": {}})
         stream = BatchedSend(interval="2ms")
@@ -108,7 +110,7 @@ async def _send_all(address: str, num_ranks: int, reports_per_s: int, rows: int)
 async def _rank(
     rank: int, stream: Any, states: list[Any], start_s: float, reports_per_s: int, rows: int
 ) -> None:
-    """One rank's reports, at times of its own, until this process is ended."""
+    """Send one rank's reports, with an own offset in time, until this process is ended."""
     offset_s = rank / 64 % 1.0
     number = 0
     while True:

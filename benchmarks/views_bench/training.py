@@ -32,10 +32,10 @@ class Watched:
     """Rows/s of a run with and without views.
 
     Attributes:
-        num_ranks: Its ranks, of one thread each.
-        turn_s: How long views were open or closed at a time.
+        num_ranks: Number of ranks, of one thread each.
+        turn_s: Seconds that views were open, or closed, at a time.
         alone: Rows/s in each turn without views.
-        watched: Rows/s in each turn with all of them.
+        watched: Rows/s in each turn with all views.
     """
 
     num_ranks: int
@@ -45,13 +45,13 @@ class Watched:
 
     @property
     def cost_pct(self) -> list[float]:
-        """By pair of neighbouring turns, how much slower it was with views."""
+        """By pair of neighbouring turns, how much slower the run was with views, in percent."""
         pairs = zip(self.alone, self.watched, strict=True)
         return [100 * (1 - watched / alone) for alone, watched in pairs]
 
     @property
     def median_cost_pct(self) -> float:
-        """Of all pairs."""
+        """The median over all pairs."""
         return statistics.median(self.cost_pct)
 
     @property
@@ -61,12 +61,12 @@ class Watched:
 
     @property
     def rows_per_s_watched(self) -> float:
-        """The median turn with them."""
+        """The median turn with views."""
         return statistics.median(self.watched)
 
 
 def watch_training(turns: int, turn_s: float) -> Watched:
-    """Train, and measure `turns` pairs of turns, each pair the other way round than the last."""
+    """Train, and measure `turns` pairs of turns; the order within a pair alternates."""
     num_ranks = max(1, len(os.sched_getaffinity(0)) - 1)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -106,7 +106,7 @@ class Viewing:
         self.process.wait()
 
     def tell(self, word: str) -> None:
-        """`open` or `close` all views, and wait until they are."""
+        """`open` or `close` all views, and wait until the viewers have done so."""
         assert self.process.stdin is not None
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
@@ -115,13 +115,13 @@ class Viewing:
     def _answer(self, expected: str) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line.startswith(expected), f"the viewers said {line!r}, not {expected!r}"
+        assert line.startswith(expected), f"the viewers answered {line!r}, not {expected!r}"
 
 
 def in_turns(
     url: str, job: JobHandle, viewing: Viewing, turns: int, turn_s: float
 ) -> dict[str, list[float]]:
-    """Rows/s by turn, under `open` and `close`."""
+    """Return rows/s by turn, under `open` and `close`."""
     measured: dict[str, list[float]] = {"open": [], "close": []}
     for turn in range(turns):
         for word in ("open", "close") if turn % 2 else ("close", "open"):
@@ -135,21 +135,25 @@ def in_turns(
 
 
 def so_far(url: str, job_id: str) -> tuple[int, float]:
-    """Rows trained and the wall time that took, as of the last report."""
+    """Return the trained rows and the wall time, as of the last report."""
     with urlopen(f"{url}/distrain/v1/jobs/{job_id}") as answer:
         document: dict[str, Any] = json.load(answer)
     return document["rows_total"], document["elapsed_s"]
 
 
 def runs(job: JobHandle) -> bool:
-    """Whether it has trained for a while."""
+    """Return whether the job has trained for a while."""
     view = job.view()
     raise_for_state(view)
     return view.state is JobState.RUNNING and len(view.records) > 20
 
 
 def wait_for(condition: Callable[[], bool], otherwise: str) -> None:
-    """Ask again until it holds."""
+    """Poll until the condition holds.
+
+    Raises:
+        TimeoutError: It does not hold within `START_LIMIT_S` seconds.
+    """
     limit_s = time.monotonic() + START_LIMIT_S
     while not condition():
         if time.monotonic() > limit_s:
@@ -158,14 +162,14 @@ def wait_for(condition: Callable[[], bool], otherwise: str) -> None:
 
 
 def make_data(folder: Path, client: Any) -> Path:
-    """Generated clicks, prepared."""
+    """Generate and prepare clicks."""
     generate(SynthRequest(folder / "raw", ROWS))
     prepare(PrepRequest((str(folder / "raw" / "*.tsv"),), folder / "data"), client)
     return folder / "data"
 
 
 def make_spec(data: Path, num_ranks: int) -> JobSpec:
-    """A job that reports several times a second and does not end by itself."""
+    """Return a job that reports several times a second and runs until it is cancelled."""
     return parse_spec(
         {
             "name": "watched",

@@ -1,6 +1,6 @@
-"""Who watches a run: a dashboard page, JSON, `distrain top`, Prometheus; opened and closed.
+"""Viewers of a run that open and close: a dashboard page, JSON, `distrain top`, Prometheus.
 
-python viewers.py URL JOB      (a line `open` or `close` on stdin; each is answered by a line)
+python viewers.py URL JOB      (each line `open` or `close` on stdin is answered by a line)
 """
 
 import asyncio
@@ -21,11 +21,11 @@ SCRAPE_EVERY_S = 5.0
 
 
 class Viewers:
-    """All of them, on one scheduler's dashboard.
+    """All viewers of one scheduler's dashboard.
 
     Args:
-        url: The dashboard's, without a path.
-        job_id: The job that is watched.
+        url: The dashboard's URL, without a path.
+        job_id: The watched job.
     """
 
     def __init__(self, url: str, job_id: str):
@@ -34,7 +34,7 @@ class Viewers:
         self.tasks: list[asyncio.Task[None]] = []
         self.seen = dict.fromkeys(("page", "json", "scrape"), 0)
         program = Path(sys.executable).with_name("distrain")
-        # On a terminal of its own, as people have it; it waits while nobody watches.
+        # On its own terminal, as for a user; it is stopped while the views are closed.
         self.terminal, theirs = os.openpty()
         self.top = subprocess.Popen(
             [program, "top", "--dashboard", url, "--job", job_id],
@@ -47,7 +47,7 @@ class Viewers:
         asyncio.get_running_loop().add_reader(self.terminal, self._read_terminal)
 
     async def top_shows_the_job(self) -> None:
-        """Wait for its first picture, then have it stand still."""
+        """Wait until `distrain top` shows the job, then stop its process (SIGSTOP)."""
         self.shown = b""
         while self.job_id.encode() not in self.shown:
             assert self.top.poll() is None, self.shown
@@ -59,7 +59,7 @@ class Viewers:
             self.shown = os.read(self.terminal, 65_536)
 
     async def open(self) -> None:
-        """Open all; returns when each has got something."""
+        """Open all views; returns when each has received something."""
         self.seen = dict.fromkeys(self.seen, 0)
         self.top.send_signal(signal.SIGCONT)
         works = (self._page(), self._json(), self._scrapes())
@@ -71,7 +71,7 @@ class Viewers:
             await asyncio.sleep(0.02)
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all views."""
         self.top.send_signal(signal.SIGSTOP)
         for task in self.tasks:
             task.cancel()
@@ -79,7 +79,7 @@ class Viewers:
         self.tasks = []
 
     def end(self) -> None:
-        """Let nothing run on."""
+        """End `distrain top`."""
         self.top.kill()
         self.top.wait()
 

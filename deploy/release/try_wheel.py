@@ -2,8 +2,8 @@
 
     python deploy/release/try_wheel.py dist/release/*.whl ENVIRONMENT
 
-Installs the wheel with the versions that it carries, runs doctor, demo and a job of the service,
-and takes the wheel out again. An environment that exists keeps what it has.
+Installs the wheel with the versions of its constraints file, runs doctor, demo and a job of the
+service, and uninstalls the wheel. An existing environment keeps its other packages.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 class Trial:
-    """An environment, and a folder that is its commands' working and home folder."""
+    """An environment, and a folder that is both working and home folder of its commands."""
 
     def __init__(self, environment: Path, folder: Path):
         self.environment, self.folder = environment, folder
@@ -51,7 +51,7 @@ class Trial:
         self.variables = kept | {"PATH": str(environment / "bin"), "HOME": str(folder)}
 
     def install(self, wheel: Path) -> None:
-        """Install it with the service extra, in the versions of its constraints file."""
+        """Install the wheel with the service extra, in the versions of its constraints file."""
         with ZipFile(wheel) as archive:
             (name,) = (
                 n for n in archive.namelist() if n.endswith("share/distrain/constraints.txt")

@@ -102,7 +102,7 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def table_options(function: Function) -> Function:
-    """`--target`, `--task`, `--weight` and `--time`: what of a table is not to be inferred."""
+    """Add `--target`, `--task`, `--weight` and `--time`, which replace inferred properties."""
     options = (
         click.option(
             "--target",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @dataclass
 class JobChecks:
     spec: JobSpec
-    job_id: str = "job"  # paths may contain it
+    job_id: str = "job"  # used in paths
     run_dir: Path | None = None  # `None` for no run directory
     scheduler: object = None  # the cluster; `None` for this machine
     resumed: "Resumption | None" = None  # the run that the job resumes

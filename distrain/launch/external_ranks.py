@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _POLL_S = 0.05
-_CONNECT_S = 600.0  # until rank 0 answers, and again until it has checked the job
+_CONNECT_S = 600.0  # timeout for connecting to rank 0, and again for its check of the job
 _EXITS_S = 10.0  # how long rank 0 waits for the others' exits after a failure
 _FAILED = 100
 _TERMINATED = 128 + signal.SIGTERM

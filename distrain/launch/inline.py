@@ -16,6 +16,10 @@ from distrain.runs.attempt_file import StatusLines
 from distrain.runs.finishing import begin_attempt
 from distrain.runs.records.collector import Collector
 
+# Training sets torch's threads and generators, which all threads of a process share. Callbacks may
+# train, too.
+_one_run_at_a_time = RLock()
+
 
 def run_inline(
     spec: JobSpec,
@@ -72,7 +76,7 @@ def run_inline(
     meeting = None if gang is None else gang.launch.meeting
     run = Assignment(job_id, attempt, world, document, root, meeting, first_attempt=attempt)
     file = begin_attempt(run)
-    with closing(file), process_as_it_was(), lost_interrupts() as raise_lost:
+    with _one_run_at_a_time, closing(file), process_as_it_was(), lost_interrupts() as raise_lost:
         if gang is None:
             failure = run_rank(run, report, Control.alone(raise_lost))
         else:

@@ -64,13 +64,17 @@ class JobHandle:
         }
         call = Call("PUT", job_path(self.job_id), body=body)
         answer = self.api.connection.ask(call)
-        if answer.status_code == 410:  # it has had this attempt
+        if answer.status_code == 410:  # this attempt was submitted before
             return False
         self.api.connection.check(answer, call)
         return answer.status_code == 201
 
     def view(self, since: int = 0) -> JobView:
-        """The job now, with its progress from entry `since` on; a `JobError` if it is unknown."""
+        """Return the job with its progress from entry `since` on.
+
+        Raises:
+            JobError: The scheduler does not know the job.
+        """
         call = Call("GET", job_path(self.job_id, "view"), params={"since": str(since)})
         try:
             return JobView.from_json(self.api.connection.document(call))
@@ -92,7 +96,7 @@ class JobHandle:
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Ask for the job's end; `why` names the user or the cause."""
+        """Request the job's end; `why` names the user or the cause."""
         self.api.cancel(self.job_id, why=why)
 
     def watch(

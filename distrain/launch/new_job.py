@@ -1,5 +1,6 @@
-"""A job spec to begin with for prepared rows, fitted to their schema and their number."""
+"""Makes a job spec for prepared rows, fitted to their schema and number."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
 def new_job(
     data: Path, model: str | None, say: "Callable[[str], object]", num_ranks: int = 1
 ) -> dict[str, Any]:
-    """Return a spec's document for the folder that `distrain prep` made.
+    """Return the document of a spec for a folder of `distrain prep`.
 
     Args:
+        data: The folder, with `train` and perhaps `valid`.
         model: A preset or a model; `None` for the one that suits the table.
-        say: Gets a note if the training is not fitted to the table.
+        say: Called with a note if the training could not be fitted to the table.
+        num_ranks: Number of ranks of the job.
 
     Raises:
-        SpecError: The model does not go with the schema's columns or targets.
+        SpecError: The model does not fit the schema's columns or targets.
     """
     schema = None
     with suppress(SchemaError):
@@ -42,7 +45,7 @@ def new_job(
 
 
 def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableFacts | None:
-    """The facts of the prepared rows; `None` where there are none to be read yet."""
+    """Return the facts of the prepared rows; `None` if there are no readable rows yet."""
     from distrain.loader.partition.footers import read_footers
     from distrain.loader.partition.scanning import column_moments
 
@@ -58,4 +61,13 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
         say(f"note: the training is not fitted to the table: {first_line(error)}")
         return None
     count = len(cut.names) if cut else 1
-    return TableFacts(table.num_rows, (data / "valid").is_dir(), moments, count)
+    has_valid = (data / "valid").is_dir()
+    return TableFacts(table.num_rows, has_valid, moments, count, _is_split_off(data))
+
+
+def _is_split_off(data: Path) -> bool:
+    """Return True if `prep` took the validation rows from the rows that it was given."""
+    try:
+        return json.loads((data / "prep.json").read_text())["valid_inputs"] == []
+    except (OSError, ValueError, TypeError, KeyError):  # the rows are of another tool
+        return False

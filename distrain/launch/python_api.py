@@ -116,11 +116,11 @@ class Run:
                 dictionaries, or files. They are raw, like the run's data before preparation, or
                 prepared by the run's own workflow. Strings spell numbers and times as in a text
                 file.
-            keep: Columns to return beside the scores.
+            keep: Input columns to return as well.
             raw: Whether rows are raw; `None` decides by their columns.
 
         Returns:
-            Logit and probability of each row; with several targets, a `probability_TARGET` of each.
+            Columns `logit` and `probability`; with several targets, `probability_TARGET` of each.
         """
         import pandas
 
@@ -139,13 +139,13 @@ class Run:
         return scores
 
     def predict_proba(self, rows: Any, *, raw: bool | None = None) -> "np.ndarray[Any, Any]":
-        """The probabilities of the classes of the one target; arguments as of `predict`.
+        """Return the class probabilities of the model's only target; arguments as for `predict`.
 
         Returns:
-            `[rows, classes]`, float32; of a target of two values that of 0, then that of 1.
+            `[rows, classes]`, float32; for a binary target the columns are 0, then 1.
 
         Raises:
-            InputError: The model has several targets, or one that is a number.
+            InputError: The model has several targets, or a regression target.
         """
         import numpy as np
 
@@ -164,7 +164,7 @@ class Run:
 
         Args:
             rows: Labelled rows, as for `evaluate`.
-            seed: Of the shuffling.
+            seed: Seed of the shuffling.
         """
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import importance_of_rows
@@ -173,7 +173,7 @@ class Run:
             return importance_of_rows(RunPaths(self.run_dir).model, rows, seed)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the run's report, one HTML page, and return its path; `None`: in the run."""
+        """Write the run's report, one HTML page; return its path, by default in `run_dir`."""
         from distrain.runs.report.run_page import write_report
 
         page = RunPaths(self.run_dir).report if out is None else Path(out)
@@ -181,9 +181,10 @@ class Run:
         return page
 
     def export(self, out: str | Path, *, to: "Form" = "torch", with_workflow: bool = False) -> Path:
-        """Write the model to a folder in a form that needs no distrain, and return the folder.
+        """Write the model to a folder in a form that does not need distrain; return the folder.
 
         Args:
+            out: The folder, which must not exist.
             to: `"torch"` or `"onnx"`.
             with_workflow: Whether the folder scores raw rows.
         """
@@ -236,6 +237,7 @@ def fit(
     callbacks: "Sequence[Callable[[Record], object]]" = (),
     metrics: "Mapping[str, type[Metric]] | None" = None,
     sinks: "Sequence[str | Sink]" = (),
+    curves: bool = True,
 ) -> Run:
     """Train a model on a table, or as a job spec says, and wait for it.
 
@@ -281,6 +283,7 @@ def fit(
             `distrain.metrics.Metric`, which workers import as they do `model_fn`.
         sinks: Further destinations of the records: `"tensorboard"`, `"mlflow:URI"`, or user-defined
             sinks (`distrain.runs.sinks.base.Sink`).
+        curves: Whether to draw `curves.png` at the end, which takes a second or two.
 
     Raises:
         SpecError: The spec cannot be used.
@@ -332,8 +335,7 @@ def fit(
     request = RunRequest(
         job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
     )
-    if table is not None:
-        request = replace(request, features=table.features)
+    request = replace(request, draws=curves, features=table.features if table else "")
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)

@@ -34,7 +34,7 @@ _LONGER = ("train.epochs=", "train.max_steps=", "train.early_stopping")
 class Resumption:
     """The point from which a run is resumed."""
 
-    first_attempt: int  # the number of the next attempt, above all earlier ones
+    first_attempt: int  # the number of the next attempt, larger than all earlier ones
     # the newest complete checkpoint; `None` to start from step 0
     newest: "CheckpointEntry | None"
     damaged: tuple[str, ...] = ()  # messages about unusable checkpoints

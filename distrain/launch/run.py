@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.errors import (
     ClusterError,
+    DistrainError,
     OutputError,
     SpecError,
     Terminated,
@@ -16,7 +17,7 @@ from distrain.errors import (
 )
 from distrain.formatting import is_no_use, useless_targets
 from distrain.jobs.reasons import LEFT_OFF
-from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
@@ -28,7 +29,7 @@ from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
-from distrain.launch.resuming import how_to_resume
+from distrain.launch.resuming import find_run, how_to_resume
 from distrain.runs.attempts import read_records
 from distrain.runs.finishing import finish_run
 from distrain.runs.history import History
@@ -78,6 +79,7 @@ class RunRequest:
     # called with each record; an exception ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
+    draws: bool = True  # whether to draw `curves.png` at the end
     features: str = ""  # the features document that a table's rows were prepared with
     gang: Gang | None = None  # the launcher's ranks, if this process is rank 0
 
@@ -111,11 +113,19 @@ class RunRequest:
         return reopen_run(self.run_dir, self.spec)
 
     def write_documents(self, paths: RunPaths) -> None:
-        """Write what a table's run is repeated from: its features, and its spec in short."""
+        """Write `features.yaml` and the short `job.yaml` of a run on a table, to repeat it."""
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
             with whole_file(path) as partial:
                 partial.write_text(text)
+
+
+def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
+    """The request of the run that a folder holds, which continues; else of a new run of `spec`."""
+    with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
+        job_id, own, resumed = find_run(root, (), without_checkpoint=True)
+        return RunRequest(own, root, job_id, resumed=resumed, **options)
+    return RunRequest(spec, root, new_job_id(spec.name), overwrite=True, **options)
 
 
 def train(
@@ -152,7 +162,9 @@ def train(
         if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
-        summary = finish(folder.paths, view, run.first_attempt, history, progress.say)
+        summary = finish(
+            folder.paths, view, run.first_attempt, history, progress.say, draws=run.draws
+        )
         if view.reason and _keeps_success(folder.paths):
             folder.put_spec_back()
     on_summary(summary)
@@ -177,7 +189,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
-    with suppress(OSError):  # a remaining claim is named in the next user's error
+    with suppress(OSError):  # if it remains, the next command's error names it
         release_dir(place)
 
 
@@ -264,15 +276,18 @@ def finish(
     first_attempt: int,
     history: History,
     say: "Callable[[str], None]",
+    *,
+    draws: bool = True,
 ) -> "Summary":
-    """Return the summary of a job that has ended, and draw its curves into the run folder.
+    """Return the summary of a job that has ended; `draws` its curves into the run folder.
 
     Writes the summary here if no worker could write it. An `OutputError` is only a warning if the
     job failed anyway: the cause of that failure matters more.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
-        _draw(paths, view.name, view.model_step)
+        if draws:
+            _draw(paths, view.name, view.model_step)
     except OutputError as error:
         if view.reason is None:
             raise

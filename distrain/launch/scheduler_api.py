@@ -1,7 +1,8 @@
-"""A scheduler's API over the connection of a Dask client.
+"""Calls a scheduler's HTTP API over the connection of a Dask client.
 
-It needs no address of the scheduler's HTTP server, no token and no open port but the scheduler's
-own. Who has such a connection may run anything in the scheduler, and so needs no further right.
+It needs no address of the scheduler's HTTP server, no token, and no open port except the
+scheduler's own. No further permission is checked, because a Dask client can already run any code in
+the scheduler.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from distributed import Client as DaskClient
 
 ANSWER_S = 10.0
-"""How long the scheduler's answer is waited for; one that works answers in milliseconds."""
+"""Timeout for the scheduler's answer, which normally takes milliseconds."""
 
 _PREFIX = "/distrain"
-_OVER_COMM = "distrain_request"  # as `distrain.scheduler.http.attach` has it
+_OVER_COMM = "distrain_request"  # the name in `distrain.scheduler.http.attach`
 _NOTHING = {"code": "not_found", "detail": "no job was submitted to this scheduler yet"}
 
 
 def scheduler_api(client: "DaskClient") -> Client:
-    """The client of the API for the scheduler of a Dask client, which stays open."""
+    """Return an API client for the scheduler of a Dask client, which stays open."""
     address = getattr(client.scheduler, "address", "?")
     return Client.of_scheduler(address, DaskTransport(client))
 

@@ -1,4 +1,4 @@
-"""From a table to a job: columns inferred, rows prepared once, and a spec fitted to them."""
+"""Turns a table into a job: infers its columns, prepares its rows once, and fits a spec to them."""
 
 import hashlib
 import uuid
@@ -19,6 +19,7 @@ from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
 from distrain.storage.identity import file_identity
 from distrain.storage.inputs import InputFile, list_inputs
+from distrain.storage.outputs import waiting_lock
 from distrain.version import build
 from distrain.workers.sources import ClusterRequest, open_cluster
 
@@ -35,13 +36,13 @@ class TableRequest:
     """A table to train on.
 
     Attributes:
-        rows: What `store_rows` takes; or files, folders, globs or URLs, one or several.
-        place: A folder for rows and for prepared data, which later runs use again.
-        asked: What of the features document is not to be inferred.
-        valid_rows: The rows to validate on, as `rows`; `None`: some of `rows`.
-        features: A features document, or its file, in place of an inferred one.
+        rows: A table as for `store_rows`, or files, folders, globs or URLs, one or several.
+        place: The folder for stored rows and prepared data, which later runs reuse.
+        asked: The parts of the features document that the caller has set; the others are inferred.
+        valid_rows: Validation rows, in the forms of `rows`; `None`: a part of `rows`.
+        features: A features document, or its file, instead of an inferred one.
         model: A model or preset by name, or a section `model`; `None`: one that suits the table.
-        scheduler: The Dask cluster that prepares the rows, as of `ClusterRequest`.
+        scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
     """
 
     rows: Any
@@ -63,8 +64,8 @@ class TableRequest:
 class TableJob:
     document: dict[str, Any]  # the job spec
     features: str  # the features document, as YAML
-    prepared: "PrepResult | None"  # `None` where the rows had been prepared before
-    decisions: tuple[str, ...]  # in words, for people
+    prepared: "PrepResult | None"  # `None` if the rows had been prepared before
+    decisions: tuple[str, ...]  # what was inferred, as lines of text
 
 
 def asked_of(
@@ -74,7 +75,7 @@ def asked_of(
     time: str | None = None,
     weight: str | None = None,
 ) -> tuple[Asked, Any]:
-    """Return what is asked of the features document, and rows to validate on, if `valid` is rows.
+    """Return the requested parts of the features document, and `valid` if it contains rows.
 
     Arguments are those of `distrain.fit`.
     """
@@ -90,15 +91,16 @@ def job_of_table(
     say: Callable[[str], object],
     on_progress: "ProgressCallback | None" = None,
 ) -> TableJob:
-    """Infer what the columns are, prepare the rows unless they are, and fit a job to them.
+    """Infer the columns, prepare the rows unless they are already prepared, and fit a job to them.
 
     Args:
-        say: Gets notes for people.
-        on_progress: As of `prepare`.
+        request: The table.
+        say: Called with notes for the user.
+        on_progress: Progress callback of `prepare`.
 
     Raises:
-        DataError: The rows cannot be used, or a column that was asked for.
-        DistrainError: As of `prepare`, `store_rows` and `new_job`.
+        DataError: The rows, or a requested column, cannot be used.
+        DistrainError: Other errors of `prepare`, `store_rows` and `new_job`.
     """
     place = request.place.absolute()
     if (kind := request.kind) is not None:
@@ -107,15 +109,33 @@ def job_of_table(
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files)
     data = place / f"data-{_key([*files, *valid], config, text)}"
-    prepared = None
-    if not (data / PREP_JSON).exists():
-        inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
-        wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
-        cluster = ClusterRequest(_scheduler(request), _PREPARING_THREADS, in_process=True)
-        with open_cluster(cluster) as client:
-            prepared = prepare(wanted, client, on_progress)
+    inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
+    wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
+    prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
     return TableJob(document, text, prepared, (*decisions, *_facts_of(document, data)))
+
+
+def _prepared_once(
+    wanted: PrepRequest,
+    scheduler: Any,
+    say: Callable[[str], object],
+    on_progress: "ProgressCallback | None",
+) -> "PrepResult | None":
+    """Prepare rows; `None` if they have been, perhaps just now by another process."""
+    done = Path(wanted.out) / PREP_JSON
+
+    def on_wait() -> None:
+        say("waiting for another process, which prepares the same rows")
+
+    if done.exists():
+        return None
+    with waiting_lock(done.parent, on_wait):
+        if done.exists():
+            return None
+        cluster = ClusterRequest(scheduler, _PREPARING_THREADS, in_process=True)
+        with open_cluster(cluster) as client:
+            return prepare(wanted, client, on_progress)
 
 
 def _files(rows: Any, place: Path) -> list[InputFile]:
@@ -128,7 +148,7 @@ def _files(rows: Any, place: Path) -> list[InputFile]:
 def _features(
     request: TableRequest, files: Sequence[InputFile]
 ) -> tuple[FeatureConfig, str, tuple[str, ...]]:
-    """The features document, its text, and what it decides."""
+    """Return the features document, its text, and lines on what was inferred."""
     if (given := request.features) is not None:
         config = (
             FeatureConfig.load(given)
@@ -150,21 +170,21 @@ def _features(
 
 
 def _key(files: Sequence[InputFile], config: FeatureConfig, text: str) -> str:
-    """A name that differs where the prepared rows may."""
+    """Return a name for the prepared rows: a hash of files, features and version."""
     paths = [file.path for file in files] + [join.file for join in config.document.joins]
-    # A server that tells no version may have other rows each time.
+    # A file without a version may have other rows each time, so its rows are not reused.
     versions = [file_identity(path) or uuid.uuid4().hex for path in paths]
     content = "\n".join([build(), text, *versions])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
 def _scheduler(request: TableRequest) -> Any:
-    """The cluster that prepares the rows; that of this process where they are Dask's."""
+    """Return the cluster that prepares the rows; by default, for Dask's rows, this process's."""
     if request.scheduler is not None or not is_dask(request.rows):
         return request.scheduler
     from distributed import default_client
 
-    with suppress(ValueError):  # there is none: Dask computes in this process, too
+    with suppress(ValueError):  # there is no client: Dask computes in this process
         return default_client()
     return None
 

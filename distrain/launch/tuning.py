@@ -14,23 +14,21 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from math import inf, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.random import SeedSequence
 
-from distrain.errors import DistrainError, InputError, JobError, SpecError
+from distrain.errors import InputError, JobError, SpecError
 from distrain.jobs.reasons import Reason
-from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.fitting import is_retrieval, judging_metric
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, flat, parse_spec, parse_yaml
 from distrain.jobs.spec.training import MORE_IS_BETTER
 from distrain.launch.reporting import LoggedProgress
-from distrain.launch.resuming import find_run
-from distrain.launch.run import CallbackFailed, RunRequest, train
+from distrain.launch.run import CallbackFailed, RunRequest, request_in, train
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import read_summary
 from distrain.storage.outputs import whole_file
@@ -247,13 +245,9 @@ class Search:
     def _request(
         self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
     ) -> RunRequest:
-        request = partial(RunRequest, scheduler=self.scheduler, callbacks=(watch,))
-        with suppress(DistrainError):  # not begun, or killed before it wrote a spec
-            job_id, spec, resumed = find_run(root, (), without_checkpoint=True)
-            return request(spec, root, job_id, resumed=resumed)
         # A refit would follow the validations that trials are compared by.
         spec = with_values(self.spec, {**values, "train.refit": False})
-        return request(spec, root, new_job_id(spec.name), overwrite=True)
+        return request_in(root, spec, scheduler=self.scheduler, callbacks=(watch,))
 
     def _finish(self, study: optuna.Study, metric: str) -> SearchResult:
         ended = [trial for trial in study.trials if trial.state.is_finished()]

@@ -1,4 +1,4 @@
-"""Has a worker look at a job's data, places and model, before the job is submitted."""
+"""Checks a job's data, places and model on a worker, before the job is submitted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from distrain.errors import ClusterError, Mistakes
 def check_on_worker(
     api: Client, spec: Mapping[str, Any], *, project: str | None = None, cluster: str | None = None
 ) -> list[str]:
-    """Have a worker of a scheduler or a service check a spec; returns its notes.
+    """Check a spec on a worker of a scheduler or a service; return the worker's notes.
 
     Raises:
-        InputError: All mistakes that it finds.
-        ClusterError: No worker could look.
+        InputError: The spec or its data have mistakes; the error lists all of them.
+        ClusterError: No worker could run the check.
     """
     checked = api.validate(spec, project=project, cluster=cluster, data=True)
     if checked.document.get("state") == "lost":

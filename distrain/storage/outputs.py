@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
@@ -321,6 +321,56 @@ def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def waiting_lock(output: Path, on_wait: Callable[[], object]) -> Iterator[None]:
+    """Hold the lock of an output that several processes or threads may make; wait for it.
+
+    The lock is a file beside `output`, removed at the end. A process that dies releases its lock.
+    On a filesystem without locks it does not wait.
+
+    Args:
+        on_wait: Called before waiting.
+
+    Raises:
+        OutputError: The lock file cannot be made.
+    """
+    path = output.with_name(f".{output.name}.lock")
+    with translated_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _lock_file(path, on_wait)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(handle)
+
+
+def _lock_file(path: Path, on_wait: Callable[[], object]) -> int:
+    """Return the descriptor of a locked file, which is still at `path`."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            _wait_for_lock(handle)
+        except OSError:  # a filesystem without locks
+            return handle
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)  # the last holder has removed this file
+
+
+def _wait_for_lock(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except BaseException:  # Ctrl-C while waiting
+        os.close(handle)
+        raise
 
 
 def lock_now(descriptor: int, refusal: OutputError) -> None:

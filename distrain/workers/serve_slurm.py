@@ -3,8 +3,8 @@
 Each task is a worker, with the GPU of its place on the node. The first task also runs the
 scheduler, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
 cluster. Dask's comm requires a certificate made for this cluster, unless Dask's configuration
-names others. SIGUSR1 some time before the time limit, and SIGTERM, tell the worker to leave: its
-ranks save a checkpoint first. A task gets its place from Slurm's variables.
+names others. On SIGUSR1, sent before the time limit, and on SIGTERM, the worker's ranks save a
+checkpoint and the worker leaves. A task reads its rank and node from Slurm's variables.
 """
 
 import argparse

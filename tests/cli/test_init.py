@@ -70,6 +70,23 @@ def test_a_spec_has_the_targets_weight_and_windows_of_the_schema() -> None:
     parse_spec(document)
 
 
+@pytest.mark.parametrize(
+    ("kind", "rows", "is_split_off", "refits"),
+    [
+        ("mlp", 10_000, True, True),
+        ("mlp", 10_000, False, False),
+        ("mlp", 20_000_000, True, False),
+        ("two_tower", 10_000, True, False),
+    ],
+)
+def test_only_rows_that_nobody_named_for_validation_are_trained(
+    kind: str, rows: int, is_split_off: bool, refits: bool
+) -> None:
+    schema = SCHEMA.remove(["at", "label", "genre", "counts"])
+    table = TableFacts(rows, True, valid_is_split_off=is_split_off)
+    assert parse_spec(job_for(kind, "data", schema, table)).train.refit == refits
+
+
 def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:
     long = "n" * 63
     names = ("ä", "ö", "_2", "a b", "a_b", "-x", "--", f"{long}1", f"{long}2", "continuous")

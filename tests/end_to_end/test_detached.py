@@ -64,7 +64,7 @@ def test_viewers_come_and_go_and_the_job_goes_on_until_somebody_cancels_it(
         until(lambda: "\nstep " in second.log.read_text(), "the second sees steps")
         first.interrupt()
         assert first.wait() == INTERRUPTED
-        assert f"job {job_id} goes on without this command" in first.log.read_text()
+        assert f"job {job_id} continues without this command" in first.log.read_text()
         assert state(client, job_id) == "running"
         before = len(records(run))
         viewers.append(third := viewer("third"))

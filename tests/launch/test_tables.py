@@ -1,11 +1,17 @@
 """`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
 
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
+from waiting import until
 
 import distrain
 from distrain.cli.training.train import command
@@ -75,6 +81,56 @@ def test_every_form_of_a_table_gives_the_same_bits_and_is_prepared_once(table, t
     for name, run in runs.items():
         assert same_bits(run, runs["frame"]), name
         assert run.predict(table)["probability"].equals(scores)
+
+
+MAKER = """
+import sys, time
+from pathlib import Path
+from distrain.launch import tables
+
+def made(wanted, *_):
+    print("preparing", flush=True)
+    time.sleep(1e6)
+
+if sys.argv[3] == "hangs":
+    tables.prepare = made
+request = tables.TableRequest(sys.argv[1], Path(sys.argv[2]), tables.Asked(("bought",)))
+job = tables.job_of_table(request, lambda text: print(text, flush=True))
+print("prepared" if job.prepared else "used", job.document["data"]["train"], flush=True)
+"""
+
+
+@contextmanager
+def makers(kind, number, file, place):
+    """Processes that prepare the rows of a file; yields what each has printed so far."""
+    with ExitStack() as stack:
+        outputs = [place / f"{kind}-{one}.txt" for one in range(number)]
+        processes = []
+        for output in outputs:
+            words = [sys.executable, "-P", "-c", MAKER, str(file), str(place / "kept"), kind]
+            opened = stack.enter_context(output.open("w"))
+            process = subprocess.Popen(words, stdout=opened, stderr=subprocess.STDOUT)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes, lambda: [output.read_text() for output in outputs]
+
+
+def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_dead_one(
+    table, tmp_path
+):
+    file = tmp_path / "rows.parquet"
+    table.to_parquet(file)
+    with makers("hangs", 1, file, tmp_path) as ([hanging], hung):
+        until(lambda: "preparing" in hung()[0], lambda: hung()[0])
+        with makers("works", 2, file, tmp_path) as (working, worked):
+            until(lambda: all("waiting" in text for text in worked()), lambda: str(worked()))
+            hanging.kill()
+            assert [process.wait() for process in working] == [0, 0], worked()
+    ends = sorted(text.splitlines()[-1].split() for text in worked())
+    assert [end[0] for end in ends] == ["prepared", "used"]
+    assert ends[0][1] == ends[1][1]
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {Path(ends[0][1]).parent.name}
 
 
 def test_a_run_keeps_what_it_is_repeated_from(table, tmp_path):

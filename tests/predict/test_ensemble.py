@@ -17,9 +17,12 @@ from wording import Wording
 
 import distrain
 from distrain.cli.main import cli
-from distrain.errors import DataError, ModelError
+from distrain.errors import DataError, InputError, ModelError
 from distrain.jobs.spec import DcnV2Spec, MlpSpec
+from distrain.jobs.spec.load import dump_yaml
 from distrain.jobs.spec.tasks import TaskSpec
+from distrain.launch.reporting import LoggedProgress
+from distrain.launch.seeds import train_seeds
 from distrain.models import build_model, load_model
 from distrain.models.click import Ensemble, mean_scores
 from distrain.models.heads import Target
@@ -62,6 +65,34 @@ def test_probabilities_are_the_mean_of_the_members_and_as_good(root: Path) -> No
     runs = list(said["runs"].values())
     assert said["ensemble"]["auc"] >= np.mean([one["auc"] for one in runs]) > 0.6
     assert said["ensemble"]["log_loss"] <= np.mean([one["log_loss"] for one in runs])  # by Jensen
+
+
+def test_seeds_of_a_spec_are_trained_once_and_measured_before_their_refits(
+    root: Path, tmp_path: Path, wording: Wording
+) -> None:
+    words = ("train.max_steps=10", "train.refit=true", "checkpoint.keep_best=log_loss")
+    inline = "resources={backend: inline, num_ranks: 1}"
+    spec = make_spec(root / "prepared", *words, inline, "evaluate.every_steps=5", "train.seed=3")
+    (tmp_path / "job.yaml").write_text(dump_yaml(spec.model_dump(mode="json")))
+    asked = ("ensemble", tmp_path / "job.yaml", "--seeds", 2, "--out", tmp_path / "mean", "--json")
+    said = json.loads(invoke(*asked).stdout)
+    runs = [tmp_path / "mean-runs" / f"seed-{seed}" for seed in (3, 4)]
+    alone = distrain.fit(spec, run_dir=tmp_path / "alone", overrides={"train.seed": 4})
+    rows = draw_rows(500, seed=9).drop_columns(["label"])
+    members = [distrain.load(run).predict(rows)["probability"] for run in runs]
+    assert members[1].equals(alone.predict(rows)["probability"])
+    assert not members[0].equals(members[1])
+    found = distrain.load(tmp_path / "mean").predict(rows)["probability"]
+    np.testing.assert_allclose(found, np.mean(members, axis=0), rtol=0, atol=1e-6)
+    figures = [json.loads((run / "summary.json").read_text())["log_loss"] for run in runs]
+    assert [one["log_loss"] for one in said["runs"].values()] == pytest.approx(figures, rel=1e-5)
+    before = [(run / "summary.json").stat().st_mtime_ns for run in runs]
+    assert invoke(*asked, "--overwrite").exit_code == 0
+    assert [(run / "summary.json").stat().st_mtime_ns for run in runs] == before
+    other = spec.model_copy(update={"name": "other"})
+    with pytest.raises(InputError) as refused:
+        train_seeds(other, tmp_path / "mean-runs", 2, lambda _: LoggedProgress())
+    wording(refused.value)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@
         [--per-test]
 
 Draws edits (`mutants_of.py`), applies each in a copy of the tree, and runs the quick tests of its
-module there. A mutant is killed if they fail or hang. It prints the survivors, and a JSON object
+module there. A mutant is killed if the tests fail or hang. Prints the survivors, and a JSON object
 on the last line. Without `--only`, the modules are those of `CORE`, which lists their tests. With
 it, they are all modules with that path prefix; for modules outside `CORE`, the tests are those in
 the package's folder in `tests` that import it. 150 mutants take half an hour on two cores.

@@ -1,4 +1,4 @@
-"""What commands do with jobs in the same way at a service and at a bare scheduler."""
+"""Implements the parts of job commands that are the same for a service and a scheduler."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -15,7 +15,7 @@ from distrain.jobs.status import time_left
 
 
 class ApiJobs:
-    """The jobs behind an API's client."""
+    """The jobs of an API, a service's or a scheduler's."""
 
     address: str
     client: Client
@@ -23,23 +23,23 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
+        """Return the newest jobs, the same as JSON, and whether filters may have hidden some."""
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
         jobs = list(islice(pages, limit))
         return jobs, [job_json(job) for job in jobs], bool(states or any(wanted.values()))
 
     def find(self, word: str) -> Job:
-        """The job whose id is `word`, or begins with it as no other does."""
+        """Return the job whose id is `word`, or the only one whose id begins with it."""
         return self.client.find(word)
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        """One job as JSON, and in lines for people."""
+        """Return one job as JSON, and as lines for people."""
         job = self.find(word)
         return {"job": job_json(job)}, job_lines(job)
 
     def cancel(self, found: Job, why: str) -> dict[str, Any]:
-        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
+        """Cancel a job unless it has ended; return its facts for JSON."""
         job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": job_json(job)}
 
@@ -50,7 +50,7 @@ class ApiJobs:
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """A job as the API has it, with its id also as `job_id`."""
+    """Return the API's document of a job, with its id also as `job_id`."""
     return {"job_id": job.id, **job.document}
 
 
@@ -67,7 +67,7 @@ def pair(word: str, option: str, form: str) -> tuple[str, str]:
 
 
 def job_lines(job: Job) -> list[str]:
-    """All that is known of a job, for people."""
+    """Return all facts of a job, as lines for people."""
     more = job.document
     state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
     lines = status_lines(

@@ -1,4 +1,4 @@
-"""Operations of commands on the jobs of a bare scheduler."""
+"""Implements the job commands for a scheduler without a service."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class SchedulerJobs(ApiJobs):
-    """The jobs of the scheduler at an address, which is connected to when it is first asked."""
+    """The jobs of a scheduler, given by its address; connects to it on first use."""
 
     def __init__(self, address: str, stack: ExitStack):
         self.address = address
@@ -53,7 +53,7 @@ class SchedulerJobs(ApiJobs):
         return self._stack.enter_context(connect(self.address))
 
     @cached_property
-    def client(self) -> Client:  # type: ignore[override]  # made when it is first asked for
+    def client(self) -> Client:  # type: ignore[override]  # made on first use
         return scheduler_api(self._dask)
 
     def how_to_follow(self, job_id: str) -> str:
@@ -71,7 +71,11 @@ class SchedulerJobs(ApiJobs):
         return super().list_jobs(states, limit, filters)
 
     def wait(self, job: Job, timeout_s: float | None = None) -> JobView:
-        """Wait for a job's end, and print its states; `WaitTimedOut` after the time."""
+        """Wait for a job's end, and print its states.
+
+        Raises:
+            WaitTimedOut: The job has not ended within `timeout_s`.
+        """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         printed: list[str] = []
 
@@ -83,7 +87,7 @@ class SchedulerJobs(ApiJobs):
                 raise WaitTimedOut(
                     f"job {job.job_id} has not ended within {timeout_s:g} s",
                     where={"scheduler": self.address, "state": view.state.value},
-                    hint=f"It goes on; {self.how_to_follow(job.job_id)}",
+                    hint=f"It continues; {self.how_to_follow(job.job_id)}",
                 )
 
         return JobHandle(self._dask, job.job_id).watch(look)
@@ -97,7 +101,7 @@ class SchedulerJobs(ApiJobs):
         print_result(f"job {job.job_id}: {end.state.value}")
 
     def print_cancelled(self, job: Job, end: JobView) -> None:
-        """Print how a job ended that was to be stopped, and raise if it ended badly."""
+        """Print how a job ended after a request to cancel it, and raise if it ended badly."""
         state = end.state.value
         print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
         print_result(f"job {job.job_id}{' has ended already' if job.is_final else ''}: {state}")
@@ -107,7 +111,7 @@ class SchedulerJobs(ApiJobs):
         raise_for_state(end, hint=hint)
 
     def follow(self, job: Job, run_dir: Path | None = None) -> None:
-        """Follow a job to its end, keep its run directory, and print its summary."""
+        """Follow a job to its end, and print its summary."""
         root = run_dir or Path(job.run_dir)
         progress = JobProgress(progress_console())
         print_outcome(root, lambda on_summary: attach(self._dask, job, root, progress, on_summary))
@@ -134,7 +138,7 @@ class SchedulerJobs(ApiJobs):
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with a job's spec; its run directory is beside the other one."""
+        """Submit a new job with another job's spec; its run directory is next to the other's."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
@@ -175,5 +179,5 @@ class SchedulerJobs(ApiJobs):
         leave(run, waits=waits, checks=checks)
         if waits:
             follow = self.how_to_follow(run.job_id)
-            if_interrupted(f"job {run.job_id} goes on without this command; {follow}")
+            if_interrupted(f"job {run.job_id} continues without this command; {follow}")
             self.follow(self.find(run.job_id), run.run_dir.absolute())

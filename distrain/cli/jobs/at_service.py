@@ -70,7 +70,8 @@ class ServiceJobs(ApiJobs):
         raise kind(
             end.message or f"job {end.id}: {end.state}",
             where={"job": end.id, "attempt": end.attempt, "reason": end.reason or end.state},
-            hint=f"Its logs: distrain logs {end.id}{where}; go on: distrain resume {end.id}{where}",
+            hint=f"Its logs: distrain logs {end.id}{where}; "
+            f"resume it: distrain resume {end.id}{where}",
         )
 
     print_cancelled = print_end
@@ -136,7 +137,7 @@ class ServiceJobs(ApiJobs):
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
         """Print what was done to a job; optionally wait for its end, or follow it."""
         how = self.how_to_follow(job.id)
-        if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
+        if_interrupted(f"job {job.id} {what} and continues without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
         if follows:
             self.follow(job)
@@ -167,7 +168,7 @@ def _repeatable(job_id: str) -> Iterator[None]:
     """Print the id of a new job before its request, so that the request can be repeated."""
     again = f"Repeat the command with --id {job_id}: it submits nothing twice."
     print_remark(f"submitting job {job_id}")
-    if_interrupted(f"nobody knows whether job {job_id} was submitted. {again}")
+    if_interrupted(f"it is unknown whether job {job_id} was submitted. {again}")
     try:
         yield
     except ServiceUnavailable as error:

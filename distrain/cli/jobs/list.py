@@ -38,7 +38,12 @@ HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC"
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
 )
-@click.option("--limit", type=POSITIVE, default=100, help="At most so many, the newest.")
+@click.option(
+    "--limit",
+    type=POSITIVE,
+    default=100,
+    help="The largest number of jobs to list, the newest first.",
+)
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
 def command(

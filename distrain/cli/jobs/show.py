@@ -117,5 +117,5 @@ def _left_alone(jobs: Any, word: str) -> Any:
     """Find a job by a word; on Ctrl-C the command prints how to follow it."""
     target = jobs.find(word)
     follow = jobs.how_to_follow(target.job_id)
-    if_interrupted(f"job {target.job_id} goes on without this command; {follow}")
+    if_interrupted(f"job {target.job_id} continues without this command; {follow}")
     return target

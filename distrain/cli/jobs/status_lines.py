@@ -17,7 +17,10 @@ LINES = (
 
 
 def status_lines(job: "Job", more: Mapping[str, str | None]) -> list[str]:
-    """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
+    """Return the lines on a job, in the order of `LINES`, without empty ones.
+
+    `more` has further values by name.
+    """
     facts: dict[str, str | None] = {
         "job": job.job_id,
         "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,

@@ -8,7 +8,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.models.models import check_data, find_model, validation_of
 from distrain.cli.options import PATH, POSITIVE, json_option
-from distrain.cli.output import print_answer, print_remark, print_result
+from distrain.cli.output import print_answer, print_remark, print_result, progress_console
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
     help="Labelled rows for the metrics, prepared or raw; may be repeated. Default: the validation "
     "data of all runs, if equal.",
 )
+@click.option(
+    "--seeds",
+    type=POSITIVE,
+    metavar="N",
+    help="First train N runs of one job spec, with N successive seeds, in OUT-runs.",
+)
 @click.option("--threads", type=POSITIVE, default=1, help="Number of torch's CPU threads.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @json_option("Print the metrics as JSON.")
@@ -35,6 +41,7 @@ def command(
     runs: tuple[Path, ...],
     out: Path,
     valid: tuple[str, ...],
+    seeds: int | None,
     threads: int,
     overwrite: bool,
     as_json: bool,
@@ -44,6 +51,9 @@ def command(
     Each RUN is a run directory or its model folder. The runs may differ in seeds, models and
     training settings; targets, columns and ids must be the same in all.
 
+    With --seeds, RUN is a job spec, and the command trains the runs first. Repeat the command to
+    continue interrupted runs; finished runs are not trained again.
+
     A row's probability is the mean of the runs' probabilities; for regression, the prediction is
     the mean of the predictions. The folder OUT contains copies of the models. `distrain evaluate`,
     `predict` and `export` accept it like a run, and `distrain.load` opens it.
@@ -51,15 +61,20 @@ def command(
     \b
     Examples:
       distrain ensemble runs/seed-1 runs/seed-2 runs/seed-3 --out runs/mean
+      distrain ensemble job.yaml --seeds 3 --out runs/mean
       distrain ensemble runs/dcn runs/mlp --out runs/both --valid criteo/valid
       distrain export runs/mean exported --to onnx
     """
     from distrain.storage.outputs import check_apart, check_free
 
+    check_free(out, overwrite)
+    if valid:
+        check_data(valid)
+    if seeds is not None:
+        runs = _trained(runs, seeds, out)
     folders = [find_model(run) for run in runs]
     if len({Path(folder).resolve() for folder in folders}) < max(2, len(folders)):
         raise InputError("an ensemble needs two different runs", hint="Give each of them once.")
-    check_free(out, overwrite)
     data = valid or validation_of(runs)
     check_apart(out, [*folders, *data])
     check_data(data)
@@ -101,6 +116,24 @@ def command(
         shown = (f"{figure.replace('_', ' ')} {value:.5f}" for figure, value in of_run.items())
         print_result(f"{name}: {', '.join(shown)}")
     print_result(f"the mean of {len(figures_by_run)} runs: {out}")
+
+
+def _trained(specs: tuple[Path, ...], seeds: int, out: Path) -> tuple[Path, ...]:
+    from distrain.cli.job_progress import JobProgress
+    from distrain.jobs.spec.load import load_spec
+    from distrain.launch.seeds import train_seeds
+
+    if len(specs) != 1 or seeds < 2:
+        raise click.UsageError("--seeds N takes one job spec, and N of at least 2.")
+    folder = out.with_name(f"{out.name}-runs")
+    left = f"the same command continues the runs in {folder}"
+
+    def progress_of(line: str) -> JobProgress:
+        print_remark(line)
+        if_interrupted(left)
+        return JobProgress(progress_console(), left)
+
+    return (*train_seeds(load_spec(specs[0]), folder, seeds, progress_of),)
 
 
 def _figures(report: "BinaryReport") -> dict[str, Any]:

@@ -33,12 +33,12 @@ class Dashboard:
         self._client = client
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs as JSON values, the newest first."""
+        """Return all jobs as JSON values, the newest first."""
         with self._errors():
             return [dict(job.document) for job in self._client.jobs(page_jobs=200)]
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """One job with its ranks."""
+        """Return one job with its ranks, as JSON values."""
         with self._errors():
             return dict(self._client.job(job_id).document)
 
@@ -69,7 +69,7 @@ class Dashboard:
 
 @contextmanager
 def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Dashboard]:
-    """The dashboard that options name: a URL, a scheduler, or the usual place on this machine."""
+    """Yield the dashboard at a URL, or that of a scheduler; by default, this machine's."""
     if url is None and scheduler is not None:
         from distrain.launch.scheduler_api import scheduler_api
         from distrain.workers.sources import connect
@@ -82,7 +82,7 @@ def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Dashboard]:
 
 
 def _client_of(url: str) -> Client:
-    """The client of a dashboard, whose URL includes the prefix of a proxy."""
+    """Return the client of a dashboard, whose URL includes the prefix of a proxy."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InputError(
@@ -91,13 +91,13 @@ def _client_of(url: str) -> Client:
     path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
-    # No proxy of the environment gets the token.
+    # Ignores proxies of the environment, which would see the token.
     transport = httpx2.HTTPTransport(verify=_tls_context(), trust_env=False)
     return Client.of_scheduler(address, transport, url=address, token=token)
 
 
 def _tls_context() -> ssl.SSLContext:
-    """Trust the system's authorities, and that of Dask's configuration (`--tls-ca-file`)."""
+    """Return a context that trusts the system's CAs and `--tls-ca-file` of Dask's configuration."""
     import dask
 
     context = ssl.create_default_context()

@@ -17,6 +17,7 @@ _COMMENTS = {
     "train.global_batch_size": "rows of a step, over all ranks together",
     "train.epochs": "passes over the training rows",
     "train.early_stopping": "ends after `patience` validations without a gain",
+    "train.refit": "then trains again, with the validation rows; false for half the time",
     "train.optimizer": "first try a larger and a smaller lr",
     "train.schedule": "the learning rate's course",
     "train.ema": "the model is a moving average of the weights; null: the last weights",

@@ -221,8 +221,8 @@ class TrainSpec(Section):
     refit: bool = Field(
         False,
         description="Whether a second training follows, from the start, on training and validation "
-        "rows together, for as many passes as the best validation had seen. Its model is saved; "
-        "the figures shown are those of the first training.",
+        "rows together, for as many whole passes as the best validation had seen. Its model is "
+        "saved; the figures shown are those of the first training.",
     )
     init_from: str | None = Field(
         None,

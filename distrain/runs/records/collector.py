@@ -137,7 +137,7 @@ class Collector:
 
     @property
     def records(self) -> list[Record]:
-        """All records in memory, also those of steps that were repeated later."""
+        """Return all records in memory, also those of steps that were repeated later."""
         return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
@@ -376,15 +376,15 @@ def _stopped_early_text(event: StoppedEarly) -> str:
 
 
 def _refit_text(event: RefitStarted) -> str:
-    """The beginning of a refit.
+    """Describe the beginning of a refit.
 
     >>> _refit_text(RefitStarted(0, 60, 30, 94, 9400)).partition(",")[0]
     'refit: steps 61 to 94 train a new model on training and validation rows'
     """
     return (
         f"refit: steps {event.step + 1} to {event.num_steps} train a new model on training and "
-        f"validation rows, with as many passes as the first one had at step {event.found_step}; "
-        "the figures stay those of the first one"
+        f"validation rows, with as many whole passes as the first one had at step "
+        f"{event.found_step}; the figures stay those of the first one"
     )
 
 

@@ -68,7 +68,7 @@ def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def _differing(documents: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """The fields that differ, with the text of each document's value."""
+    """Return the fields that differ, with the text of each document's value."""
     return tuple(
         (name, *(UNKNOWN if value is None else str(value) for value in values))
         for name, values in differences(documents).items()

@@ -102,7 +102,7 @@ class Pass:
                 return
 
     def _adopt(self) -> None:
-        """Adopt submissions that are newer than their rows, as after a restored backup."""
+        """Adopt jobs whose submission is newer than their row, as after restoring a backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
             if seen is None:
@@ -272,10 +272,10 @@ class Pass:
             self._commit(Change(job, columns))
 
     def _summed_up(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
-        """Whether the row may now say that the job has ended: its summary is written.
+        """Return True if the row may now record the job's end, because its summary is written.
 
-        A worker writes the summary of a job that its scheduler has ended; any other is written
-        here.
+        A worker writes the summary of a job that its scheduler has ended. For any other job, this
+        method writes it.
         """
         if job.phase is Phase.QUEUED:
             return True
@@ -339,7 +339,7 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """A job that has ended, as a refusal says it: of its attempts, the last one's number alone."""
+    """Return an ended job in the form of a refusal, which has only its last attempt's number."""
     last = ended or SeenJob()
     end = {
         "id": job.id,

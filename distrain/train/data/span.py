@@ -107,6 +107,11 @@ class RefitSpan(JobSpan):
     (13, (0, 0), 16, 2)
     >>> [span.course(step) for step in (7, 12)]
     [(0, 10), (4, 10)]
+    >>> [
+    ...     RefitSpan.after(JobSpan(10, one), taken=9, found=found, epoch=one).num_steps - 9
+    ...     for found in (2, 3, 7, 8)  # of 5 steps of a pass
+    ... ]
+    [2, 5, 5, 9]
     >>> uneven = EpochSteps((EpochPlan(13, lanes=1, global_batch_size=4),))
     >>> span = RefitSpan.after(JobSpan(10, one), taken=7, found=5, epoch=uneven)
     >>> [span.rank_rows(step, 1) for step in range(7, 11)]  # the loader's order of batches
@@ -119,7 +124,11 @@ class RefitSpan(JobSpan):
 
     @classmethod
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
-        """Return the refit's steps: as many passes as the first training made in `found` steps.
+        """Return the refit's steps: as many whole passes as the first training made until `found`.
+
+        The nearest number of passes counts: inside a pass validations differ by less than what the
+        rest of its rows teaches. Less than half a pass, or a first training that ended before the
+        pass did, is not rounded up.
 
         Args:
             first: The span of the first training.
@@ -127,7 +136,9 @@ class RefitSpan(JobSpan):
             found: Steps until its best validation.
             epoch: The steps of a pass over training and validation rows.
         """
-        steps = -(-found * epoch.num_steps // first.steps_per_epoch)
+        passes = (2 * found + first.steps_per_epoch) // (2 * first.steps_per_epoch)
+        of_first = min(passes * first.steps_per_epoch, taken) or found
+        steps = -(-of_first * epoch.num_steps // first.steps_per_epoch)
         return cls(taken + steps, epoch, first=first, taken=taken)
 
     @property

@@ -1,0 +1,57 @@
+"""Runs of one spec that differ by their seed, as the members of an ensemble."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from distrain.errors import InputError
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
+from distrain.launch.reporting import Progress
+from distrain.launch.run import request_in, train
+from distrain.runs.run_file import read_summary
+from distrain.storage.outputs import whole_file
+
+
+def train_seeds(
+    spec: JobSpec, folder: Path, count: int, progress_of: Callable[[str], Progress]
+) -> list[Path]:
+    """Train a spec with its own seed and those that follow; return the run directories.
+
+    A run that has succeeded stays as it is. One that was interrupted continues from its checkpoint.
+
+    Args:
+        progress_of: Takes a line about the run that begins, and returns what reports its progress.
+
+    Raises:
+        InputError: The folder has runs of another spec.
+        JobError: A run failed.
+    """
+    _claim(folder, spec)
+    roots = []
+    for seed in range(spec.train.seed, spec.train.seed + count):
+        root = folder / f"seed-{seed}"
+        if (read_summary(RunPaths(root)) or {}).get("state") != "succeeded":
+            progress = progress_of(f"run {len(roots) + 1} of {count}, seed {seed}, in {root}")
+            train(request_in(root, _seeded(spec, seed)), progress)
+        roots.append(root)
+    return roots
+
+
+def _seeded(spec: JobSpec, seed: int) -> JobSpec:
+    return parse_spec(spec.model_dump(mode="json"), [f"train.seed={seed}"])
+
+
+def _claim(folder: Path, spec: JobSpec) -> None:
+    """Write the spec to the folder; raise `InputError` if the folder has another one."""
+    place = folder / "spec.yaml"
+    if not place.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(place) as file:
+            file.write_text(dump_yaml(spec.model_dump(mode="json")))
+    if parse_spec(parse_yaml(place.read_text())) != spec:
+        raise InputError(
+            "the folder has runs of another spec",
+            where={"path": str(folder)},
+            hint="Give the spec as before, or another --out.",
+        )
