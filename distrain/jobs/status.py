@@ -169,7 +169,8 @@ def job_of_scheduler(document: Mapping[str, Any]) -> Job:
         if name in values and len(_text(values, name)) > _MOST_OF_A_NAME:
             raise TypeError(f"{name} is no name")
     head = {name: value for name, value in values.items() if name not in FIGURES}
-    if any(type(value) is int and abs(value) > _LARGEST_OF_A_COLUMN for value in head.values()):
+    numbers = (value for name in Job.model_fields if type(value := head.get(name)) is int)
+    if any(abs(number) > _LARGEST_OF_A_COLUMN for number in numbers):
         raise ValueError("a number is too large")
     return Job.model_validate({**head, **figures_in(values)}, strict=True)
 

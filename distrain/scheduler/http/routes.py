@@ -1,7 +1,7 @@
 """The routes of a scheduler as a table: the part of a service's `/v1` that one cluster has.
 
 Tornado serves them below `/distrain` (`handler.py`), and Dask's own connections carry the same
-requests (`CoordinatorApi.over_comm`).
+requests (`answer_over_comm`).
 """
 
 import json
