@@ -127,7 +127,7 @@ def test_an_epoch_that_cannot_begin_is_an_error_after_the_batches_before_it(
         for _ in range(loader.num_steps):
             next(batches)
         wording.refused(RuntimeError, lambda: next(batches))
-    assert loader._source._users == 0
+    assert not loader._source._leases
 
 
 def test_many_files_do_not_exhaust_the_descriptors(
