@@ -5,9 +5,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrain.errors import InputError
 from distrain.formatting import some
 from distrain.jobs.spec.presets import check_kind
 from distrain.launch.new_job import new_job
@@ -79,7 +81,15 @@ def asked_of(
 
     Arguments are those of `distrain.fit`.
     """
-    targets = (target,) if isinstance(target, str) else tuple(target or ())
+    if target is not None and not isinstance(target, str | int | list | tuple):
+        raise InputError(
+            f"target is a {type(target).__name__}, not the name of a column",
+            hint="Make it a column of the table, and give its name: fit(table, target=COLUMN).",
+        )
+    names = target if isinstance(target, list | tuple) else [] if target is None else [target]
+    targets = tuple(map(str, names))  # Arrow has texts as names
+    if isinstance(valid, Real) and not isinstance(valid, bool):
+        valid = int(valid) if isinstance(valid, Integral) else float(valid)
     is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)
     if valid is None or is_split or isinstance(valid, bool | int | float):
         return Asked(targets, task, valid, time, weight), None

@@ -46,11 +46,24 @@ def table_of(rows: Any) -> pa.Table:
     except _NO_TABLE as error:
         if not hasattr(rows, "columns"):
             raise _unreadable(kind, error) from None
-        return table_of({name: rows[name] for name in rows.columns})
+        _check_names([str(name) for name in rows.columns])
+        try:
+            columns = {str(name): rows[name] for name in rows.columns}
+        except TypeError:
+            raise _unreadable(kind, error) from None
+        return table_of(columns)
+    _check_names(table.column_names)
     table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
     for place, field in enumerate(table.schema):
-        if pa.types.is_string_view(field.type):
-            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+        if (plain := _without_views(field.type)) != field.type:
+            chunks = [_cast(chunk, plain) for chunk in table[place].chunks]
+            table = table.set_column(place, field.name, pa.chunked_array(chunks, plain))
+        elif _is_unusable(field.type):
+            raise InputError(
+                f"a column of the {kind} given has values of the type {field.type}",
+                where={"column": field.name},
+                hint="Make texts or numbers of the column, or leave it out.",
+            )
         elif table.num_rows and _is_empty(table[place]):
             # A column without values fits any type, so it has none, although NaN has a type.
             table = table.set_column(place, field.name, pa.nulls(table.num_rows))
@@ -99,6 +112,41 @@ def is_dask(rows: Any) -> bool:
 def _is_empty(values: pa.ChunkedArray) -> bool:
     is_float = pa.types.is_floating(values.type)
     return bool(pc.all(values.is_null(nan_is_null=is_float)).as_py())
+
+
+def _check_names(names: list[str]) -> None:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            "several columns of the table have the same name",
+            where={"column": ", ".join(twice)},
+            hint="Rename the columns, or leave some out.",
+        )
+
+
+def _without_views(dtype: pa.DataType) -> pa.DataType:
+    """Return the type without views of texts, which few functions of Arrow can read."""
+    if pa.types.is_string_view(dtype):
+        return pa.string()
+    if pa.types.is_dictionary(dtype) and pa.types.is_string_view(dtype.value_type):
+        return pa.string()
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        plain = _without_views(dtype.value_type)
+        return dtype if plain == dtype.value_type else pa.list_(plain)
+    return dtype
+
+
+def _cast(values: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary.cast(dtype).take(values.indices)
+    return values.cast(dtype)
+
+
+def _is_unusable(dtype: pa.DataType) -> bool:
+    """Return True if no parquet file can hold values of the type, or no dictionary of them."""
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+        return pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
+    return bool(pa.types.is_interval(dtype))
 
 
 def _column(name: str, values: Any) -> Any:

@@ -17,7 +17,9 @@ import distrain
 from distrain.cli.training.train import command
 from distrain.errors import DistrainError
 from distrain.jobs.spec import load_spec
+from distrain.launch.tables import TableRequest, job_of_table
 from distrain.prep import FeatureConfig
+from distrain.prep.features.inference.asked import Asked
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -133,6 +135,18 @@ def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {Path(ends[0][1]).parent.name}
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("form", ["frame", "csv"])
+def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, form, classes):
+    draw = np.random.default_rng(0).integers(0, classes, 300)
+    rows = pd.DataFrame({"id": draw.astype(str), "seen": 10**18 + draw})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    rows = rows if form == "frame" else tmp_path / "rows.csv"
+    request = TableRequest(rows, tmp_path / "kept", Asked(("seen",), valid=30))
+    job = job_of_table(request, print)
+    assert pq.read_table(job.document["data"]["train"])["label"].to_pylist() == [*draw[:-30]]
+
+
 def test_a_run_keeps_what_it_is_repeated_from(table, tmp_path):
     asked = {"target": ["bought", "stars"], "weight": "weight", "time": "at", "valid": 0.25}
     run = distrain.fit(table, **asked, model={"kind": "mlp", "hidden": [8]}, overrides=FEW,
@@ -201,6 +215,13 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
         ("frame", {"target": "bought", "weight": "nothing"}),
         ("frame", {"target": "bought", "valid": 1.5}),
         ("frame", {"target": "bought", "valid": {"by": "chance"}}),
+        ("frame", {"target": "bought", "valid": 0}),
+        ("frame", {"target": ["bought", "bought"]}),
+        ("frame", {"target": "stars", "weight": "stars"}),
+        ("frame", {"target": pd.Series([0, 1])}),
+        (pd.DataFrame([[1, 2, 0], [1, 2, 1]], columns=["a", "a", "bought"]), {"target": "bought"}),
+        (pd.DataFrame({"a": pd.cut([1, 2], 2), "bought": [0, 1]}), {"target": "bought"}),
+        (pd.DataFrame({"a": [1, 2], "bought": 1.5}), {"target": "bought"}),
         ("frame", {"target": "bought", "model": "mlpp"}),
         ("frame", {"target": "bought", "features": {"target": "bought"}}),
         ("nowhere.parquet", {"target": "bought"}),

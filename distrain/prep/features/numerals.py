@@ -15,6 +15,9 @@ from distrain.prep.operators.spelling import category_texts
 from distrain.prep.raw_values import number_of
 from distrain.prep.vocabulary import is_text
 
+EXACT_DOUBLES = 2**53
+"""Float64 holds each integer up to this one."""
+
 
 def numbers_of(
     values: pa.Array, text: FormatSpec | None = None, hint: str | None = None

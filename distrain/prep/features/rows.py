@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from distrain.prep.features.bad_values import BadValues, Places, places_of
 from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
-from distrain.prep.features.numerals import numbers_of
+from distrain.prep.features.numerals import EXACT_DOUBLES, numbers_of
 from distrain.prep.features.targets import TableWindows, TargetSpec
 from distrain.prep.features.times import is_time, microseconds, microseconds_from, times_of
 from distrain.prep.features.values import category_texts_of, flat, holds_text, mistake_of_values
@@ -188,6 +188,9 @@ def equal_to(
     Texts are compared as texts or as the value that they spell; numbers also match texts that
     spell them.
     """
+    is_exact = is_text(values.type) or pa.types.is_integer(values.type)
+    if is_exact and isinstance(wanted, int) and abs(wanted) > EXACT_DOUBLES:
+        wanted = str(wanted)  # float64 would round it
     if is_text(values.type) and not isinstance(wanted, bool | str):
         matches = pc.equal(_spelt_numbers(values, text), float(wanted))
     elif is_text(values.type):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
+from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.inference.facts import Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
@@ -21,6 +23,7 @@ from distrain.prep.features.inference.suggest import (
     target_of_many,
     weight_of,
 )
+from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of
 
 Task = Literal["binary", "regression", "multiclass"]
 
@@ -46,6 +49,18 @@ class Asked:
             raise InputError(
                 f"valid {share} is not between 0 and 1",
                 hint="Give a share of the rows such as 0.1, or a whole number of rows.",
+            )
+        if isinstance(share, int) and not isinstance(share, bool) and share < 1:
+            raise InputError(
+                f"valid {share} is not a number of rows",
+                hint="Give 1 or more rows, a share such as 0.1, or False for no validation.",
+            )
+        roles = [*self.targets, *filter(None, (self.time, self.weight))]
+        if twice := sorted({name for name in roles if roles.count(name) > 1}):
+            raise InputError(
+                "a column has two roles: targets, time and weight are different columns",
+                where={"column": ", ".join(twice)},
+                hint="Name each column once.",
             )
         if self.task is not None and not self.targets:
             raise InputError("task is the kind of the target, and no target is named")
@@ -124,7 +139,7 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
     )
     usable = {
         "binary": is_pair and facts.kind in ("truth", "number", "text"),
-        "regression": facts.kind == "number",
+        "regression": facts.kind == "number" and (task is not None or facts.distinct > 1),
         "multiclass": (facts.kind == "text" or facts.is_whole)
         and 2 <= facts.distinct <= _MOST_CLASSES,
     }
@@ -139,13 +154,27 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
         return pair_target(facts, "two values", gaps)
     classes = None
     if kind == "multiclass":
-        found = facts.numbers if facts.kind == "number" else values.drop_null().to_pylist()
-        classes = sorted(set(found))
+        classes = sorted(set(_values_of(facts, values)))
     return target_of_many(facts, classes, f"{facts.distinct:,} ", gaps)
+
+
+def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
+    """Return a target's values; numbers that float64 would round are integers."""
+    if facts.kind != "number":
+        texts: list[str] = values.drop_null().to_pylist()
+        return texts
+    if abs(facts.numbers).max() > EXACT_DOUBLES:
+        with suppress(BadValues):  # texts for missing values
+            is_whole = pa.types.is_integer(values.type)
+            whole = values if is_whole else integers_of(values)
+            integers: list[int] = whole.drop_null().to_pylist()
+            return integers
+    numbers: Iterable[Any] = facts.numbers
+    return numbers
 
 
 _KINDS = {
     "binary": "0 and 1: that takes two values",
-    "regression": "a number: it holds none",
+    "regression": "a number: that takes numbers, and more than one",
     "multiclass": f"a class: that takes 2 to {_MOST_CLASSES:,} whole numbers or texts",
 }

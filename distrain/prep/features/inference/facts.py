@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
-from distrain.prep.features.numerals import numbers_of
+from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of, numbers_of
 from distrain.prep.features.times import is_time, times_of
 from distrain.prep.lists import Lists, holds_lists
 from distrain.prep.vocabulary import is_text
@@ -159,6 +160,9 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
         whole = numbers.cast(pa.int64(), safe=False)
         are_whole = pc.all(pc.equal(whole.cast(pa.float64(), safe=False), numbers)).as_py()
         found = whole if are_whole else numbers
+        if are_whole and pc.max(pc.abs(numbers)).as_py() > EXACT_DOUBLES:
+            with suppress(BadValues):
+                found = integers_of(values)
         return _number_facts(found, {**common, "stored": "numbers as text"})
     for pattern in (None, *TIME_PATTERNS):
         try:
