@@ -1,6 +1,7 @@
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from wording import Wording
 
 from distrain.errors import DataError, OutputError
 from distrain.storage.outputs import (
+    check_apart,
     check_free,
     check_output,
     check_place,
     check_writable,
     read_file,
+    scratch_folder,
     translated_errors,
     whole_dir,
     whole_file,
@@ -257,6 +260,33 @@ def test_a_place_that_cannot_be_is_refused_and_nothing_is_made(
     wording.refused(OutputError, lambda: check_place(tmp_path / name))
     assert [path.name for path in tmp_path.rglob("*")] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("out", "used", "refused"),
+    [
+        ("s3://made/out", "s3://made/out/part", True),
+        ("s3://made/out/", "s3://made/out", True),
+        ("s3://made/out", "s3://made/output", False),
+        ("made/out", "made/out/part", True),
+        ("made/out", "made/output", False),
+        ("made", "s3://made/out", False),
+        ("s3://made", "made/out", False),
+    ],
+)
+def test_an_output_that_holds_an_input_is_refused(out: str, used: str, refused: bool) -> None:
+    with pytest.raises(OutputError) if refused else nullcontext():
+        check_apart(out, ["elsewhere", used])
+
+
+def test_a_scratch_folder_goes_with_its_block_and_with_its_process(tmp_path: Path) -> None:
+    left = tmp_path / ".distrain-staging.partial-0000000000000000"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    with scratch_folder(tmp_path) as kept, scratch_folder(tmp_path) as other:
+        Path(other, "half").touch()
+        assert names(tmp_path) == sorted(Path(path).name for path in (kept, other))
+    assert names(tmp_path) == []
 
 
 def test_a_link_stays_and_what_it_names_is_replaced(tmp_path):
