@@ -159,6 +159,14 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small prepared data; tests only read it."""
+    from small_jobs import write_prepared
+
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
 @pytest.fixture(scope="module")
 def undrawn() -> Iterator[None]:
     """Runs leave no `curves.png`, which takes twice as long to draw as they train."""

@@ -1,4 +1,4 @@
-"""The client of a service, with its calls for jobs' records and files."""
+"""The client of a service, and its calls for records and files of jobs."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ class FileCalls:
     _connection: Connection
 
     def metrics(self, job_id: str, since: str | None = None) -> Records:
-        """A job's records of training and validation, or those since a cursor."""
+        """Return a job's records of training and validation, or those after a cursor."""
         records: list[Any] = []
         restart = False
         while True:
@@ -41,25 +41,27 @@ class FileCalls:
             since = page.cursor
 
     def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
-        """The files of a job's run directory.
+        """Return the files of a job's run directory.
 
         Args:
-            below: Only those in this folder of it.
+            job_id: The job.
+            below: Only files in this folder of the run directory.
         """
         return list_artifacts(self._connection, job_id, below)
 
     def download(self, job_id: str, path: str, to: str | Path) -> Path:
-        """Write a file of a job's run directory to this machine, whole or not at all.
+        """Download a file of a job's run directory, completely or not at all.
 
         Args:
-            path: As `artifacts` names it.
-            to: A file, or a folder that is there.
+            job_id: The job.
+            path: The file's name in `artifacts`.
+            to: A file, or an existing folder.
 
         Returns:
-            The file.
+            The path of the local file.
 
         Raises:
-            OutputError: It could not be written; what was there before is still there.
+            OutputError: The file could not be written; an existing file is unchanged.
         """
         name = path.rstrip("/").rpartition("/")[2]
         target = Path(to)
@@ -75,10 +77,10 @@ class FileCalls:
 
 
 def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[int, bytes]]:
-    """Pieces of a file and their places, until all of it came; bytes behind a piece are void.
+    """Yield pieces of a file with their offsets; a piece replaces all bytes after its offset.
 
-    After a break only the missing bytes are asked for. If the file has changed meanwhile, its
-    pieces begin again at 0.
+    After a broken connection only the missing bytes are requested. If the file has changed since,
+    its pieces begin again at offset 0.
     """
     done, etag, idle = 0, "", 0
     while True:
@@ -105,7 +107,7 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         idle = 0 if done > before else idle + 1
         if idle > _MOST_BREAKS:
             raise _wrong(connection, path, "the connection breaks before any byte")
-        done = done if etag else 0  # without an ETag nobody knows whether it is the same file
+        done = done if etag else 0  # without an ETag it may be another file
 
 
 def _begin(answer: httpx2.Response) -> int:
@@ -114,7 +116,7 @@ def _begin(answer: httpx2.Response) -> int:
 
 
 def _length(answer: httpx2.Response) -> int | None:
-    """The length of the whole file, if the answer has it."""
+    """Return the length of the whole file; `None` if the response does not contain it."""
     match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
     if answer.status_code == 206:
         return int(match[1]) if match else None
@@ -131,19 +133,20 @@ def _wrong(connection: Connection, path: str, why: str) -> ServiceError:
 class Client(JobCalls, FileCalls):
     """Submits, follows and cancels jobs of a service.
 
-    What fails on the way is tried again: connections that break, timeouts, 502 to 504, and 429 when
-    the service says. A repeated request makes nothing twice: a new job's id is chosen here. Several
-    threads may use a client; each iterator belongs to one of them.
+    Requests are retried after broken connections, timeouts and the statuses 502 to 504, and after
+    429 at the time that the service names. A retried request has no second effect, because the
+    client chooses the id of a new job. Several threads may share a client, but each iterator
+    belongs to one thread.
 
     Args:
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's
-            DISTRAIN_SERVER, or that of `distrain login`.
-        token: Default: DISTRAIN_TOKEN, or that of `distrain login`.
+            DISTRAIN_SERVER, or the address of `distrain login`.
+        token: Default: DISTRAIN_TOKEN, or the token of `distrain login`.
         ca_file: PEM file of the authority that signed the service's certificate.
-        plain_http: Allow that a token is sent over http:// to another machine.
-        retries: How long to try again.
-        on_retry: Called with the words of why, before each pause, and by another thread where an
-            answer is late.
+        plain_http: Allow sending the token over http:// to another machine.
+        retries: How long to retry.
+        on_retry: Called with the reason before each pause, and by another thread if a response is
+            late.
 
     Raises:
         InputError: No service is named, or the token may not be sent to it.
@@ -171,12 +174,13 @@ class Client(JobCalls, FileCalls):
         url: str = "http://scheduler",
         token: str | None = None,
     ) -> Self:
-        """A client of one scheduler, which answers a part of the calls; nothing is tried again.
+        """Return a client of one scheduler, which supports some of the calls and is not retried.
 
         Args:
-            address: For people.
-            transport: What carries the requests.
-            url: What they are sent to: that of its HTTP server.
+            address: The scheduler's address in messages.
+            transport: Carries the requests.
+            url: The URL of the scheduler's HTTP server.
+            token: The scheduler's token.
         """
         client = cls.__new__(cls)
         target = ServiceTarget(Address(address, f"{url}/distrain"), token, None)
@@ -185,7 +189,7 @@ class Client(JobCalls, FileCalls):
 
     @property
     def connection(self) -> Connection:
-        """What sends the calls."""
+        """The connection that sends the calls."""
         return self._connection
 
     @property
@@ -205,19 +209,20 @@ class Client(JobCalls, FileCalls):
         self._connection.close()
 
     def follow(self, job_id: str, after: str | None = None) -> Iterator[Event]:
-        """Iterate over a job's events to its end.
+        """Iterate over a job's events until its end.
 
-        A connection that breaks is opened again behind the last event, so that none is lost and
-        none comes twice. The last event is of kind `end`.
+        A broken connection is reopened after the last event, so that no event is lost or repeated.
+        The last event has the kind `end`.
 
         Args:
-            after: The `id` of the last event that is known already.
+            job_id: The job.
+            after: The `id` of the last event that the caller has.
         """
         path = job_path(job_id, "events")
         return streams.follow(self._connection, path, after, ends=True)
 
     def events(self, after: str | None = None) -> Iterator[Event]:
-        """Iterate over the events of all jobs that this user may see, without end."""
+        """Iterate without end over the events of all jobs that this user may see."""
         return streams.follow(self._connection, "/v1/events", after, ends=False)
 
     def logs(
@@ -230,13 +235,15 @@ class Client(JobCalls, FileCalls):
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[bytes]:
-        """Iterate over the bytes of a rank's log: in order and each once, whatever breaks.
+        """Iterate over the bytes of a rank's log, in order and each once, across reconnections.
 
         Args:
-            attempt: Default: the job's last one; with `follow` also those that come after it.
-            offset: Where to begin, in bytes.
+            job_id: The job.
+            rank: The rank.
+            attempt: Default: the job's last attempt; with `follow` also later ones.
+            offset: The first byte.
             tail: Begin with this many of the last lines.
-            follow: Go on to the log's end.
+            follow: Continue until the log's end.
         """
         return logs(
             self._connection,
@@ -249,23 +256,23 @@ class Client(JobCalls, FileCalls):
         )
 
     def clusters(self) -> tuple[Cluster, ...]:
-        """The clusters that this user may use."""
+        """Return the clusters that this user may use."""
         document = self._connection.document(Call("GET", "/v1/clusters"))
         return tuple(Cluster.read(one) for one in document.get("clusters") or ())
 
     def me(self) -> Me:
-        """The token's user, and its rights."""
+        """Return the token's user, and its rights."""
         return Me.read(self._connection.document(Call("GET", "/v1/me")))
 
     def tokens(self) -> tuple[Token, ...]:
-        """This user's tokens, without their texts."""
+        """Return this user's tokens, without their texts."""
         document = self._connection.document(Call("GET", "/v1/tokens"))
         return tuple(Token.read(one) for one in document.get("tokens") or ())
 
     def make_token(self, **values: Any) -> NewToken:
-        """Make a token: `label`, `scopes`, `days`, `user`. Its text is in this answer alone.
+        """Make a token with `label`, `scopes`, `days`, `user`; only this result has its text.
 
-        It is not tried again: look at `tokens` if no answer came.
+        The call is not retried. If there was no response, check `tokens`.
         """
         call = Call("POST", "/v1/tokens", body=values, repeats=False)
         return NewToken.read(self._connection.document(call))

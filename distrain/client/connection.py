@@ -1,4 +1,4 @@
-"""The connection to a service: sends calls until they are answered, and reads long answers."""
+"""The connection to a service: sends calls, retries them, and reads streamed responses."""
 
 import threading
 import time
@@ -51,7 +51,10 @@ class Call:
 
 
 class Connection:
-    """Sends calls to one service; `on_retry` hears why, before each pause and of late answers."""
+    """Sends calls to one service.
+
+    `on_retry` is called with the reason before each pause, and if a response is late.
+    """
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class Connection:
 
     @property
     def held_s(self) -> float:
-        """The time for which the service may hold a request without looking silent."""
+        """The time for which the service may hold a request before it counts as silent."""
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":
@@ -85,7 +88,7 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call) -> httpx2.Response:
-        """The answer to a call, whatever its status."""
+        """Return the response to a call, of any status."""
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
@@ -114,7 +117,7 @@ class Connection:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[httpx2.Response]:
-        """An answer whose content is read piece by piece; a break in it is a TransportError."""
+        """Yield a response to read piece by piece; a broken connection is a TransportError."""
         answer = self._answered(call, read=False)
         try:
             yield answer
@@ -123,7 +126,7 @@ class Connection:
 
     @contextmanager
     def without_token(self) -> Iterator[None]:
-        """Take the token, which a service may have repeated, out of the errors of a block."""
+        """Remove the token, which a service may have repeated, from errors raised in the block."""
         try:
             yield
         except ServiceError as error:
@@ -156,7 +159,7 @@ class Connection:
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
-        """Send a request once, and read its answer, or only the head of a good one."""
+        """Send a request once; return its response, with its content only if `read`."""
         timeout = httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s))
         request = self._http.build_request(
             call.method,
@@ -174,7 +177,7 @@ class Connection:
 
     @contextmanager
     def _noting_silence(self, call: Call) -> Iterator[None]:
-        """Call `on_retry` if the block, which waits for the head of an answer, takes long."""
+        """Call `on_retry` if the block, which waits for the head of a response, takes long."""
         if self._on_retry is None:
             yield
             return
@@ -189,7 +192,7 @@ class Connection:
 
 
 def _last(state: RetryCallState) -> Any:
-    """The last answer, or its error, where there is no time for another try."""
+    """Return the last response, or raise its error, when there is no time for another try."""
     assert state.outcome is not None
     return state.outcome.result()
 
@@ -200,7 +203,7 @@ def _stop(retries: Retries) -> Any:
 
 
 def _why_again(state: RetryCallState, call: Call) -> str:
-    """The reason to send a call again; "" if there is none, or it may not be sent again."""
+    """Return the reason to retry a call; "" if there is none, or if it must not be repeated."""
     assert state.outcome is not None
     error = state.outcome.exception()
     if error is None:
@@ -210,7 +213,7 @@ def _why_again(state: RetryCallState, call: Call) -> str:
 
 
 def _asked_s(state: RetryCallState) -> float:
-    """The pause that the service asked for."""
+    """Return the pause that the service requested."""
     if state.outcome is None or state.outcome.failed:
         return 0.0
     return retry_after_s(state.outcome.result().headers.get("retry-after", ""))
@@ -240,7 +243,7 @@ def _unavailable(
 
 
 def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
-    """The error of a refusal."""
+    """Return the error for a response that refuses a call."""
     status = answer.status_code
     document = json_of(answer) if answer.is_stream_consumed else None
     document = document if isinstance(document, dict) else {}
@@ -265,7 +268,7 @@ def _objects(value: Any) -> list[Any]:
 
 
 def _without(mistakes: list[Mistake], message: str) -> str:
-    """A message without the single mistakes at its end, which stand with their places.
+    """Return a message without the list of mistakes at its end; they are shown with their places.
 
     >>> _without([Mistake(pointer="/spec/name", detail="too long")], "the spec: too long")
     'the spec'

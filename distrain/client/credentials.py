@@ -1,4 +1,4 @@
-"""Addresses of services, the user's logins there with their tokens, and the choice among them."""
+"""Addresses of services, the user's logins with their tokens, and the choice among them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class Address:
     text: str  # as people write it; what is stored and shown
     base_url: str  # what paths are appended to
     socket: Path | None = None  # the Unix socket, for `unix:`
-    # whether nobody on the way reads what is sent: TLS, or this machine alone
+    # whether the connection is private: TLS, or within this machine
     is_private: bool = True
     is_local: bool = True  # whether it is on this machine
 
@@ -70,7 +70,7 @@ def _no_address(text: str, why: str) -> InputError:
 
 
 def check_token(token: str | None, address: Address, *, plain_http: bool) -> None:
-    """Refuse a token that cannot be one, or that others would read on its way; never name it."""
+    """Raise an error without the token if it is malformed or would be sent unencrypted."""
     if token is None:
         return
     if not re.fullmatch(r"[\x21-\x7e]+", token):
@@ -110,7 +110,7 @@ class Logins:
 
 
 def servers_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """The file of logins: `~/.config/distrain/servers.json`, or below XDG_CONFIG_HOME."""
+    """Return the file of logins: `~/.config/distrain/servers.json`, or below XDG_CONFIG_HOME."""
     return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "distrain" / "servers.json"
 
 
@@ -120,7 +120,11 @@ def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
 
 
 def read_logins(path: Path) -> Logins:
-    """Read the file of logins, which may be missing, and close it to others; raises InputError."""
+    """Read the file of logins, if it exists, and make it private to the user.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
     try:
         with suppress(OSError):
             if path.stat().st_mode & 0o077:
@@ -149,7 +153,11 @@ def read_logins(path: Path) -> Logins:
 
 
 def store_login(path: Path, login: Login, *, default: bool) -> None:
-    """Store a login in the file, which is this user's alone and always whole (OutputError)."""
+    """Store a login in the file, which only this user can read; it is replaced completely.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
     known = read_logins(path)
     servers = {**known.servers, login.address: login}
     chosen = login.address if default or known.default is None else known.default
@@ -172,7 +180,7 @@ def find_login(
     environment: Mapping[str, str] = os.environ,
     path: Path | None = None,
 ) -> Login | None:
-    """The named service's login, that of DISTRAIN_SERVER and DISTRAIN_TOKEN, or the default one."""
+    """Return the login of the named service, of the environment, or the default."""
     logins = read_logins(path or servers_file(environment))
     variable = environment.get(SERVER_VARIABLE) or None
     named = address or variable or logins.default

@@ -1,4 +1,4 @@
-"""The errors of a service and of the way to it; `distrain.errors` draws the tree."""
+"""Errors of a service and of the connection to it; `distrain.errors` shows their hierarchy."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -9,12 +9,12 @@ from distrain.jobs.documents import Mistake
 
 
 class ServiceError(DistrainError):
-    """A service did not do what it was asked.
+    """A service rejected or failed a request.
 
     Attributes:
-        code: The service's word for it, such as `bad_spec`; "" where no service answered.
-        status: The status of HTTP; `None` where no answer came.
-        pointers: The single mistakes in what was sent.
+        code: The service's error code, such as `bad_spec`; "" if no service answered.
+        status: The HTTP status; `None` if there was no response.
+        pointers: The single mistakes in the request.
     """
 
     code: str = ""
@@ -40,7 +40,7 @@ class ServiceError(DistrainError):
 
 
 class ServiceUnavailable(ServiceError):
-    """No answer came for as long as the client tries: what was asked may have been done."""
+    """There was no response in the time of all retries; the request may have been carried out."""
 
     exit_code = 69
 
@@ -52,22 +52,22 @@ class NotAuthorised(ServiceError):
 
 
 class NotFound(ServiceError):
-    """There is no such job, file, project, cluster or token, or this user may not see it."""
+    """The job, file, project, cluster or token does not exist, or this user may not see it."""
 
     exit_code = 102
 
 
 class NotFinished(ServiceError):
-    """This needs a job that has ended."""
+    """The request needs a job that has ended."""
 
     exit_code = 101
 
 
 class WaitTimedOut(ServiceError):
-    """A job has not ended within the time that was given; it goes on."""
+    """A job has not ended within the timeout; it continues."""
 
     exit_code = 104
 
 
 class RequestRefused(ServiceError):
-    """The service does not take this: a bad spec, a full quota, a state that does not allow it."""
+    """The service rejects the request: a bad spec, a full quota, a state that does not allow it."""

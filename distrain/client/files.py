@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written completely or not at all."""
 
 import os
 import tempfile
@@ -12,9 +12,10 @@ from distrain.errors import OutputError
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """A temporary file, which takes the name `path` where the block ends well; or OutputError.
+    """Yield a temporary file that becomes `path` if the block succeeds.
 
-    Of a `private` one only this user may read it; otherwise the umask decides.
+    A `private` file is readable only by this user; otherwise the umask applies. Raises
+    `OutputError`.
     """
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.partial-", dir=path.parent)
@@ -40,7 +41,7 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def private_folder(path: Path) -> None:
-    """Make a missing folder, which only this user may enter; raises OutputError."""
+    """Make a missing folder that only this user may enter; raises OutputError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -48,7 +49,7 @@ def private_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make sure that the names in a folder outlive a power cut, where the filesystem can."""
+    """Sync a folder's names to disk, if the filesystem supports it."""
     with suppress(OSError):
         number = os.open(path, os.O_RDONLY)
         try:

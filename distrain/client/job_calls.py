@@ -1,4 +1,4 @@
-"""The calls for jobs: submit, look, wait, change, stop."""
+"""The calls for jobs: submit, query, wait, change, cancel."""
 
 import math
 import re
@@ -35,7 +35,7 @@ def submission(
     priority: int | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The body of a submission: the service decides what is left out.
+    """Return the body of a submission; the service has defaults for omitted arguments.
 
     >>> submission({"name": "a"}, priority=3)
     {'spec': {'name': 'a'}, 'priority': 3}
@@ -91,13 +91,16 @@ class JobCalls:
         cluster: str | None = None,
         data: bool = False,
     ) -> Validation:
-        """The service's verdict on a spec; nothing is submitted.
+        """Return the service's validation of a spec; nothing is submitted.
 
         Args:
-            data: Have a worker of the cluster look at the data as well, and wait for its answer.
+            spec: The job spec as JSON values.
+            project: Default: the service's.
+            cluster: Needed if several can be used.
+            data: Also have a worker of the cluster check the data, and wait for its result.
 
         Raises:
-            ServiceUnavailable: With `data`: the cluster cannot look now.
+            ServiceUnavailable: With `data`: the cluster cannot check it now.
         """
         params = {"data": "true"} if data else {}
         body = submission(spec, project, cluster)
@@ -112,22 +115,22 @@ class JobCalls:
         return _checked(self._connection, str(document.get("url") or ""))
 
     def job(self, job_id: str) -> Job:
-        """A job as it stands.
+        """Return the current state of a job.
 
         Raises:
-            NotFound: There is none that this user may see.
+            NotFound: There is no such job, or this user may not see it.
         """
         return read_job(self._connection, job_id)
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
-        """A job's spec, as resolved."""
+        """Return a job's resolved spec."""
         return Spec.read(self._connection.document(Call("GET", job_path(job_id, "spec")))).spec
 
     def find(self, word: str) -> Job:
-        """The job whose id is `word`, or the only one that begins with it.
+        """Return the job whose id is `word`, or the only job whose id begins with it.
 
         Raises:
-            NotFound: There is none.
+            NotFound: There is no such job.
             InputError: There are several.
         """
         call = Call("GET", job_path(word))
@@ -165,14 +168,17 @@ class JobCalls:
         text: str | None = None,
         page_jobs: int = 100,
     ) -> Iterator[Job]:
-        """Iterate over jobs, the newest first; pages are fetched as they are needed.
+        """Iterate over jobs, the newest first; pages are fetched as needed.
 
         Args:
-            states: Any of these.
-            tags: All of these.
-            created_after: RFC 3339.
-            text: Part of the name or the id.
-            page_jobs: The jobs of a page; at most 200.
+            project: Only jobs of this project.
+            owner: Only jobs of this user.
+            states: Only jobs in one of these states.
+            cluster: Only jobs of this cluster.
+            tags: Only jobs with all of these tags.
+            created_after: An RFC 3339 time.
+            text: A part of the name or the id.
+            page_jobs: Jobs per page, at most 200.
         """
         named = {"project": project, "owner": owner, "cluster": cluster, "text": text}
         named |= {"created_after": created_after}
@@ -230,12 +236,13 @@ class JobCalls:
     def cancel(
         self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
     ) -> Job:
-        """Ask for a job's end; one that has ended stays as it is.
+        """Request a job's end; a job that has ended is not changed.
 
         Args:
-            grace_s: What its ranks get to save a checkpoint. Default: the spec's.
+            job_id: The job.
+            grace_s: Time for its ranks to save a checkpoint. Default: the spec's.
             force: The same as a grace of 0 s.
-            why: For those who look later.
+            why: The reason, shown with the job.
         """
         body = {"grace_s": grace_s, "force": force or None, "why": why or None}
         given = {name: value for name, value in body.items() if value is not None}
@@ -249,12 +256,13 @@ class JobCalls:
         *,
         resumes: int | None = None,
     ) -> Job:
-        """Let a job that has ended continue from its last checkpoint.
+        """Continue a job that has ended from its last checkpoint.
 
         Args:
-            overrides: By dotted path: `{"train.epochs": 3}`.
-            resumes: How often it had been resumed before. Default: as the service has it now. An
-                equal call with the same number resumes nothing twice.
+            job_id: The job.
+            overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
+            resumes: How often the job was resumed before. Default: the service's current number. A
+                repeated call with the same number resumes the job only once.
         """
         if resumes is None:
             resumes = self.job(job_id).resumes
@@ -292,7 +300,7 @@ class JobCalls:
     def _change(
         self, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
     ) -> Job:
-        """Change a job's priority and single tags, whatever others change at the same time."""
+        """Change a job's priority and single tags; retry after concurrent changes."""
         for _ in range(10):
             found = self.job(job_id)
             wanted = _changes(found, priority, tags)
@@ -326,7 +334,7 @@ class JobCalls:
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """A worker's verdict on the data, once it has looked."""
+    """Return a worker's verdict on the data, once its check has ended."""
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
             "the service names no check of the data that it has begun",

@@ -1,8 +1,8 @@
 """A rank's log, read by ranges of bytes from the files in the job's run directory.
 
-A log is a file that only grows. Of a very long one, the beginning and parts at its end are kept,
-each of which is a file named by its first byte; parts in between are gone. Once the rank has closed
-its log, a file beside them has the number of all bytes.
+A log is a file that only grows. Of a very long log, only the beginning and the last parts are kept.
+Each part is a file named by its first byte. Once the rank has closed its log, another file contains
+the total number of bytes.
 """
 
 import sys
@@ -56,7 +56,7 @@ def logs(
     tail: int | None,
     follows: bool,
 ) -> Iterator[bytes]:
-    """The bytes of a rank's log; with `follows` to its end, with those of later attempts."""
+    """Yield the bytes of a rank's log; with `follows` until its end, including later attempts."""
     later = follows and attempt is None
     found = read_job(connection, job_id)
     while found.attempt == 0 and later and not found.is_final:
@@ -81,7 +81,7 @@ def logs(
 
 
 def _followed(log: "_Log") -> Generator[bytes, None, Job]:
-    """Yield a log's bytes as they come, until it is complete; returns the job as last seen."""
+    """Yield a log's bytes as they arrive, until it is complete; return the job's last state."""
     idle, progress_s = 0, time.monotonic()
     while True:
         found = read_job(log.connection, log.job_id)  # first: what it has printed is there then
@@ -101,7 +101,7 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
 
 
 def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
-    """Whether a log that was not closed, as of a killed writer, is whole all the same."""
+    """Return True if a log that was never closed, because its writer was killed, is complete."""
     ended = parse_time(found.finished_at)
     since_s = (datetime.now(UTC) - ended).total_seconds() if ended else 0.0
     is_over = found.is_final or found.attempt > attempt
@@ -127,12 +127,12 @@ class _Log:
         return self.end is not None and self.offset >= self.end
 
     def all_bytes(self) -> Iterator[bytes]:
-        """Yield the bytes from `offset` on that are there now."""
+        """Yield all bytes that exist now, from `offset` on."""
         while data := self.next_bytes() or self.look_for_bytes():
             yield data
 
     def next_bytes(self) -> bytes:
-        """The next bytes of the parts that are known; parts that are read, or gone, are left."""
+        """Return the next bytes of the known parts; forgets parts that are read or removed."""
         while self._parts:
             first, file = self._parts[0]
             self.offset = max(self.offset, first)
@@ -144,12 +144,12 @@ class _Log:
         return b""
 
     def look_for_bytes(self) -> bytes:
-        """The next bytes, after a look at which parts are there, and whether the log is closed."""
+        """List the parts again, check whether the log is closed, and return the next bytes."""
         self._look()
         return self.next_bytes()
 
     def last_lines(self, lines: int) -> bytes:
-        """The last lines, at most 1 MiB of them; `offset` is behind them then."""
+        """Return the last lines, at most 1 MiB, and move `offset` after them."""
         self.offset = sys.maxsize
         self._look()
         if not self._parts:
@@ -179,7 +179,7 @@ class _Log:
         self._parts = parts[max(0, earlier - 1) :]
 
     def _read(self, name: str, begin: int, size: int) -> bytes:
-        """Bytes of a file; none behind its end, or where it has gone."""
+        """Return bytes of a file; b"" after its end, or if it was removed."""
         headers = {"Range": f"bytes={begin}-{begin + size - 1}"}
         call = Call("GET", artifact_path(self.job_id, name), headers=headers)
         answer = self.connection.ask(call)

@@ -1,4 +1,4 @@
-"""The repetition of requests: which, when, and for how long."""
+"""Decides which requests are retried, when, and for how long."""
 
 import random
 import ssl
@@ -13,20 +13,20 @@ from distrain.pauses import doubled_s
 
 _LATER = frozenset({429, 502, 503, 504})
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-"""Errors after which the service cannot have the request."""
+"""Errors after which the service cannot have received the request."""
 _FOR_GOOD = (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How long and how often a client tries again.
+    """How long and how often a client retries.
 
     Attributes:
-        for_s: How long in all, from the first try on.
-        first_s: The pause after the first try; it doubles with each.
-        longest_s: The longest pause, unless the service names a longer one (`Retry-After`).
-        draw: Gives numbers between 0 and 1: clients do not come back at the same moment.
-        most_tries: How often a request is sent; `None`: as often as there is time.
+        for_s: Total time in seconds, from the first try on.
+        first_s: Pause after the first try; it doubles with each try.
+        longest_s: The longest pause, unless the service requests a longer one (`Retry-After`).
+        draw: Returns numbers between 0 and 1, so that clients do not retry at the same moment.
+        most_tries: The largest number of tries; `None`: no limit but the time.
     """
 
     for_s: float = 120.0
@@ -36,7 +36,7 @@ class Retries:
     most_tries: int | None = None
 
     def pause_s(self, tries: int, asked_s: float = 0.0) -> float:
-        """The pause after that many tries; `asked_s`: what the service asked for.
+        """Return the pause after `tries` tries; `asked_s` is the pause that the service requested.
 
         >>> Retries(draw=lambda: 1.0).pause_s(3)
         1.0
@@ -47,7 +47,7 @@ class Retries:
 
 
 def why_again(answer: httpx2.Response) -> str:
-    """The reason to repeat a request in spite of its answer; "" if there is none."""
+    """Return the reason to retry a request after this response; "" if there is none."""
     if answer.status_code in _LATER:
         return f"the service answered {answer.status_code}"
     # A server that is being stopped drops questions with a 500 that is not ours.
@@ -56,7 +56,7 @@ def why_again(answer: httpx2.Response) -> str:
 
 
 def is_for_good(error: BaseException | None) -> bool:
-    """Whether another try can only end the same way, as with a certificate."""
+    """Return True if a retry cannot succeed, as with an invalid certificate."""
     if isinstance(error, _FOR_GOOD):
         return True
     while error is not None:
@@ -67,7 +67,7 @@ def is_for_good(error: BaseException | None) -> bool:
 
 
 def json_of(answer: httpx2.Response) -> object:
-    """The content of an answer as JSON values; `None` if it is none."""
+    """Return a response's content as JSON values; `None` if it is not JSON."""
     try:
         return answer.json()
     except ValueError:
@@ -75,7 +75,7 @@ def json_of(answer: httpx2.Response) -> object:
 
 
 def retry_after_s(value: str, now: datetime | None = None) -> float:
-    """The header `Retry-After` in seconds, or 0.
+    """Return the header `Retry-After` in seconds; 0 if it is invalid.
 
     >>> now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     >>> retry_after_s("7", now), retry_after_s("Sun, 01 Mar 2026 12:00:30 GMT", now)

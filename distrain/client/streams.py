@@ -1,4 +1,4 @@
-"""Events of running jobs; a stream that breaks is opened again behind the last event."""
+"""Streams of job events; a broken stream is reopened after the last event."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _ENDS = frozenset({"end", "job.end"})
 
 
 def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
-    """Events from a cursor on; a broken stream is opened again, until `end` if it `ends`."""
+    """Yield events after a cursor; reopens a broken stream, until the event `end` if it `ends`."""
     last_id, breaks = after or "", 0
     quiet_since_s = time.monotonic()
     while True:
@@ -43,7 +43,7 @@ def follow(connection: Connection, path: str, after: str | None, *, ends: bool) 
 def _events(
     connection: Connection, path: str, last_id: str
 ) -> Generator[Event, None, tuple[str, int, bool]]:
-    """The events of one answer; returns the cursor, their number, and whether `end` came."""
+    """Yield the events of one response; return the cursor, their number, and whether `end` came."""
     if last_id and not re.fullmatch(r"[\x21-\x7e]{1,200}", last_id):
         raise InputError(f"{last_id!r} is no event's id", hint="It is ASCII without spaces.")
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -75,7 +75,7 @@ def _check_stream(answer: httpx2.Response, call: Call, connection: Connection) -
 
 
 def _is_new(event: httpx2.ServerSentEvent, last_id: str) -> bool:
-    """Whether an event is behind the cursor; after a `reset` the numbers may begin anew.
+    """Return True if an event is after the cursor; after a `reset` the numbers may restart.
 
     >>> _is_new(httpx2.ServerSentEvent("job.state", "{}", "7"), "7")
     False

@@ -1,4 +1,4 @@
-"""The service that a client speaks to: its address, token and certificate authority."""
+"""The service that a client connects to: its address, token and certificate authority."""
 
 import ssl
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ServiceTarget:
         return f"Target({self.address.text})"
 
     def options(self) -> dict[str, Any]:
-        """Arguments of httpx2's clients; redirects are not followed, since they may lead away."""
+        """Return arguments for httpx2's clients; redirects to other hosts are disabled."""
         headers = {"User-Agent": f"distrain/{__version__}", "Accept": "application/json"}
         headers["Accept-Encoding"] = "identity"  # bytes are counted: logs, ranges
         if self.token is not None:
@@ -37,7 +37,7 @@ class ServiceTarget:
             "base_url": self.address.base_url,
             "headers": headers,
             "verify": self._tls(),
-            # Proxies of the environment are for the world; with a socket httpx2 knows none.
+            # The environment's proxies are for other hosts, and httpx2 has none for Unix sockets.
             "trust_env": not self.address.is_local,
         }
 
@@ -56,11 +56,11 @@ class ServiceTarget:
             ) from None
 
     def hidden(self, text: str) -> str:
-        """A text without the token, which a server or a library may have repeated."""
+        """Return a text without the token, which a server or a library may have repeated."""
         return text.replace(self.token, "[token]") if self.token else text
 
     def cleared(self, error: ServiceError) -> ServiceError:
-        """An error whose texts do not hold the token."""
+        """Return an error whose texts do not contain the token."""
         return type(error)(
             self.hidden(error.message),
             where={name: self.hidden(str(value)) for name, value in error.where.items()},
@@ -77,7 +77,7 @@ class ServiceTarget:
 def find_target(
     address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
 ) -> ServiceTarget:
-    """The target, by arguments, environment and logins; raises InputError."""
+    """Return the target by arguments, environment and logins; raises InputError."""
     login = find_login(address, token)
     if login is None:
         raise InputError(

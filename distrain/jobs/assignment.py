@@ -1,4 +1,4 @@
-"""Where a rank runs, and what its supervisor hands its process: all that it needs to work."""
+"""A rank's place, and everything that its supervisor passes to its process."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,8 +11,8 @@ from distrain.jobs.run_paths import RunPaths
 @dataclass(frozen=True)
 class World:
     rank: int = 0  # from 0
-    num_ranks: int = 1  # that train together: torch's world size
-    ranks_per_node: int = 1  # of the gang on this rank's host
+    num_ranks: int = 1  # number of ranks that train together: torch's world size
+    ranks_per_node: int = 1  # number of the gang's ranks on this rank's host
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.num_ranks:
@@ -26,8 +26,8 @@ class Slot:
     """A place for one rank: one Dask worker."""
 
     host: str  # the worker's host; ranks of a gang are packed on few hosts
-    worker: str  # the worker's address, which is another one when its nanny has restarted it
-    name: str = ""  # its name, which stays; "" if it has none
+    worker: str  # the worker's address, which changes when its nanny restarts it
+    name: str = ""  # the worker's name, which does not change; "" if it has none
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RankPlacement:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of one attempt meet: a torch TCPStore on the coordinator's host."""
+    """The store of one attempt's ranks: a torch TCPStore on the coordinator's host."""
 
     host: str
     port: int
@@ -48,7 +48,7 @@ class Rendezvous:
 @dataclass(frozen=True)
 class Assignment:
     job_id: str
-    attempt: int  # from 1; events carry it
+    attempt: int  # from 1; events contain it
     world: World
     spec: dict[str, Any]  # the job spec as JSON values
     run_dir: str  # the run directory, on a filesystem that every worker sees, or its URL

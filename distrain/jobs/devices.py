@@ -1,4 +1,4 @@
-"""The names of devices, as their makers call them, and where shared memory lies."""
+"""Device names as their makers use them, and the path of shared memory."""
 
 import platform
 from pathlib import Path

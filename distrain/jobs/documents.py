@@ -1,8 +1,8 @@
 """The answers of the HTTP API about jobs: one definition for services, schedulers and clients.
 
-A service and a scheduler fill them in; the client reads them. Others may be of other versions, and
-send more or less. `Answer.read` therefore counts what does not fit its field as missing, and a
-state may be a word that this version does not know. Times are RFC 3339 in UTC.
+Services and schedulers write them; the client reads them. The sender may have another version, with
+more or fewer fields. So `Answer.read` treats values of a wrong type as missing, and a state may be
+a word that this version does not know. Times are RFC 3339 in UTC.
 """
 
 import time
@@ -29,7 +29,7 @@ class Answer(BaseModel):
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """All that the service sent, with fields that this version does not know."""
+        """Everything that the service sent, including fields that this version does not know."""
         return self._document
 
     @classmethod
@@ -160,7 +160,7 @@ class Job(JobFigures):
 
     @property
     def replayed(self) -> bool:
-        """Whether an earlier request, equal to this one, had made it already."""
+        """Whether an equal earlier request had already made the job."""
         return self._replayed
 
     @property
@@ -234,7 +234,7 @@ class Mistake(Answer):
 
 
 class Problem(Answer):
-    """What failed (RFC 9457)."""
+    """An error response (RFC 9457)."""
 
     type: str = Field("", description="`urn:distrain:problem:` and the code.")
     title: str = Field("", description="The same for all problems of the code.")
@@ -247,7 +247,7 @@ class Problem(Answer):
 
 
 class Placement(Answer):
-    """Where a job would run."""
+    """The cluster and workers that a job would get."""
 
     cluster: str | None = None
     num_ranks: int | None = None
@@ -266,12 +266,12 @@ class Validation(Answer):
 
     @property
     def is_good(self) -> bool:
-        """Whether `submit` would take it."""
+        """Whether `submit` would accept the spec."""
         return self.valid and not self.errors
 
 
 class Preflight(Answer):
-    """A worker's check of a spec's data, as far as it is."""
+    """The state of a worker's check of a spec's data."""
 
     state: str = Field(
         "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."
@@ -316,7 +316,7 @@ class Artifacts(Answer):
 
 
 class Records(Answer):
-    """Records of a job, in order: those that count, over all its attempts."""
+    """Valid records of a job, in order, over all its attempts."""
 
     records: list[dict[str, Any]] = Field(
         [], description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."
@@ -332,7 +332,7 @@ class Records(Answer):
 
 
 class Me(Answer):
-    """Who the caller is."""
+    """The caller: user, roles and token scopes."""
 
     user: str = ""
     is_admin: bool = False
@@ -342,7 +342,7 @@ class Me(Answer):
 
 
 class Token(Answer):
-    """A token, without its text."""
+    """A token, without its secret text."""
 
     id: str = ""
     user: str = ""

@@ -58,12 +58,12 @@ class TrainingStarted(_OfRank):
     # of these rows, this rank's in the report window that the checkpoint left open: the next
     # report's metrics hold them again
     open_rows: int = 0
-    checkpoint: str | None = None  # the checkpoint that the training goes on from
+    checkpoint: str | None = None  # the checkpoint from which training continues
 
 
 @dataclass(frozen=True)
 class Heartbeat(_OfRank):
-    """What a running rank does; a thread of its own sends it."""
+    """What a running rank does now; sent by a separate thread."""
 
     kind: ClassVar[str] = "heartbeat"
     step: int  # steps begun since the start of the job
@@ -91,7 +91,7 @@ class CheckpointSaved(_OfRank):
 
 @dataclass(frozen=True)
 class CheckpointTrouble(_OfRank):
-    """A checkpoint could not be written, or is damaged and left aside; training goes on."""
+    """A checkpoint could not be written, or is damaged and skipped; training continues."""
 
     kind: ClassVar[str] = "checkpoint_trouble"
     message: str  # what happened to which checkpoint, for people
@@ -101,7 +101,7 @@ class CheckpointTrouble(_OfRank):
 
 @dataclass(frozen=True)
 class RecordsTrouble(_OfRank):
-    """The supervisor beside rank 0 cannot write the attempt's records; it tries again."""
+    """The supervisor of rank 0 cannot write the attempt's records; it retries."""
 
     kind: ClassVar[str] = "records_trouble"
     message: str  # what failed, for people
@@ -117,7 +117,7 @@ class StopNoticed(_OfRank):
 
 @dataclass(frozen=True)
 class RankStopped(_OfRank):
-    """The rank stopped in order, as it was asked to; its process will end."""
+    """The rank stopped as requested; its process will end."""
 
     kind: ClassVar[str] = "rank_stopped"
     step: int  # steps taken since the start of the job
@@ -126,7 +126,7 @@ class RankStopped(_OfRank):
 
 @dataclass(frozen=True)
 class StacksTaken(_OfRank):
-    """What a rank's process was doing when nothing moved, as its supervisor saw it."""
+    """The state and stacks of a rank's process during a hang, reported by its supervisor."""
 
     kind: ClassVar[str] = "stacks_taken"
     # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
@@ -136,7 +136,7 @@ class StacksTaken(_OfRank):
 
 @dataclass(frozen=True)
 class StepsDone(_OfRank):
-    """Some steps, since the last such report."""
+    """A rank's report of the steps since its last report."""
 
     kind: ClassVar[str] = "steps_done"
     epoch: int  # the epoch of the last step, from 0
@@ -165,7 +165,7 @@ class StepsDone(_OfRank):
 
 @dataclass(frozen=True)
 class EvaluationDone(_OfRank):
-    """This rank's share of the validation rows was scored."""
+    """This rank has scored its share of the validation rows."""
 
     kind: ClassVar[str] = "evaluation_done"
     epoch: int
@@ -190,7 +190,7 @@ class EvaluationDone(_OfRank):
 
 @dataclass(frozen=True)
 class StoppedEarly(_OfRank):
-    """Training ends early: validations no longer get better; rank 0 reports it."""
+    """Training ends early because validations no longer improve; rank 0 reports it."""
 
     kind: ClassVar[str] = "stopped_early"
     step: int  # steps taken
@@ -239,7 +239,7 @@ class ModelSaved(_OfRank):
 
 @dataclass(frozen=True)
 class RankFinished(_OfRank):
-    """The rank did all its work; how its process then ends does not matter."""
+    """The rank has done all its work; its exit code no longer matters."""
 
     kind: ClassVar[str] = "rank_finished"
     steps: int  # steps taken
@@ -260,7 +260,7 @@ class RankFinished(_OfRank):
 
 @dataclass(frozen=True)
 class RankFailed(_OfRank):
-    """The rank says why it cannot go on."""
+    """The rank's own report of its failure."""
 
     kind: ClassVar[str] = "rank_failed"
     reason: str  # one of `distrain.jobs.reasons.Reason`
@@ -305,11 +305,11 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
 _ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive", "state")
-"""Fields that jobs with one target and no windows do not tell, as before there were any."""
+"""Fields that are omitted if empty, as for jobs with one target and no windows."""
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """An event as JSON values.
+    """Return an event as JSON values.
 
     >>> to_json(ModelSaved(rank=0, path="runs/a/model"))
     {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model', 'step': None}

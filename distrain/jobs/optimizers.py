@@ -18,10 +18,10 @@ from typing import Any, Literal
 from distrain.errors import InputError
 
 OptimizerKind = Literal["sgd", "adagrad", "rowwise_adagrad", "adam", "adamw"]
-"""What `train.optimizer.kind` may be: the keys of `OPTIMIZERS`."""
+"""The values of `train.optimizer.kind`: the keys of `OPTIMIZERS`."""
 
 STATE_BYTES = 4
-"""Bytes of a value of an optimizer's state: float32, in whatever type weights are stored."""
+"""Bytes of an optimizer state value: float32 for every storage type of the weights."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ OPTIMIZERS: dict[str, OptimizerFacts] = {
 
 
 def optimizer_facts(kind: str) -> OptimizerFacts:
-    """The entry of a kind.
+    """Return the entry of a kind in `OPTIMIZERS`.
 
     Raises:
         InputError: There is no such kind.
@@ -99,7 +99,7 @@ def optimizer_facts(kind: str) -> OptimizerFacts:
 
 
 def kind_of_least_state() -> str:
-    """The kind that keeps the least state of wide rows, of those that keep any.
+    """Return the kind with the least state per wide row, among those with state.
 
     >>> kind_of_least_state()
     'rowwise_adagrad'

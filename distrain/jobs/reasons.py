@@ -1,4 +1,4 @@
-"""Why attempts and jobs end early: a word for each reason, and what errors say of two of them."""
+"""Reasons why attempts and jobs end early, and texts by which errors are classified."""
 
 from enum import StrEnum
 
@@ -118,7 +118,7 @@ class Reason(StrEnum):
 
 
 LEFT_OFF = frozenset({Reason.PREEMPTED, Reason.COORDINATOR_LOST})
-"""After these a job may go on in another cluster, also one that has no checkpoint yet."""
+"""After these reasons a job may continue in another cluster, even without a checkpoint."""
 
 
 # Libraries have no common type for the loss of a peer, or of memory: only texts show them. A rank
@@ -150,13 +150,13 @@ _MEMORY_SIGNS = (
 
 
 def says_out_of_memory(text: str) -> bool:
-    """Whether an error's text says that memory ran out, on the host or on a device."""
+    """Return True if an error's text says that host or device memory ran out."""
     text = text.lower()
     return any(sign in text for sign in _MEMORY_SIGNS)
 
 
 def says_own_fault(text: str) -> bool:
-    """Whether NCCL says that this rank used it wrongly, or that its own GPU failed."""
+    """Return True if NCCL's text says that this rank misused it, or that its own GPU failed."""
     text = text.lower()
     return any(sign in text for sign in _OWN_FAULT_SIGNS)
 

@@ -13,7 +13,7 @@ _PART = ".from-"
 _RECORDS = ".jsonl"
 
 PREPARED = ".prepared"
-"""The folder of prepared tables, beside run directories; hidden, since it is no run."""
+"""The folder of prepared tables next to run directories; hidden, because it is not a run."""
 
 
 class _Below:
@@ -70,7 +70,7 @@ class RunPaths:
     audits = _Below("audit")  # hashes of trained rows, attempt by attempt
 
     def attempt_records(self, attempt: int) -> Path:
-        """The file of an attempt's records, which only rank 0's supervisor writes."""
+        """Return the file of an attempt's records, which only rank 0's supervisor writes."""
         return self.records / f"{_ATTEMPT}{attempt}{_RECORDS}"
 
     def log(self, rank: int, attempt: int) -> Path:
@@ -102,7 +102,7 @@ def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def of_all_ranks(file: Path) -> dict[int, Path]:
-    """By rank, the files of all ranks beside one rank's, such as `RunPaths.log(0, 1)`."""
+    """Return all ranks' files, by rank, given one of them, such as `RunPaths.log(0, 1)`."""
     files = {}
     for path in _inside(file.parent):
         rank = path.name.removeprefix(_RANK).removesuffix(file.suffix)
@@ -140,7 +140,7 @@ def new_job_id(name: str, now: datetime | None = None) -> str:
 
 
 def log_part(log: Path, first_byte: int) -> Path:
-    """The file beside a rank's log that holds what was printed from a byte on."""
+    """Return the file next to a rank's log that contains its output from a byte on."""
     return log.with_name(f"{log.name}{_PART}{first_byte}")
 
 
@@ -155,5 +155,5 @@ def first_byte_of_part(name: str, log_name: str) -> int | None:
 
 
 def log_end(log: Path) -> Path:
-    """The file that says how many bytes a rank printed, written when its log is closed."""
+    """Return the file with a log's number of bytes, written when the log is closed."""
     return log.with_name(log.name + ".end")

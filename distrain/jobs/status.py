@@ -1,4 +1,4 @@
-"""A job's figures and texts: read from others' JSON, bounded, and found by the id."""
+"""Figures and texts of a job: parsed from untrusted JSON, bounded, and found by id."""
 
 import math
 import re
@@ -13,13 +13,13 @@ from distrain.jobs.documents import FIGURES, Job
 LARGEST = 2**63 - 1  # the largest whole number of a database
 
 MOST_CHARACTERS = 8000
-"""Of a message in a row: each change of a job copies its message into an event."""
+"""Maximum length of a message in a row: each change of a job copies it into an event."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of surrogate pairs
 
 
 def is_storable(text: str) -> bool:
-    r"""Whether every database and JSON reader takes a text.
+    r"""Return True if every database and JSON reader accepts a text.
 
     >>> is_storable("a\tb"), is_storable("a\0b"), is_storable("\udcff")
     (True, False, False)
@@ -28,10 +28,10 @@ def is_storable(text: str) -> bool:
 
 
 def storable(text: str, most: int = MOST_CHARACTERS) -> str:
-    r"""A text of at most `most` characters that every database and JSON reader takes.
+    r"""Return a text of at most `most` characters that every database and JSON reader accepts.
 
-    What users' code raises becomes a job's message. One that could not be written would keep all
-    rows of its transaction from being written, again and again.
+    A job's message may come from users' code. If it could not be stored, every attempt to write the
+    rows of its transaction would fail.
 
     >>> storable("a\0b\udcff"), storable("abcdef", 4)
     ('a\ufffdb\ufffd', 'abc…')
@@ -41,7 +41,7 @@ def storable(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite number that a database can hold.
+    """Return True if a value is a finite number that a database can store.
 
     >>> is_number(0.5), is_number(float("nan")), is_number(2**70), is_number(True)
     (True, False, False, False)
@@ -54,7 +54,7 @@ def is_number(value: object) -> bool:
 
 
 def finite(value: Any) -> Any:
-    """JSON values with `None` in place of each number that JSON does not have.
+    """Return JSON values with `None` for each NaN or infinite number.
 
     >>> finite({"loss": float("nan"), "seconds": [1.5, float("inf")]})
     {'loss': None, 'seconds': [1.5, None]}
@@ -83,7 +83,7 @@ _OF_TARGETS = ("targets", "valid_targets")
 
 
 def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures in a document of any version; what is no number counts as not known.
+    """Return the figures in a document of any version; values that are not numbers are ignored.
 
     >>> figures_in({"step": 40.0, "loss": 0.5, "auc": "high", "later": 1})
     {'step': 40, 'loss': 0.5}
@@ -99,7 +99,7 @@ def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def targets_in(value: object) -> dict[str, dict[str, float]] | None:
-    """Metrics of targets, bounded in number and in length; `None` if there are none.
+    """Return metrics of targets, bounded in number and length; `None` if there are none.
 
     >>> targets_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
     {'price': {'rmse': 2.5}}
@@ -113,7 +113,7 @@ def targets_in(value: object) -> dict[str, dict[str, float]] | None:
 
 
 def gpus_in(places: Iterable[object]) -> int:
-    """How many of the places of ranks are on a GPU.
+    """Return how many ranks' places are on a GPU.
 
     >>> gpus_in([{"host": "a", "device": "cuda:0"}, {"host": "a", "device": "cpu"}, None])
     1
@@ -123,7 +123,7 @@ def gpus_in(places: Iterable[object]) -> int:
 
 
 def metrics_in(value: object) -> dict[str, dict[str, float | None]]:
-    """As `targets_in`, with the metrics that are not defined.
+    """Return `targets_in`, including undefined metrics as `None`.
 
     >>> metrics_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
     {'price': {'rmse': 2.5, 'r2': None}, 'bad': {}}
@@ -146,7 +146,7 @@ def _name_of(name: object) -> str:
 
 
 def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
-    """A job's time until its end, for people; "-" if it is not known.
+    """Return a job's remaining time as text; "-" if it is unknown.
 
     >>> time_left({"eta_s": 90}), time_left({})
     ('1m30s', '-')
@@ -169,7 +169,8 @@ def job_of_scheduler(document: Mapping[str, Any]) -> Job:
         if name in values and len(_text(values, name)) > _MOST_OF_A_NAME:
             raise TypeError(f"{name} is no name")
     head = {name: value for name, value in values.items() if name not in FIGURES}
-    if any(type(value) is int and abs(value) > _LARGEST_OF_A_COLUMN for value in head.values()):
+    numbers = (value for name in Job.model_fields if type(value := head.get(name)) is int)
+    if any(abs(number) > _LARGEST_OF_A_COLUMN for number in numbers):
         raise ValueError("a number is too large")
     return Job.model_validate({**head, **figures_in(values)}, strict=True)
 
@@ -189,7 +190,7 @@ _MOST_NAMED = 5
 
 
 def find_id(ids: Sequence[str], word: str) -> str | None:
-    """The id that is a word, or the only one that begins with it; `None` if none does.
+    """Return the id equal to `word`, or the only one that begins with it; `None` if none does.
 
     >>> find_id(["mlp-1", "mlp-12", "dlrm-1"], "mlp-1"), find_id(["dlrm-1"], "dl")
     ('mlp-1', 'dlrm-1')

@@ -11,7 +11,7 @@ JSON_VERSION = 1  # raised when a key changes its meaning or goes; new keys need
 
 
 def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a document, perhaps of another version, that are fields of a dataclass.
+    """Return the values of a document, perhaps of another version, that are fields of a dataclass.
 
     >>> known_fields(Checkpoints, {"count": 2, "of_a_later_version": True})
     {'count': 2}
@@ -78,24 +78,24 @@ class Record:
     progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """The fields that are one text or number, or unknown, and `TARGET.METRIC`."""
+        """Return the fields that are one text or number, or None, and `TARGET.METRIC`."""
         plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
         return {**plain, **(self.own or {}), **self.of_targets()}
 
     def of_targets(self) -> dict[str, float | None]:
-        """The metrics of further targets, by `TARGET.METRIC`."""
+        """Return the metrics of further targets, by `TARGET.METRIC`."""
         by_target = (self.targets or {}).items()
         return {f"{name}.{metric}": v for name, found in by_target for metric, v in found.items()}
 
     def value(self, name: str) -> float | None:
-        """A figure by name, also of `own`, and `TARGET.METRIC` of a further target."""
+        """Return a figure by name, also of `own`, and `TARGET.METRIC` of a further target."""
         if name in vars(self):
             found: float | None = getattr(self, name)
             return found
         return {**(self.own or {}), **self.of_targets()}.get(name)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, which the record shares: not to be changed."""
+        """Return JSON values that share the record's data and must not be changed."""
         return {
             name: value
             for name, value in vars(self).items()
@@ -117,7 +117,7 @@ class Record:
 
 @dataclass(frozen=True)
 class AttemptStarted:
-    """An attempt began to train. Of the records before it, those up to its step count."""
+    """An attempt began to train. Earlier records are valid up to its step."""
 
     attempt: int
     step: int  # steps that its checkpoint brought along; 0: from the beginning
@@ -129,7 +129,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that people should know and that does not end the attempt."""
+    """A message for users that does not end the attempt."""
 
     text: str  # the text for them
     is_warning: bool = True  # whether it may need something done
@@ -167,7 +167,7 @@ class Checkpoints:
 
     @property
     def outcome(self) -> str:
-        """How many there are and how many there should have been; "" if all were written.
+        """The numbers of written and failed checkpoints; "" if none failed.
 
         >>> Checkpoints(count=1, failed=2).outcome
         '1 written, 2 failed'
@@ -185,7 +185,7 @@ def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record |
 
 
 def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
-    """The steps of a refit, by `RefitStarted` as JSON values."""
+    """Return the steps of a refit, from `RefitStarted` as JSON values."""
     return None if refit is None else refit["num_steps"] - refit["step"]
 
 
@@ -247,7 +247,7 @@ class JobView:
         return tuple(entry for entry in self.progress if isinstance(entry, Record))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, which the view shares: not to be changed."""
+        """Return JSON values that share the view's data and must not be changed."""
         # Not `asdict`: its copies of what many ranks reported took most of a scheduler's answer.
         return {
             "version": JSON_VERSION,
@@ -259,9 +259,9 @@ class JobView:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "JobView":
-        """The inverse of `to_json`, of any version; unknown keys and entries are left out.
+        """Return the view for JSON values of any version; unknown keys and entries are ignored.
 
-        `TypeError`, `ValueError`: a field is missing, or the state is unknown.
+        Raises `TypeError` or `ValueError` if a field is missing, or the state is unknown.
         """
         values = known_fields(cls, document)
         values["state"] = JobState(values.get("state", "missing"))
@@ -284,20 +284,20 @@ _SEQUENCES = {
 
 
 def record_from_json(values: Mapping[str, Any]) -> Record:
-    """A record from JSON values of any version."""
+    """Return a record from JSON values of any version."""
     known = known_fields(Record, values)
     known["stall_pct"] = tuple(known.get("stall_pct", ()))
     return Record(**known)
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """An entry as JSON values, which it shares: not to be changed."""
+    """Return an entry as JSON values, which share its data and must not be changed."""
     values = entry.to_json() if isinstance(entry, Record) else vars(entry)
     return {"entry": _KIND_OF_ENTRY[type(entry)], **values}
 
 
 def entry_from_json(document: Mapping[str, Any]) -> Entry | None:
-    """The inverse of `entry_to_json`, of any version; `None` for an unknown kind."""
+    """Return an entry from JSON values of any version; `None` for an unknown kind."""
     values = dict(document)
     kind = _ENTRY_KINDS.get(values.pop("entry", ""))
     if kind is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -20,10 +23,25 @@ class Ragged:
     Attributes:
         values: `[sum of the rows' lengths]`, int32 ids or float32 numbers.
         offsets: `[rows + 1]`, int32, from 0 to the number of values.
+        host_offsets: A copy of `offsets` in the host's memory, for lists on a GPU that came from
+            the host.
     """
 
     values: Tensor
     offsets: Tensor
+    host_offsets: NDArray[Any] | None = None
+
+    def offsets_on_host(self) -> NDArray[Any]:
+        """Return `offsets` as an array; waits for the device if the host has no copy."""
+        if self.host_offsets is not None and not self.offsets.is_cpu:
+            return self.host_offsets
+        offsets: NDArray[Any] = self.offsets.cpu().numpy()
+        return offsets
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Ragged:
+        """Return the lists with `function` applied to both tensors, such as a copy to a device."""
+        on_host = self.offsets.numpy() if self.offsets.is_cpu else self.host_offsets
+        return Ragged(function(self.values), function(self.offsets), on_host)
 
     @property
     def lengths(self) -> Tensor:
@@ -60,7 +78,7 @@ class Ragged:
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
 
     def newest(self, length: int) -> Ragged:
-        """Return the last `length` values of each row; waits for the device.
+        """Return the last `length` values of each row.
 
         Exporters and the compiler of torch get all values, since sizes in a graph may depend only
         on the sizes of its inputs. There, `EventBlock` zeroes values that are too old.
@@ -71,12 +89,20 @@ class Ragged:
         """
         import torch
 
-        if torch.compiler.is_compiling() or bool((self.lengths <= length).all()):
+        if torch.compiler.is_compiling():
             return self
-        places = torch.arange(self.values.shape[0], device=self.values.device)
-        kept = self.offsets[1:].long()[self.row_of_values] - places <= length
-        ends = self.lengths.clamp(max=length).cumsum(0, dtype=self.offsets.dtype)
-        return Ragged(self.values[kept], torch.cat([ends.new_zeros(1), ends]))
+        lengths = np.diff(offsets := self.offsets_on_host())
+        if (lengths <= length).all():
+            return self
+        kept = np.zeros_like(offsets)
+        np.cumsum(np.minimum(lengths, length), out=kept[1:])
+        # The host knows how many there are, so nothing asks the device.
+        few, count = self.lengths.clamp(max=length), int(kept[-1])
+        ends = few.cumsum(0, dtype=self.offsets.dtype)
+        shift = (self.offsets[1:] - ends).repeat_interleave(few, output_size=count)
+        places = shift + torch.arange(count, device=shift.device)
+        starts = torch.cat([ends.new_zeros(1), ends])
+        return Ragged(self.values.index_select(0, places), starts, kept)
 
     def dense(self) -> Tensor:
         """Return the rows as a matrix, if all have equally many values; a view, `[rows, length]`.
@@ -97,18 +123,17 @@ class Ragged:
         return self.values.view(num_rows, length)
 
     def part(self, rows: slice) -> Ragged:
-        """Return a run of consecutive rows. Waits for the device unless it contains all rows."""
+        """Return a run of consecutive rows."""
         start, stop, _ = rows.indices(len(self.offsets) - 1)
         if (start, stop) == (0, len(self.offsets) - 1):
             return self
-        offsets = self.offsets[start : stop + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        return Ragged(self.values[first:last], offsets - first)
+        on_host = self.offsets_on_host()[start : stop + 1]
+        first, last = int(on_host[0]), int(on_host[-1])
+        offsets = self.offsets[start : stop + 1] - first
+        return Ragged(self.values[first:last], offsets, on_host - first)
 
     def to(self, target: device) -> Ragged:
-        return Ragged(
-            self.values.to(target, non_blocking=True), self.offsets.to(target, non_blocking=True)
-        )
+        return self.mapped(lambda tensor: tensor.to(target, non_blocking=True))
 
 
 @dataclass(frozen=True)

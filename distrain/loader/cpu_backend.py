@@ -22,7 +22,7 @@ from distrain.loader.filling.schedule import Deal
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import Expected
-from distrain.loader.reading.source import Source
+from distrain.loader.reading.source import Lease
 
 
 class CpuBackend:
@@ -34,7 +34,7 @@ class CpuBackend:
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        source: Source,
+        source: Lease,
         pool: BlockPool,
         stats: StatsRecorder,
         list_limits: Mapping[str, int] | None = None,

@@ -20,7 +20,7 @@ from distrain.loader.filling.torch_filler import DeviceLists, TorchFiller, Torch
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns, Expected
-from distrain.loader.reading.source import Source
+from distrain.loader.reading.source import Lease
 
 
 class GpuBackend:
@@ -33,7 +33,7 @@ class GpuBackend:
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        source: Source,
+        source: Lease,
         device: torch.device,
         streams: CudaStreams,
         stats: StatsRecorder,

@@ -4,13 +4,14 @@ Rows wait in open batches: the batch of a step gets its memory when the first ro
 decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G rows and T decoding
 threads, a rank serves c = S/W lanes. It works at step s.
 
-- A lane that is in a chunk at step s is at its end at most G rows later.
-- L = 2 T row groups are loaded ahead, at most A = max(1, L/c) of each lane, since all lanes may
-  reach the ends of chunks together. With those being dealt they have (1 + A) G rows of a lane,
-  which has B/S rows a step: they are for the `2 + ((1 + A) G S - 1) // B` steps from s on. In the
-  next epoch, or window, all loads begin that have rows for these steps alone.
-- No load begins that has a row for a later step, unless step s itself needs it. Its rows are for
-  fewer steps: lanes that share a chunk need it together (see `partition.pieces`).
+- At step s a lane has at most G rows of its current chunk left.
+- L = 2 T row groups are loaded ahead, but at most A = max(1, L/c) for each lane, because all lanes
+  may reach the ends of chunks together. Including the row group in use, at most (1 + A) G rows of a
+  lane are loaded. A step takes B/S rows of a lane, so these rows are for the `2 + ((1 + A) G S - 1)
+  // B` steps from s on. Loads of the next epoch or window also begin, if all their rows are for
+  these steps.
+- A load with a row for a later step begins only if step s itself needs it. Its rows are then for
+  fewer steps, because lanes that share a chunk need it together (see `partition.pieces`).
 - P finished batches wait in the queue. The consumer holds one and takes another.
 
 The open batches, of B/W rows each, have (1 + A) c G rows, or about (c + L) G if lanes reach the
@@ -297,7 +298,7 @@ def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: Reader
 def open_steps_of(
     dataset: Dataset, options: LoaderOptions, before: int, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Return the steps whose batches may be open at a time on a rank, of a window and `before`."""
+    """Return the steps whose batches may be open on a rank, with `before` of another window."""
     return open_steps(
         _plan_of(dataset, options),
         options.lanes // options.num_ranks,

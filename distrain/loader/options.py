@@ -53,6 +53,7 @@ class FetchOptions:
 class LoaderOptions(LoadingSpec):
     """The options that determine a rank's stream: those of the job spec, and the rank's share."""
 
+    decode_threads: PositiveInt = 1
     global_batch_size: PositiveInt
     seed: Annotated[Whole, Field(ge=0)] = 0
     lanes: PositiveInt = 24
@@ -124,7 +125,7 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """Return the rows of a step over all ranks, from the one of both sizes that is given.
+    """Return the number of rows of a step over all ranks, from the given one of the two sizes.
 
     Raises:
         SpecError: Both sizes are given, or none, or a number is not a positive integer.

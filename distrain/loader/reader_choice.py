@@ -118,9 +118,9 @@ def new_backend(
     narrow: NarrowLayout | None = None,
 ) -> Backend:
     """Return the backend that loads a dataset's row groups into batches."""
-    source.lease()
+    lease = source.lease()
     if kind.on_gpu:
         assert device is not None
         assert streams is not None
-        return GpuBackend(dataset.columns, source, device, streams, stats, list_limits)
-    return CpuBackend(dataset.columns, source, pool, stats, list_limits, narrow)
+        return GpuBackend(dataset.columns, lease, device, streams, stats, list_limits)
+    return CpuBackend(dataset.columns, lease, pool, stats, list_limits, narrow)

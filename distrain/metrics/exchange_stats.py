@@ -81,7 +81,13 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums over consecutive windows of one rank; empty for no windows."""
+    """Return the sums over consecutive windows of one rank; empty for no windows.
+
+    >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
+    >>> both = follow_up_exchanges([one, one])
+    >>> both["steps"], both["sent_bytes"], both["sent_bytes_per_step"]
+    (4, 120, 30.0)
+    """
     reported = [window for window in in_turn if window]
     if not reported:
         return {}

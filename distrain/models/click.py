@@ -15,7 +15,7 @@ from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.heads.targets import Target
 from distrain.models.heads.tasks import Task
 from distrain.models.inputs import InputBlock
-from distrain.models.shapes import Events, EventValues, Features
+from distrain.models.shapes import EventLists, Events, EventValues, Features
 
 
 class Network(nn.Module):
@@ -55,7 +55,7 @@ class Network(nn.Module):
         self,
         embedded: tuple[Tensor, ...],
         continuous: Tensor,
-        lists: tuple[tuple[Tensor, Tensor], ...] = (),
+        lists: tuple[EventLists, ...] = (),
     ) -> Tensor:
         output: Tensor = self.task(self.body(self.features(embedded, continuous, lists)))
         return output
@@ -64,7 +64,7 @@ class Network(nn.Module):
         self,
         embedded: tuple[Tensor, ...],
         continuous: Tensor,
-        lists: tuple[tuple[Tensor, Tensor], ...] = (),
+        lists: tuple[EventLists, ...] = (),
     ) -> Features:
         """Return the input of the body."""
         taken = continuous if self._takes_continuous else continuous[:, :0]
@@ -74,8 +74,8 @@ class Network(nn.Module):
         num_groups = len(embedded) - self._num_sequences
         sequences = embedded[num_groups:]
         events = tuple(
-            EventValues(tuple(sequences[place] for place in places), numbers, offsets)
-            for places, (offsets, numbers) in zip(self._events, lists, strict=True)
+            EventValues(tuple(sequences[place] for place in places), numbers, offsets, *on_host)
+            for places, (offsets, numbers, *on_host) in zip(self._events, lists, strict=True)
         )
         drawn = sequences[-1] if self._draws else None
         return Features(tuple(embedded[:num_groups]), taken, events, drawn)

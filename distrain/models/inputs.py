@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.hashed_cross import HashedCross
 from distrain.models.embeddings.columns import Combiner, TableColumn
 from distrain.models.negative_sampling import ItemDraws
-from distrain.models.shapes import Column, Columns, Events, Group
+from distrain.models.shapes import Column, Columns, EventLists, Events, Group
 from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.schema import Schema
 
@@ -69,8 +70,8 @@ class InputBlock:
         list_names: The list columns of ids that it must have.
         number_names: The list columns of numbers that it must have. They are fields of events;
             those that the model does not use are last.
-        combiners: For each of these how the embeddings of its ids become one, in the first part
-            that uses it; "mean" if none does.
+        combiners: By name of `list_names`, how the embeddings of a row's ids become one, in the
+            first part that uses the column; "mean" if none does.
         continuous_names: The continuous columns that it must have, in order.
 
     Raises:
@@ -143,16 +144,19 @@ class InputBlock:
         ids = [_ids_of(table.source, batch) for table in self._tables]
         return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
-    def event_lists(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], ...]:
+    def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
         """Return the offsets and the numbers of the `EventValues` of each of the shape's events."""
         lists = []
         for events in self.shape.events:
-            numbers = [batch.lists[column.name] for column in events.numbers]
+            given = [batch.lists[column.name] for column in events.numbers]
             ids = [batch.lists[self._lists[column.table]] for column in events.lists.values()]
-            newest = [column.newest(events.max_length) for column in [*numbers, ids[0]]]
+            newest = [column.newest(events.max_length) for column in [*given, ids[0]]]
             values = [column.values for column in newest[:-1]]
             none = batch.continuous.new_zeros(newest[-1].values.shape[0], 0)
-            lists.append((newest[-1].offsets, torch.stack(values, 1) if values else none))
+            numbers = torch.stack(values, 1) if values else none
+            offsets, on_host = newest[-1].offsets, newest[-1].host_offsets
+            # One type on a device: another one makes torch.compile compile again.
+            lists.append(EventLists(offsets, numbers, None if offsets.is_cpu else on_host))
         return tuple(lists)
 
     def check_columns(self, batch: Batch) -> None:
@@ -176,8 +180,9 @@ class InputBlock:
         for events in self.shape.events:
             names = [self._lists[column.table] for column in events.lists.values()]
             first, *others = [*names, *(column.name for column in events.numbers)]
+            expected = batch.lists[first].offsets_on_host()
             for name in others:
-                if not torch.equal(batch.lists[first].offsets, batch.lists[name].offsets):
+                if not np.array_equal(expected, batch.lists[name].offsets_on_host()):
                     raise SchemaError(
                         f"the lists {first!r} and {name!r} differ in length in a row",
                         where={"events": events.name},

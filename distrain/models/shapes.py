@@ -6,9 +6,10 @@ tensors only. So torch's compiler and exporters see tensors, and code that build
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -129,12 +130,21 @@ class Branches:
 Shape = Flat | Vectors | Columns | Branches
 
 
+class EventLists(NamedTuple):
+    """The parts of a batch's `Events` that are not embeddings."""
+
+    offsets: Tensor  # `[rows + 1]`: where each row's events begin
+    numbers: Tensor  # `[events, lists of numbers]`
+    host_offsets: NDArray[Any] | None = None  # as of `Ragged`
+
+
 class EventValues(NamedTuple):
     """The value of `Events`, row after row."""
 
     embedded: tuple[Tensor, ...]  # for each list of ids `[events, dim]`
     numbers: Tensor  # `[events, lists of numbers]`
     offsets: Tensor  # `[rows + 1]`: the start of each row's events
+    host_offsets: NDArray[Any] | None = None  # as of `Ragged`
 
 
 class Features(NamedTuple):

@@ -26,7 +26,7 @@ _BYTES_PER_ROW = 256
 
 @dataclass(frozen=True)
 class PrepRequest:
-    """The request of a preparation."""
+    """A preparation: its inputs, its output, and the workflow to fit or to use."""
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
     # parquet

@@ -73,19 +73,6 @@ def whole_lines(
         yield from lines
 
 
-def last_lines(folder: OpenRunFolder, num_bytes: int) -> list[bytes]:
-    """Return the last lines of the newest attempt's file, within about `num_bytes`."""
-    numbers = numbers_of(folder)
-    if not numbers:
-        return []
-    name = name_of(numbers[-1])
-    first = max(0, folder.growing_size(name) - num_bytes)
-    data = b""
-    while more := folder.read_growing(name, first + len(data), num_bytes):
-        data += more
-    return data[: data.rfind(b"\n") + 1].splitlines()[first > 0 :]
-
-
 def name_of(number: int) -> str:
     """Return the name of an attempt's file in the run folder."""
     paths = RunPaths(Path())

@@ -63,11 +63,6 @@ def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:
     return end, closed_at is not None
 
 
-def size_of(folder: Folder, name: str) -> int:
-    """Return the size of a file without gaps; 0 if it does not exist."""
-    return max((piece.end for piece in log_pieces(folder, name)), default=0)
-
-
 def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:
     """Read up to `limit` bytes from `offset`; b"" at the end of the file, or in a gap."""
     pieces = log_pieces(folder, name)

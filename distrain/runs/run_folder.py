@@ -8,13 +8,13 @@ of the run directory belong to the operator and may be links.
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from distrain.jobs.run_paths import RunPaths
-from distrain.runs.log_bytes import read_bytes, size_of
+from distrain.runs.log_bytes import read_bytes
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -76,11 +76,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self._folder = _opened(str(root), _FOLDER, None)
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close it; descriptors that it returned stay open."""
-        os.close(self._folder)
+        os.close(self._folder)  # descriptors that it returned stay open
 
     def open_file(self, name: str) -> int:
         """Open a plain file and return its descriptor, which the caller closes.
@@ -88,11 +84,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         No links are followed.
         """
         *folders, last = parts_of(name)
-        folder = self._open_folder(folders)
-        try:
+        with self._folder_at(folders) as folder:
             file = _opened(last, _FILE, folder)
-        finally:
-            os.close(folder)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise NotInRun(name)
@@ -104,26 +97,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def read_growing(self, name: str, offset: int, limit: int) -> bytes:
         """Read up to `limit` bytes from `offset`; b"" at the end, or if the file does not exist."""
         *folders, last = parts_of(name)
-        with self._held(folders) as folder:
-            return b"" if folder is None else read_bytes(folder, last, offset, limit)
-
-    def growing_size(self, name: str) -> int:
-        *folders, last = parts_of(name)
-        with self._held(folders) as folder:
-            return 0 if folder is None else size_of(folder, last)
-
-    @contextmanager
-    def _held(self, parts: Sequence[str]) -> Iterator[int | None]:
-        """Open a folder for the block; yield `None` if it does not exist."""
-        try:
-            folder = self._open_folder(parts)
-        except NotInRun:
-            yield None
-            return
-        try:
-            yield folder
-        finally:
-            os.close(folder)
+        with suppress(NotInRun), self._folder_at(folders) as folder:
+            return read_bytes(folder, last, offset, limit)
+        return b""
 
     def attempts(self) -> tuple[int, ...]:
         return RunPaths(Path(self.place)).attempts()
@@ -134,21 +110,21 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         Links and unreadable folders are skipped. Raises `NotInRun` if there is no such folder.
         """
         parts = parts_of(below) if below else []
-        folder = self._open_folder(parts)
-        try:
+        with self._folder_at(parts) as folder:
             yield from _files(folder, "".join(part + "/" for part in parts), after)
+
+    @contextmanager
+    def _folder_at(self, parts: Sequence[str]) -> Iterator[int]:
+        """Open a folder below this one for the block, without following links."""
+        folder = os.dup(self._folder)
+        try:
+            for part in parts:
+                inner = _opened(part, _FOLDER, folder)
+                os.close(folder)
+                folder = inner
+            yield folder
         finally:
             os.close(folder)
-
-    def _open_folder(self, parts: Sequence[str]) -> int:
-        folder = os.dup(self._folder)
-        for part in parts:
-            try:
-                inner = _opened(part, _FOLDER, folder)
-            finally:
-                os.close(folder)
-            folder = inner
-        return folder
 
 
 def _files(folder: int, prefix: str, after: str) -> Iterator[FileInRun]:

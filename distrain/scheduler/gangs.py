@@ -1,4 +1,4 @@
-"""The gangs that run now: their stores, their supervisors' tasks, and the way to command them."""
+"""The running gangs: their stores, their supervisors' tasks, and commands to them."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from distrain.workers.supervisor import COMMAND_OP, rank_key, supervise
 
 @dataclass
 class _Gang:
-    """One attempt, with a store of its own: keys, threads and sockets end with it."""
+    """One attempt with its own store, whose keys, threads and sockets end with it."""
 
     store: Any
     futures: list[Any]
@@ -47,7 +47,7 @@ class Gangs:
         still_wanted: Callable[[], bool],
         first_attempt: int = 1,
     ) -> bool:
-        """Open a store, then submit a supervisor for each rank; whether it was still wanted."""
+        """Open a store and submit a supervisor for each rank; return False if no longer wanted."""
         client = await self.client()
         host = get_address_host(self.scheduler.address)
         store = await asyncio.to_thread(self._stores.open, host, self._listens_at())
@@ -91,14 +91,14 @@ class Gangs:
             future.release()
 
     def forget_worker(self, worker: str) -> None:
-        """Release the tasks of a worker that is gone, or Dask would run them where it returns."""
+        """Release the tasks of a lost worker; Dask would run them when it returns."""
         for gang in self._gangs.values():
             for future, of_worker in zip(gang.futures, gang.workers, strict=True):
                 if of_worker == worker:
                     future.release()
 
     def whose(self, key: Any) -> tuple[str, int, int] | None:
-        """The job, attempt and rank of a supervisor's task; `None` for another task."""
+        """Return the job, attempt and rank of a supervisor's task; `None` for another task."""
         for (job_id, attempt), gang in self._gangs.items():
             for rank, future in enumerate(gang.futures):
                 if future.key == key:
@@ -122,7 +122,7 @@ class Gangs:
             return self._client
 
     def _listens_at(self) -> str:
-        """The scheduler's listening address, wider than its address behind a translation."""
+        """Return the scheduler's listening address, which may cover more interfaces."""
         listeners = self.scheduler.listeners
         return get_address_host(listeners[0].listen_address) if listeners else ""
 

@@ -1,4 +1,4 @@
-"""A job in the words of the lifecycle, and what is shown of it, while it is kept and afterwards."""
+"""Makes the views of jobs in the lifecycle, and keeps a tombstone of each job afterwards."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def show(
 
 
 def _what_it_waits_for(job: Job) -> str:
-    """Why a running job does not go on, as far as its ranks know."""
+    """Return what a running job waits for, as far as its ranks report it."""
     if job.state not in (JobState.STARTING, JobState.RUNNING):
         return ""
     ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]

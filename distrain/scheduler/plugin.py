@@ -63,14 +63,14 @@ TICK_MS = 100
 KEPT_JOBS = 200  # ended jobs that stay visible; the oldest are forgotten first
 MOST_KEPT_JOBS = 1000  # the same with those that somebody has not seen the end of
 PROGRESS_BYTES = 4 * 2**20
-"""What the progress of a job may take here: minutes of it. Its viewers come by 5 times a second."""
+"""Memory for the progress of a job: some minutes of it, since viewers read 5 times a second."""
 ENDED_PROGRESS_BYTES = 2**20  # the same of a job that had ended when another one came
 
 log = logging.getLogger("distrain.coordinator")
 
 
 class Observer(Protocol):
-    """A watcher of the jobs, which changes nothing and must not raise."""
+    """Observes the jobs; it must not change them or raise."""
 
     def handled(self, stimulus: Stimulus) -> None:
         """The coordinator has handled a stimulus."""
@@ -90,7 +90,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     async def start(self, scheduler: Scheduler) -> None:
         if self._started:
-            return  # Dask starts once more whatever plugins a preload module has started
+            return  # Dask calls `start` again for plugins that a preload module has started
         self.gangs = Gangs(scheduler, PLUGIN_NAME)  # first: it may refuse its settings
         self._started = True
         self.scheduler = scheduler
@@ -144,7 +144,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return [worker for worker in workers if worker.address not in held]
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **details: Any) -> None:
-        """Report the end of a rank whose supervisor failed: nobody else does."""
+        """Report the end of a rank whose supervisor failed, because no other process reports it."""
         whose = self.gangs.whose(key) if finish == "erred" else None
         if whose is None:
             return
@@ -163,7 +163,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         first_attempt: int = 1,
         priority: int | None = None,
     ) -> bool:
-        """Queue a job, unless it runs or had this attempt; whether that was done."""
+        """Queue a job unless it runs or had this attempt; return whether it was queued."""
         job, ended = self.lifecycle.jobs.get(job_id), self.tombstones.get(job_id)
         if job is not None and not (job.state.is_final and first_attempt > job.attempt):
             return False
@@ -181,7 +181,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return True
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
-        """A job and its progress from entry `since` on; `None` if unknown."""
+        """Return a job and its progress from entry `since` on; `None` if unknown."""
         if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
         ended = self.tombstones.get(job_id)
@@ -232,7 +232,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
             for observer in self.observers:
                 observer.handled(stimulus)
-        except Exception:  # a bug; whoever called must not suffer, nor the jobs of others
+        except Exception:  # a bug, which must affect neither the caller nor other jobs
             log.exception("the coordinator failed on %r", stimulus)
 
     def _carry_out(self, instruction: Instruction, now_s: float) -> None:

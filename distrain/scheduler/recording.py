@@ -1,10 +1,10 @@
 """Has workers write what the run folders of jobs get; the scheduler itself writes nothing.
 
-While an attempt runs, each new entry goes to the supervisor beside rank 0, the only writer of the
-attempt's file. When a job has ended and that file is closed, any worker writes the summary: that of
-rank 0 if it is still there. If the worker is lost before it answers, another one is asked, and
-without any worker the next that comes. What a worker that died had not written yet is sent again
-with the next attempt; readers take each record once. Pure: sending and time are passed in.
+While an attempt runs, each new entry is sent to the supervisor of rank 0, the only writer of the
+attempt's file. When a job has ended and that file is closed, a worker writes the summary,
+preferably that of rank 0. If the worker is lost before it answers, another worker is asked; without
+any worker, the next one to connect. Entries that a dead worker had not written are sent again with
+the next attempt; readers use each record once. Pure: sending and time are passed in.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

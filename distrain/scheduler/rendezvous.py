@@ -1,4 +1,4 @@
-"""Where the ranks of an attempt meet: a torch TCPStore on a port of the scheduler's host."""
+"""The stores of attempts' ranks: torch TCPStores on ports of the scheduler's host."""
 
 import errno
 import os
@@ -42,13 +42,13 @@ class PortRange:
 
 
 def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | None:
-    """What `DISTRAIN_RENDEZVOUS_PORTS` says; `None` if it is not set: any free port.
+    """Return the range in `DISTRAIN_RENDEZVOUS_PORTS`; `None` if it is not set: any free port.
 
     >>> rendezvous_ports({"DISTRAIN_RENDEZVOUS_PORTS": "29400-29499"})
     PortRange(first=29400, last=29499)
 
     Raises:
-        ClusterError: It is no range of ports.
+        ClusterError: It is not a range of ports.
     """
     text = environ.get(PORTS, "").strip()
     if not text:
@@ -64,7 +64,7 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | Non
 
 
 class Stores:
-    """One scheduler's stores, each at a port where no rank of the attempt before looks."""
+    """One scheduler's stores; each uses a port that no rank of the previous attempt connects to."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.ports = rendezvous_ports(environ)
@@ -83,11 +83,11 @@ class Stores:
 def make_store(
     host: str, listens_at: str = "", ports: PortRange | None = None, first_index: int = 0
 ) -> Any:
-    """A store for a gang's rendezvous and its ranks' texts, on one of `ports` or on any.
+    """Return a store for a gang's rendezvous and its ranks' texts.
 
-    It listens on `host` alone, the address at which ranks reach it; or, if no interface has that,
-    as behind an address translation, at `listens_at` ("": everywhere). Ports are tried from
-    `first_index` on; `ClusterError` if all are taken.
+    It listens only on `host`, the address at which ranks reach it. If no interface has that
+    address, as behind address translation, it listens on `listens_at` ("": all interfaces). It uses
+    one of `ports`, from `first_index` on, or any port; raises `ClusterError` if all are in use.
     """
     from torch.distributed import TCPStore
 
@@ -121,7 +121,7 @@ def listen_for_store(
 
 
 def _listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
-    """A listening socket at the first free port; `None` if all are taken."""
+    """Return a listening socket at the first free port; `None` if all are in use."""
     for port in ports:
         try:
             return _listen(host, port)

@@ -20,7 +20,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
 class SettingsSection(BaseModel):
-    """A part of the settings that takes the keys it names, and no others."""
+    """A section of the settings; unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -33,7 +33,7 @@ class TlsFiles(SettingsSection):
     key_file: Path | None = Field(None, description="Its key.")
 
     def context(self) -> ssl.SSLContext:
-        """The trust and certificate of a client; raises ClusterError for unusable files."""
+        """Return a client's TLS context; raises ClusterError for unusable files."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file is not None:
@@ -144,7 +144,7 @@ ClusterKind = Literal["address", "local", "slurm", "kubernetes"]
 
 @dataclass(frozen=True)
 class Traits:
-    """The traits of a kind of cluster; its launcher stands in `clusters/choosing.py`."""
+    """The properties of a kind of cluster; its launcher is named in `clusters/choosing.py`."""
 
     is_started: bool = False  # by the service, which learns the address; others name their url
     is_own_machine: bool = False  # the service's
@@ -180,7 +180,7 @@ TRAITS: Mapping[ClusterKind, Traits] = {
 
 
 class ClusterProfile(SettingsSection):
-    """A cluster, whoever starts it.
+    """A cluster, started by the service or elsewhere.
 
     `address`: it runs already. `local`: the service starts it on this machine. `slurm`: the service
     starts it as a Slurm job when it is needed. `kubernetes`: its scheduler runs already, and the

@@ -1,4 +1,4 @@
-"""The operator's decisions: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
+"""The operator's settings: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ class Limits(SettingsSection):
 
 
 class Retention(SettingsSection):
-    """How long rows and files are kept, in days; 0 keeps them for ever."""
+    """Retention times of rows and files, in days; 0 keeps them without limit."""
 
     jobs_days: float = Field(180, ge=0, description="Jobs, after their end.")
     events_days: float = Field(7, ge=0, description="What streams can be resumed over.")
@@ -57,7 +57,7 @@ class ProjectSettings(SettingsSection):
 
 
 class SignOn(SettingsSection):
-    """Users whom a proxy names in a header; taken over a Unix socket or mutual TLS alone."""
+    """Users identified by a proxy's header; accepted only over a Unix socket or mutual TLS."""
 
     user_header: str = Field("X-Forwarded-User", description="Where the proxy names the user.")
     proxy_names: tuple[str, ...] = Field(
@@ -66,7 +66,7 @@ class SignOn(SettingsSection):
 
 
 class Listen(SettingsSection):
-    """Where the API listens: a Unix socket, or a host and a port."""
+    """The API's listening address: a Unix socket, or a host and a port."""
 
     host: str = Field("127.0.0.1", description="A name or address of this machine.")
     port: int = Field(8686, ge=0, le=65535, description="0 takes a free one.")
@@ -126,11 +126,11 @@ class Settings(BaseSettings):
     )
 
     def run_root(self, cluster: str) -> Path:
-        """The folder of a cluster's runs, if that is no URL."""
+        """Return the folder of a cluster's runs, unless it is a URL."""
         return Path(self.run_place(cluster))
 
     def run_place(self, cluster: str) -> str:
-        """The path or URL of a cluster's runs."""
+        """Return the path or URL of a cluster's runs."""
         root = self.clusters[cluster].run_root
         if isinstance(root, str) and is_remote(root):
             return root.rstrip("/")

@@ -42,7 +42,7 @@ class Role(StrEnum):
 
 
 class Scope(StrEnum):
-    """The uses of a token, whatever its user's roles allow."""
+    """The permitted uses of a token; they limit its user's roles."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -129,7 +129,7 @@ class Quota:
 
     @property
     def counts_queued(self) -> bool:
-        """Whether jobs in the queue are counted at all."""
+        """Whether queued jobs are counted at all."""
         return self.max_queued is not None or self.max_queued_per_user is not None
 
 

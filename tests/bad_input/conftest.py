@@ -1,16 +1,13 @@
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from damaged import write_small
 from small_disks import mounted
 from small_jobs import CARDINALITIES, small_document
-from threads_as_cluster import client as client
+from threads_as_cluster import client as client, cluster_here as cluster_here
 from yaml import safe_dump
 
-import distrain.workers.sources
 from distrain.schema import criteo_schema
 
 
@@ -45,17 +42,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "model"
     save_model(folder, build_model(schema, spec, seed=0), spec, schema)
     return folder
-
-
-@pytest.fixture
-def cluster_here(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands get a cluster in this process, at once."""
-
-    @contextmanager
-    def open_cluster(*_: Any) -> Iterator[Any]:
-        yield client
-
-    monkeypatch.setattr(distrain.workers.sources, "open_cluster", open_cluster)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 from hypothesis import given, strategies as st
 
 from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, stages
-from benchmarks.loader_bench import cases as loader_cases
 from benchmarks.step_bench import cases as step_cases
 
 ROOT = Path(__file__).parents[2]
@@ -134,12 +133,6 @@ def test_every_comparison_of_steps_is_in_one_part():
         for comparison in step_cases.comparisons("cuda", ranks, quick):
             matches = [part for part in parts if re.search(part, comparison.name)]
             assert len(matches) == 1, comparison.name
-
-
-def test_the_loaders_contenders_on_a_gpu():
-    names = [n for n in loader_cases.all_cases() if re.search(stages.LOADER_ON_GPU, n)]
-    assert {"memcpy", "copy to GPU", "distrain, to GPU"} <= set(names)
-    assert {f"{who}, ordinary, 2t" for who in ("floor", "distrain")} <= set(names)
 
 
 def test_correctness_comes_first_and_what_is_absent_is_told():

@@ -8,17 +8,12 @@ from typing import Any
 import psutil
 import pytest
 from dask_world import DaskWorld, TrainCommand, records, what_counts
-from small_jobs import run_distrain, write_prepared
+from small_jobs import run_distrain
 from waiting import until
 from yaml import safe_dump
 
 WEIGHTS = Path("model") / "weights.safetensors"
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3000)]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def document(prepared: Path, max_steps: int) -> dict[str, Any]:

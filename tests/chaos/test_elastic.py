@@ -8,16 +8,11 @@ from typing import Any
 import psutil
 import pytest
 from dask_world import DaskWorld, TrainCommand, records
-from small_jobs import run_distrain, small_document, write_prepared
+from small_jobs import run_distrain, small_document
 from waiting import until
 from yaml import safe_dump
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def write_job(prepared: Path, path: Path, max_steps: int, **sections: Any) -> Path:

@@ -7,7 +7,7 @@ import networks
 import pytest
 from dask_world import DaskWorld, TrainCommand, records, what_counts
 from networks import Hosts
-from small_jobs import run_distrain, small_document, write_prepared
+from small_jobs import run_distrain, small_document
 from waiting import until
 from yaml import safe_dump
 
@@ -19,11 +19,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture

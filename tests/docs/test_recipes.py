@@ -4,14 +4,12 @@ import dataclasses
 import inspect
 import re
 import tomllib
-from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from distrain import prep
-from distrain.cli.main import COMMANDS
 from distrain.jobs.spec import JobSpec, ModelSpec
 from distrain.jobs.view import Record
 from distrain.loader.reading.kinds import READERS
@@ -63,20 +61,6 @@ def defines(file, name):
     of_c = rf"|#define {word}\b|\b{word}\($" if file.suffix != ".py" else ""
     python = rf"^\s*(?:async def|def|class) {word}\b|^\s*{word}\s*(?::|=(?!=))"
     return re.search(python + of_c, file.read_text(), re.M) is not None
-
-
-def test_there_is_a_recipe_for_what_people_add(recipes):
-    wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command", "option")
-    wanted += ("route", "event", "field", "service", "ranks")
-    for word in wanted:
-        assert any(re.search(rf"\b{word}\b", heading) for heading in recipes), word
-
-
-def test_every_recipe_names_files_and_folders_that_exist(recipes):
-    for heading, text in recipes.items():
-        places = places_in(text)
-        assert places, heading
-        assert [span for span, (at, _) in places.items() if not at.exists()] == [], heading
 
 
 def test_every_recipe_names_identifiers_where_they_are_defined(recipes):
@@ -147,13 +131,3 @@ def test_metrics_have_the_same_names_wherever_they_are_passed_on():
     for shown in (Record, Summary):
         names = {field.name for field in dataclasses.fields(shown)}
         assert {"auc", "auc_bound", "normalised_entropy"} <= names & of_rows
-
-
-def test_every_command_is_in_the_file_that_is_said():
-    for name, (place, _) in COMMANDS.items():
-        module, _, function = place.partition(":")
-        assert hasattr(import_module(f"distrain.cli.{module}"), function or "command"), name
-    folder = ROOT / "distrain" / "cli"
-    texts = [path.read_text() for path in folder.rglob("*.py") if path.parent.name != "service"]
-    of_service = [name for name, (place, _) in COMMANDS.items() if place.startswith("service.")]
-    assert sum(t.count("\n@click.command(") for t in texts) == len(COMMANDS) - len(of_service)

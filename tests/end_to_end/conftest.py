@@ -3,15 +3,10 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
-from small_jobs import write_prepared
+from small_jobs import small_document
+from yaml import safe_dump
 
 from distrain.workers.local import local_cluster
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small prepared data; tests only read it."""
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +14,11 @@ def cluster() -> Iterator[Client]:
     """Four worker processes."""
     with local_cluster(4, 1, "cpu", ":0") as client:
         yield client
+
+
+@pytest.fixture
+def job_file(prepared: Path, tmp_path: Path) -> Path:
+    """The file of a small job on them."""
+    path = tmp_path / "job.yaml"
+    path.write_text(safe_dump(small_document(prepared)))
+    return path

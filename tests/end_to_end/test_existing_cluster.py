@@ -5,18 +5,10 @@ from pathlib import Path
 
 import pytest
 from dask_world import DaskWorld
-from small_jobs import run_distrain, small_document
-from yaml import safe_dump
+from small_jobs import run_distrain
 
 from distrain.scheduler.plugin import PLUGIN_NAME
 from distrain.workers.sources import connect
-
-
-@pytest.fixture
-def job_file(prepared: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "job.yaml"
-    path.write_text(safe_dump(small_document(prepared)))
-    return path
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import psutil
 import pytest
 from damaged import tell
 from distributed import Client
-from small_jobs import distrain_command, make_spec, small_document
-from yaml import safe_dump
+from small_jobs import distrain_command, make_spec
 
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec import JobSpec
@@ -36,11 +35,9 @@ def submit(client: Client, spec: JobSpec, run_dir: Path) -> JobHandle:
 
 
 @pytest.mark.slow
-def test_kill_9_on_one_rank_ends_the_command_and_names_it(prepared: Path, tmp_path: Path) -> None:
-    spec = tmp_path / "job.yaml"
-    spec.write_text(safe_dump(small_document(prepared)))
+def test_kill_9_on_one_rank_ends_the_command_and_names_it(job_file: Path, tmp_path: Path) -> None:
     overrides = [word for assignment in ENDLESS for word in ("--set", assignment)]
-    command = distrain_command("train", spec, *overrides, "--run-dir", tmp_path / "run")
+    command = distrain_command("train", job_file, *overrides, "--run-dir", tmp_path / "run")
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -83,12 +80,10 @@ def test_kill_9_on_one_rank_ends_the_command_and_names_it(prepared: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path) -> None:
+def test_an_interrupt_cancels_the_job(job_file: Path, tmp_path: Path) -> None:
     """In a terminal, Ctrl-C reaches workers and ranks as well; the command decides all the same."""
-    spec = tmp_path / "job.yaml"
-    spec.write_text(safe_dump(small_document(prepared)))
     overrides = [word for assignment in ENDLESS for word in ("--set", assignment)]
-    command = distrain_command("train", spec, *overrides, "--run-dir", tmp_path / "run")
+    command = distrain_command("train", job_file, *overrides, "--run-dir", tmp_path / "run")
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -123,12 +118,10 @@ def test_relative_paths_are_those_of_who_submits(
 
 
 def test_an_inline_failure_ends_the_command(
-    prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = tmp_path / "job.yaml"
-    spec.write_text(safe_dump(small_document(prepared)))
     done = tell(
-        capsys, "train", spec, "--run-dir", tmp_path / "run",
+        capsys, "train", job_file, "--run-dir", tmp_path / "run",
         "--set", "resources={backend: inline, num_ranks: 1}",
         "--set", "train.optimizer={kind: sgd, lr: 1.0e+30}",
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """Clicks that buckets and pairs decide: a model reaches them with their operators alone."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
+from threads_as_cluster import client as client
 
 from distrain import fit
 from distrain.prep import FeatureConfig, PrepRequest, prepare
@@ -52,13 +52,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     file = tmp_path_factory.mktemp("world") / "t.parquet"
     pq.write_table(pa.table({"x": x, "a": a, "b": b, "clicked": clicks}), file)
     return file, auc(odds[-VALID_ROWS:], clicks[-VALID_ROWS:])
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
 
 
 def reached(

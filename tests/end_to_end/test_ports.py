@@ -8,21 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 from dask_world import DaskWorld, TrainCommand, records
-from small_jobs import small_document
 from waiting import until
-from yaml import safe_dump
 
 from distrain.workers.sources import connect
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 LOOPBACK = "127.0.0.1"
-
-
-@pytest.fixture
-def job_file(prepared: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "job.yaml"
-    path.write_text(safe_dump(small_document(prepared)))
-    return path
 
 
 @pytest.fixture

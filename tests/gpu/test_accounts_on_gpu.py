@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.jobs.events import PHASES
 from distrain.jobs.run_paths import RunPaths
@@ -20,11 +20,6 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no NVIDIA GPU"),
 ]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def train(prepared: Path, root: Path, route_ahead: int) -> JobView:

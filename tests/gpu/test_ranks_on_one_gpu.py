@@ -6,18 +6,13 @@ from pathlib import Path
 import pytest
 from devices import on_gpu
 from rank_processes import LONG_S, HeldRank, assignment_of
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 from torch.distributed import TCPStore
 
 from distrain.metrics import BinaryMetrics
 from distrain.train.control.rank_setup import COLLECTIVES
 
 STEPS = 20
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def losses(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 
 from distrain.jobs.view import JobView, Record
 from distrain.launch.inline import run_inline
@@ -16,11 +16,6 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no NVIDIA GPU"),
 ]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def train_inline(prepared: Path, run_dir: Path, *overrides: str) -> tuple[JobView, list[Record]]:

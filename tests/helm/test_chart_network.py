@@ -3,8 +3,6 @@
 import pytest
 from helm_chart import NAMES, find, pods, rendered, template
 
-PARTS = ("service", "api", "reconciler", "scheduler", "worker")
-
 
 def allowed(objects, target, port, labels, namespace=None):
     """Whether a peer with these labels may reach a pod's port."""
@@ -84,20 +82,6 @@ def test_a_stranger_reaches_nothing(name):
                 assert not allowed(objects, target, port, {"app": "stranger"}, namespace)
 
 
-def test_who_else_gets_in_where_values_say_so():
-    objects = rendered("everything")
-    prometheus = {"app.kubernetes.io/name": "prometheus"}
-    assert allowed(objects, "scheduler", 8787, prometheus, "monitoring")
-    assert not allowed(objects, "scheduler", 8786, prometheus, "monitoring")
-    assert allowed(objects, "api", 8686, prometheus, "monitoring")
-    assert allowed(objects, "api", 8686, {}, "ingress-nginx")
-    assert allowed(objects, "api", 8686, {}, "ci")
-    assert not allowed(objects, "reconciler", 8686, {}, "ci")
-    assert allowed(objects, "scheduler", 8786, {"team": "notebooks"})
-    assert not allowed(rendered("minimal"), "service", 8686, prometheus, "monitoring")
-    assert allowed(rendered("operator"), "scheduler", 8786, {}, "dask-operator")
-
-
 def test_ranks_in_the_nodes_network_reach_scheduler_and_workers_from_there():
     nodes = {"ipBlock": {"cidr": "10.4.0.0/16"}}
     peers = "networkPolicy.commFrom[0].ipBlock.cidr=10.4.0.0/16,networkPolicy.egress.enabled=true"
@@ -109,30 +93,3 @@ def test_ranks_in_the_nodes_network_reach_scheduler_and_workers_from_there():
     [_, out] = find(beside, "NetworkPolicy", "-training-egress")["spec"]["egress"]
     assert nodes in out["to"]
     assert "ipBlock" not in str(find(template("--set", peers), "NetworkPolicy", "-worker"))
-
-
-def test_ports_that_the_kernel_gives_are_those_of_the_policy():
-    for name, first, last in (("minimal", 40000, 49999), ("everything", 50000, 59999)):
-        objects = rendered(name)
-        [sysctl] = pods(objects)["worker"]["spec"]["securityContext"]["sysctls"]
-        assert sysctl == {"name": "net.ipv4.ip_local_port_range", "value": f"{first} {last}"}
-        ports = (first - 1, first, last, last + 1)
-        assert [bool(reached(objects, "worker", p)) for p in ports] == [False, True, True, False]
-
-
-def test_what_goes_out_is_denied_where_values_say_so():
-    objects = rendered("everything")
-    out = [
-        each["spec"]
-        for each in objects
-        if each["kind"] == "NetworkPolicy" and "Egress" in each["spec"]["policyTypes"]
-    ]
-    for name, pod in pods(objects).items():
-        labels = pod["metadata"]["labels"]
-        selecting = [each for each in out if _selects(each["podSelector"], labels)]
-        rules = [rule for each in selecting for rule in each.get("egress", ())]
-        everywhere = [rule for rule in rules if not rule.get("to")]
-        ports = {port["port"] for rule in rules for port in rule.get("ports", ())}
-        assert not everywhere
-        assert ports == ({53, 443} if name in ("scheduler", "worker") else {53, 8787, 5432})
-    assert "Egress" not in str([each for each in rendered("minimal") if "spec" in each])

@@ -97,26 +97,6 @@ def test_every_promise_holds_in_every_profile():
         assert found == (hosts_network if name == "rdma" else []), name
 
 
-def test_the_pod_of_helm_test_is_confined_and_let_in():
-    for name in ("minimal", "everything"):
-        objects = rendered(name)
-        pod = find(objects, "Pod", "-test")
-        labels = {"app.kubernetes.io/component": "test"}
-        job = {"kind": "Job", "spec": {"template": {"metadata": {"labels": labels}}}}
-        job["spec"]["template"]["spec"] = pod["spec"]
-        # It writes nothing, and so has no /tmp.
-        assert list(confinement([job])) == ["test: ready: no /tmp"]
-        [rule] = find(objects, "NetworkPolicy", "-api")["spec"]["ingress"]
-        assert {"podSelector": {"matchLabels": pod["metadata"]["labels"]}} in rule["from"]
-
-
-def test_users_are_the_platforms_where_values_say_so():
-    users = {"runAsUser", "runAsGroup", "fsGroup"}
-    for name, given in (("minimal", users), ("openshift", set())):
-        for pod in pods(rendered(name)).values():
-            assert users & set(pod["spec"]["securityContext"]) == given
-
-
 def test_a_key_that_the_chart_makes_is_one():
     key = find(rendered("everything"), "Secret")["data"]["service.key"]
     assert len(bytes.fromhex(base64.b64decode(key).decode())) == 32

@@ -104,16 +104,6 @@ def test_an_epoch_that_is_cut_off_leaves_no_thread(table: Path) -> None:
     assert sorted(torch.cat([x["row"] for x, _ in model.trained[2:]]).tolist()) == list(range(ROWS))
 
 
-def test_short_epochs_begin_anew(table: Path) -> None:
-    train, model = fed(table), recorder()
-    train.set_epoch(0)
-    model.fit(train, epochs=2, steps_per_epoch=3, verbose=0)
-    given = Loader(Dataset(table, SCHEMA), batch_size=BATCH_ROWS, seed=3)
-    expected = [*epoch_of(given, 1)[:3], *epoch_of(given, 2)[:3]]
-    assert len(model.trained) == 6
-    assert all(map(equal, model.trained, expected))
-
-
 def test_weights_count(table: Path) -> None:
     weighted = ALL.select(["label", "I1", "weight"])
     model = linear_model("I1")

@@ -23,8 +23,6 @@ from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup, Table
 from distrain.schema import Schema
 
-ROWS = 100
-
 
 def in_order(table: Table, schema: Schema, **options: Any) -> Loader:
     defaults = {"global_batch_size": 10, "lanes": 1, "shuffle": "none", "parts_per_chunk": 1}
@@ -129,7 +127,7 @@ def test_an_epoch_that_cannot_begin_is_an_error_after_the_batches_before_it(
         for _ in range(loader.num_steps):
             next(batches)
         wording.refused(RuntimeError, lambda: next(batches))
-    assert loader._source._users == 0
+    assert not loader._source._leases
 
 
 def test_many_files_do_not_exhaust_the_descriptors(

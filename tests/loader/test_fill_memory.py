@@ -13,7 +13,6 @@ _fill = pytest.importorskip(
 
 UNTOUCHED = -889275714
 GUARD = 64
-NAMES = ("sources", "blocks", "roles", "types", "limits", "rows", "starts", "counts", "places")
 
 
 def int32(*values: int) -> np.ndarray:

@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from host_work import Far, PlayedDevice
 from hypothesis import given, settings, strategies as st
+from ragged_rows import ragged, rows_of
 from wording import Wording
 
 from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch, Ragged
+from distrain.loader.delivery.transfer import map_tensors
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROW = ColumnSchema("row", tags=(Tags.CATEGORICAL,))
@@ -203,6 +206,39 @@ def test_to_another_device_moves_lists_as_well(tmp_path: Path) -> None:
         assert column.values.shape == batch.lists[name].values.shape
         assert column.values.dtype == batch.lists[name].values.dtype
     check(batch.to(torch.device("cpu")), [[1, 2], []], [[], [0.5]])
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8),
+    length=st.integers(1, 4),
+    ends=st.lists(st.integers(0, 8), min_size=2, max_size=2).map(sorted),
+)
+def test_lists_from_the_host_are_cut_on_a_device_without_asking_it(
+    rows: list[list[int]], length: int, ends: list[int]
+) -> None:
+    """Also after the host replaced their offsets, and through the loader's way to a device."""
+    cut = slice(*(min(end, len(rows)) for end in ends))
+    with PlayedDevice() as device:
+        there = ragged(rows).to(torch.device("meta"))
+        on_host = ragged(rows)
+        longer = ragged([[*row, 0] for row in rows])
+        changed = replace(on_host.mapped(torch.clone), values=longer.values, offsets=longer.offsets)
+        moved = map_tensors(changed, lambda tensor: tensor.to("meta", non_blocking=True))
+        newest, part = there.newest(length), there.part(cut)
+        assert device.waits == []
+    expected = [row[-length:] for row in rows]
+    assert near_rows(newest) == expected == rows_of(on_host.newest(length))
+    assert near_rows(part) == rows[cut] == rows_of(on_host.part(cut))
+    assert near_rows(moved) == [[*row, 0] for row in rows]
+
+
+def near_rows(column: Ragged) -> list[list[int]]:
+    """The rows of a column on a played device, whose host's offsets must be those there."""
+    assert isinstance(column.values, Far)
+    assert isinstance(column.offsets, Far)
+    near = Ragged(column.values.near, column.offsets.near)
+    np.testing.assert_array_equal(column.offsets_on_host(), near.offsets.numpy())
+    return rows_of(near)
 
 
 def test_dense(wording: Wording) -> None:

@@ -107,17 +107,6 @@ def test_weights_of_1_give_the_bits_of_no_weights(kind_and_rows):
     assert ones.compute() == bare.compute()
 
 
-@given(KIND_AND_ROWS)
-@settings(deadline=None, max_examples=20)
-def test_a_state_travels_without_loss(kind_and_rows):
-    kind, rows = kind_and_rows
-    state = state_of(kind, rows)
-    back = type(state).from_json(json.loads(json.dumps(state.to_json(), allow_nan=False)))
-    for ours, theirs in zip(sums_of(back), sums_of(state), strict=True):
-        assert (ours == theirs).all()
-    assert (back.rows, back.compute()) == (state.rows, state.compute())
-
-
 @pytest.fixture(scope="module")
 def random():
     return np.random.default_rng(11)

@@ -2,28 +2,8 @@
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 
 from distrain.models.blocks.interaction import PairProducts
-
-
-def naive_pairs(vectors):
-    rows = [
-        [float(row[i] @ row[j]) for i in range(len(row)) for j in range(i)]
-        for row in vectors.detach()
-    ]
-    pairs = vectors.shape[1] * (vectors.shape[1] - 1) // 2
-    return torch.tensor(rows, dtype=vectors.dtype).reshape(len(vectors), pairs)
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.integers(0, 5), st.integers(2, 9), st.integers(1, 7))
-def test_interaction_equals_naive_loop(rows, num_vectors, dim):
-    vectors = torch.randn(rows, num_vectors, dim, dtype=torch.float64)
-    interaction = PairProducts(num_vectors)
-    found = interaction(vectors)
-    assert found.shape == (rows, interaction.num_pairs)
-    torch.testing.assert_close(found, naive_pairs(vectors))
 
 
 @pytest.mark.parametrize("num_vectors", [2, 5])

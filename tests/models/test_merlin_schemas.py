@@ -57,8 +57,3 @@ def test_schemas_of_lists_of_numbers_or_without_tags_are_refused(folder, wording
     for name in (*LISTS_OF_NUMBERS, UNTAGGED):
         schema = Schema.load(folder / name)
         wording.refused(SchemaError, partial(blueprint_of, schema, SPECS["mlp"]))
-
-
-def test_every_file_is_tried(folder):
-    found = {path.name for path in folder.iterdir() if path.suffix in (".pbtxt", ".json")}
-    assert found == {*FILES, *LISTS_OF_NUMBERS, UNTAGGED}

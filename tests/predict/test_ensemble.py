@@ -1,8 +1,6 @@
 """`distrain ensemble`: runs' mean scores as one run, which every command takes."""
 
 import json
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from distributed import Client, LocalCluster
 from small_jobs import draw_rows, make_spec, write_prepared
 from wording import Wording
 
@@ -95,16 +92,8 @@ def test_seeds_of_a_spec_are_trained_once_and_measured_before_their_refits(
     wording(refused.value)
 
 
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers that commands start are threads, which have torch loaded."""
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        monkeypatch.setattr("distrain.workers.sources.open_cluster", lambda *_: nullcontext(client))
-        yield
-
-
-def test_commands_take_it_as_a_run(root: Path, in_process: None) -> None:
+@pytest.mark.usefixtures("cluster_here")
+def test_commands_take_it_as_a_run(root: Path) -> None:
     said = json.loads((root / "said.json").read_text())
     valid = root / "prepared/valid"
     found = json.loads(invoke("evaluate", root / "mean", valid, "--json").stdout)

@@ -2,8 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from distrain import Run, fit
 from distrain.errors import DataError, InputError
@@ -31,7 +30,7 @@ from distrain.prep.operators.spelling import category_texts, crossed
 from distrain.prep.transforming import raw_tables
 from distrain.train.saving.checkpoint_model import open_model
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
 
 COLUMNS = {
     "engines": {"kind": "categorical"},
@@ -152,13 +151,6 @@ def frames(table: pa.Table, folder: Path) -> dict[str, Any]:
     return found | {"polars": polars.from_arrow(table)}
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
-
-
 @pytest.fixture(scope="module", params=["pandas.csv", "typed.parquet", "lines.jsonl"])
 def root(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, client: Client
@@ -179,16 +171,10 @@ def root(
     return root
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_value_has_one_id_and_one_score_in_every_file_format_and_frame(
-    root: Path, client: Client, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    root: Path, client: Client, tmp_path: Path
 ) -> None:
-    @contextmanager
-    def open_cluster(_: object) -> Iterator[Client]:
-        yield client
-
-    monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
-    table = table_of(seed)
+    table = table_of(1)
     run, scorer, tables = Run(root / "r"), Scorer(root / "x"), raw_tables(str(root / "d/workflow"))
     wanted = tables.of_rows(table, "rows")
     scores = run.predict(table)["probability"].to_numpy()

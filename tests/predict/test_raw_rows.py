@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import Client
 from wording import Wording
 
 import distrain
@@ -31,7 +29,7 @@ from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
 from distrain.prep.raw_lines import with_words_as_numbers
 from distrain.prep.transforming import raw_tables
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
 
 COLUMNS = {
     "shop": {"kind": "categorical"},
@@ -66,23 +64,6 @@ def job(train: Path, **data: str) -> dict[str, Any]:
         "train": {"global_batch_size": 40},
         "resources": {"backend": "inline", "device": "cpu"},
     }
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def one_cluster(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def open_cluster(_: object) -> Iterator[Client]:
-        yield client
-
-    monkeypatch.setattr("distrain.workers.sources.open_cluster", open_cluster)
-    monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
 
 
 def prepared(client: Client, path: Path, out: Path, **options: Any) -> PrepResult:

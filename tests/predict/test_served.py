@@ -9,7 +9,6 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
@@ -33,7 +32,6 @@ from distrain import fit
 from distrain.cli.models.export import command
 from distrain.errors import DataError, InputError
 from distrain.models.saved import save_model
-from distrain.predict import in_memory
 from distrain.predict.in_memory import score_rows
 from distrain.predict.serving import folder as serving_folder, preprocess, raw_graph
 from distrain.predict.serving.deltas import apply_deltas
@@ -68,7 +66,7 @@ from distrain.prep.reading import saved_features
 from distrain.prep.steps import STEPS, Values
 from distrain.train.saving.checkpoint_model import open_model
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
 
 COLUMNS = {
     "shop": {"kind": "categorical", "num_buckets": 5},
@@ -109,24 +107,6 @@ ROWS = [
     for n in range(120)
 ]
 TABLE = pa.Table.from_pylist(ROWS)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_cluster(client: Client) -> Iterator[None]:
-    @contextmanager
-    def open_cluster(_: object) -> Iterator[Client]:
-        yield client
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_memory, "open_cluster", open_cluster)
-        yield
 
 
 @pytest.fixture(scope="module")

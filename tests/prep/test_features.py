@@ -500,13 +500,6 @@ def test_the_json_schema_is_published() -> None:
     )
 
 
-def test_a_saved_document_says_the_same(tmp_path: Path) -> None:
-    split = {"by": "time", "column": "at", "from": datetime.date(2024, 1, 1)}
-    features = config(split=split, format={"null_values": ["", "NA"]})
-    features.save(tmp_path / "features.yaml")
-    assert FeatureConfig.load(tmp_path / "features.yaml") == features
-
-
 def test_all_columns_that_cannot_be_used_are_named(
     prep: Callable[..., PrepResult], tmp_path: Path, wording: Wording
 ) -> None:

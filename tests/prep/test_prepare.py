@@ -132,10 +132,12 @@ def test_all_columns_come_out_in_order_in_files_laid_out_for_fast_reading(
 
 def test_progress_and_report_add_up(client: Any, tmp_path: Path, raw: Path) -> None:
     told: list[PrepProgress] = []
+    numbers = SOME_COLUMNS.groups[0].operators
+    twice = ColumnGroup(("I3",), (*numbers, numbers[-1]))  # a second pass fits it
     request = PrepRequest(
         (str(raw),),
         tmp_path / "out",
-        workflow=SOME_COLUMNS,
+        workflow=Workflow((*SOME_COLUMNS.groups, twice)),
         valid_rows=120,
         block_bytes=BLOCK_BYTES,
     )
@@ -157,6 +159,11 @@ def test_progress_and_report_add_up(client: Any, tmp_path: Path, raw: Path) -> N
     assert report["rows"] == {"in": 500, "train": 380, "valid": 120}
     assert set(report["seconds"]) == {"read", "fit", "write", "total"}
     assert report["inputs"] == [str(raw)]
+    saved = {"saved_workflow": result.out / "workflow", "update": True}
+    told.clear()
+    prepare(PrepRequest((str(raw),), tmp_path / "later", **saved), client, told.append)
+    (*_, end) = (at for at in told if at.phase == "fit")
+    assert (end.tasks, end.rows) == (end.all_tasks, 500)
 
 
 def test_every_form_of_input_and_any_cut_give_the_same_rows(

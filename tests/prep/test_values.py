@@ -69,10 +69,6 @@ def kept_in(workflow: Path, column: str) -> list[Any]:
     return pq.read_table(workflow / "categories" / f"unique.{column}.parquet")[column].to_pylist()
 
 
-def shown(told: pytest.ExceptionInfo[DataError]) -> str:
-    return f"{told.value} {told.value.where} {told.value.hint}"
-
-
 CATEGORY = {"kind": "categorical"}
 TEXT = {"kind": "categorical", "as": "text"}
 

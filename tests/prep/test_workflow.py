@@ -48,16 +48,6 @@ def test_a_label_is_kept_as_it_is_and_other_columns_are_left_out() -> None:
     assert found.drop_columns("label").equals(fitted.transform(TABLE))
 
 
-def test_a_saved_workflow_does_the_same(tmp_path) -> None:
-    fitted = small_workflow().fit([TABLE])
-    fitted.save(tmp_path / "workflow")
-    loaded = Workflow.load(tmp_path / "workflow")
-    assert loaded.transform(TABLE).equals(fitted.transform(TABLE))
-    assert loaded.cardinalities == {"C1": 6}
-    files = {f.name for f in (tmp_path / "workflow").rglob("*") if f.is_file()}
-    assert files == {"workflow.json", "unique.C1.parquet", "meta.C1.parquet"}
-
-
 @pytest.mark.parametrize(
     "text",
     [

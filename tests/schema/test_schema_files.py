@@ -75,29 +75,6 @@ def test_any_schema_survives_our_json(schema):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize(
-    "column",
-    [
-        ColumnSchema("only a name"),
-        ColumnSchema("é \"quoted\" 'twice' \\ \n\t\0 日本"),
-        ColumnSchema("width only", "int32", (Tags.CATEGORICAL,), embedding_dim=16),
-        ColumnSchema("one id", "int64", (Tags.CATEGORICAL,), cardinality=1),
-        ColumnSchema("untagged", cardinality=7, embedding_dim=3),
-        ColumnSchema("unbounded", "int64", is_list=True, is_ragged=True, value_count=(None, None)),
-        ColumnSchema("empty lists", "float16", is_list=True, value_count=(0, 5)),
-        ColumnSchema("float", "float32", properties={"min": float("-inf"), "max": 2.5}),
-        *(ColumnSchema(dtype, dtype) for dtype in DTYPES),
-    ],
-    ids=lambda column: column.name[:12],
-)
-def test_our_columns_survive(column, ending, tmp_path):
-    schema = Schema((column,))
-    loaded = round_trip(schema, tmp_path, ending)
-    assert loaded == schema
-    assert loaded.columns[0].dtype == column.dtype
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
 def test_the_preset_is_written_in_merlins_own_fields(ending, tmp_path):
     schema = criteo_schema(dict.fromkeys([f"C{i}" for i in range(1, 27)], 100), embedding_dim=8)
     schema.save(tmp_path / f"schema.{ending}")

@@ -1,6 +1,9 @@
 """What the host does for tensors of another device, of which "meta" is one without values."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -60,6 +63,7 @@ class PlayedDevice(TorchDispatchMode):
         waits: Operations for which the host would wait: values read, shapes asked for, copies to
             the host, and those from it that are not told to be non-blocking.
         copies: Of all from the host, how many values each moved.
+        launches: Operations on what is there, other than views.
     """
 
     ASKS = ("aten.nonzero", "aten._local_scalar_dense", "aten._unique2", "aten.masked_select")
@@ -68,6 +72,11 @@ class PlayedDevice(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.waits: list[str] = []
         self.copies: list[int] = []
+        self.launches = 0
+
+    def forget(self) -> None:
+        """Count anew."""
+        self.waits, self.copies, self.launches = [], [], 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -77,6 +86,7 @@ class PlayedDevice(TorchDispatchMode):
             kwargs["device"] = "cpu"
         any_far = any(isinstance(tensor, Far) for tensor in tensors_of((args, kwargs)))
         stays = any_far if there is None else there
+        self.launches += bool(stays and not func.is_view)
         if name.startswith("aten.copy_"):
             stays = isinstance(args[0], Far)
             self._note(name, args[1], stays, bool(kwargs.get("non_blocking") or args[2:]))
@@ -106,3 +116,20 @@ def _near(leaf: Any) -> Any:
 
 def _far(leaf: Any) -> Any:
     return Far(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+@contextmanager
+def played_torch() -> Iterator[PlayedDevice]:
+    """A played device on which whole models train: what torch does for real devices alone is left.
+
+    `torch.tensor` copies what it makes, and autocast, which no test here needs, does nothing.
+    """
+    new = torch.tensor
+
+    def tensor(*given: Any, device: Any = None, **options: Any) -> torch.Tensor:
+        made = new(*given, **options)
+        return made if device is None else made.to(device)
+
+    no_autocast = patch.object(torch, "autocast", lambda *_, **__: nullcontext())
+    with patch.object(torch, "tensor", tensor), no_autocast, PlayedDevice() as device:
+        yield device

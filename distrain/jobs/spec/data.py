@@ -19,7 +19,7 @@ _TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 
 
 def _number_or_time(value: Any, _: Any) -> Any:
-    """One mistake for a wrong value, where a union would tell of each of its types."""
+    """Report a wrong value as one mistake; a union would report one per type."""
     if value is None or (isinstance(value, str) and _TIME.fullmatch(value)):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
@@ -161,7 +161,11 @@ class LoadingSpec(Section):
     )
     parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
-    decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
+    decode_threads: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="Threads that decode parquet, per rank. `auto`: 1 on a CPU; on a GPU the "
+        "rank's share of the host's cores minus two, at most 10.",
+    )
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
     retry_s: Real = Field(
         300.0,
@@ -217,7 +221,7 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
 
     @model_validator(mode="after")
     def _raw_rows(self) -> "DataSpec":
-        """Refuse what is decided by prepared values in footers, which raw rows do not have."""
+        """Reject options that need prepared values in footers, which raw rows do not have."""
         defaults = type(self).model_fields
         others = [n for n in _OF_PREPARED_ROWS if getattr(self, n) != defaults[n].default]
         if self.workflow is not None and others:

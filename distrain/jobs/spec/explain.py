@@ -1,4 +1,4 @@
-"""pydantic's errors in the words of a document: path, what is wrong, what is allowed."""
+"""Explains pydantic's errors by the document: path, mistake, allowed values."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from distrain.storage.urls import without_secrets
 
 _LIKENESS = 0.7  # of names that are less alike, the nearest misleads
 LONGEST_VALUE = 80
-"""Characters of an offending value that are shown."""
+"""Maximum number of characters shown of an invalid value."""
 
 _WHOLE, _NUMBER, _FLAG = "a whole number is needed", "a number is needed", "true or false is needed"
 
@@ -45,7 +45,7 @@ _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
 
 def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[str]:
-    """One line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
+    """Return one line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
     told = _of_one_type(errors, root)
     inner = {item["loc"][:-1] for item in told}
     # A list whose only item is wrong is, to pydantic, too short as well.
@@ -54,12 +54,14 @@ def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[
 
 
 def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
-    """Of pydantic's errors for each type of a union those of the type that comes closest.
+    """Return pydantic's errors on unions, only for the type that is closest to the value.
 
-    Where a value is of no such type, one error names them all.
+    If the value has none of the types, one error names them all.
 
     Args:
-        depth: How many unions of each error's place are behind.
+        errors: Errors of one union, for each of its types.
+        root: The document's model.
+        depth: Number of unions above this one in each error's path.
     """
     found: list[Any] = []
     for loc, group in groupby(errors, lambda item: _loc_of_union(item["loc"], root, depth)):
@@ -139,7 +141,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
 
 
 def _example(section: Any) -> str:
-    """Two keys that may stand in a mapping, with their defaults."""
+    """Return two keys that a mapping may have, with their defaults."""
     tag, kinds = _kinds_of(section)
     if kinds:
         return f"{tag}: {next(iter(kinds))}"
@@ -190,7 +192,7 @@ _OTHER_TOOLS = {
     **dict.fromkeys(("batch_size", "batch"), "global_batch_size"),
     **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs"), "epochs"),
 }
-"""Fields of `train` by what other tools call them."""
+"""Fields of `train` by their names in other tools."""
 
 
 def _of_other_tools(key: str, allowed: list[str]) -> str:
@@ -243,7 +245,7 @@ def _name(kind: Any) -> str:
 
 
 def _inside(place: Any, part: Any) -> Any:
-    """The type of what a section, a mapping or a list has at `part`; `None` if unknown."""
+    """Return the type of a section's, mapping's or list's item `part`; `None` if unknown."""
     if isinstance(place, type) and issubclass(place, BaseModel):
         by_key = {field.alias or name: field for name, field in place.model_fields.items()}
         return _bare(by_key.get(part) or place.model_fields.get(part))
@@ -268,7 +270,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
-    """The key that says which section of a union it is, and the sections by its value."""
+    """Return the key that selects the section of a union, and the sections by its value."""
     if not isinstance(place, FieldInfo) or not isinstance(place.discriminator, str):
         return "", {}
     tag = place.discriminator

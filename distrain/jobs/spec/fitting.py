@@ -1,4 +1,4 @@
-"""A job's training fitted to its table: batch, epochs, optimizer, validations."""
+"""Fits a job's training to its table: batch size, epochs, optimizer, validations."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 
 _MANY_STEPS = 4_000
-"""Steps of tables whose rows may come again: early stopping ends most of them sooner."""
+"""Steps for tables whose rows are repeated; early stopping usually ends training sooner."""
 
 _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
-"""Rows for each id of the largest column from which a second pass does not learn ids by heart."""
+"""Rows per id of the largest column, above which a second epoch does not overfit ids."""
 
 _SMALLER_OF_ONE_PASS = 2
 _LEAST_BATCH = 32
@@ -23,16 +23,18 @@ _VALIDATIONS = 4
 _JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
 _ONCE = {"kind": "adagrad", "lr": 0.02}
 _OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
-"""The optimizers of rows that come once, and of rows that come often and are learnt by heart."""
+"""The optimizers for one epoch, and for several epochs, which overfit more easily."""
 
 _PIECES = 12
 _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
-"""From here on an average of the weights changes little and takes memory, and a refit changes
-little and takes as long as the training."""
+"""From this number of rows on, averaging weights and a refit have little effect.
+
+Averages take memory, and a refit takes as long as the training.
+"""
 
 _MOST_CROSSED = 1_024
-"""The widest input of cross layers, whose matrices have its square of weights."""
+"""The widest input of cross layers, whose weight matrices have the square of this size."""
 
 _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     # It adds up products of embeddings, which large first values drown.
@@ -42,7 +44,7 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     # The newest event's vector holds all events that matter, since it knows no target.
     "sasrec": {"model": {"embedding_dim": 32}},
 }
-"""What models want, by section of the spec."""
+"""Settings that models need, by section of the spec."""
 
 _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "two_tower": {
@@ -65,12 +67,12 @@ _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 _RETRIEVAL_EPOCHS = 10
 _LEAST_CANDIDATES = 1024
-"""The fewest rows of a step of two towers: each row is compared with the items of its step."""
+"""The fewest rows per step of two towers: each row is compared with the items of its step."""
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What a table says of its training."""
+    """Properties of a table that its training depends on."""
 
     rows: int
     has_valid: bool
@@ -82,7 +84,7 @@ class TableFacts:
 
 
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
-    """The model where none is named: one with crosses for a table whose ids are rare."""
+    """Return the default model: one with crosses for a table whose ids are rare."""
     if schema is None or table is None or table.rows < 1 or not schema.categorical:
         return "mlp"
     steps = -(-table.rows // batch_for(table.rows // table.windows))
@@ -173,7 +175,7 @@ def is_retrieval(model: Mapping[str, Any]) -> bool:
 
 
 def judging_metric(model: Mapping[str, Any]) -> str | None:
-    """The metric of retrieval, or of the first task that says its kind; `None` without one."""
+    """Return the metric of retrieval, or of the first task with a kind; `None` without one."""
     if is_retrieval(model):
         return RETRIEVAL_METRIC
     kinds = ((name, task["kind"]) for name, task in model.get("tasks", {}).items())

@@ -1,4 +1,4 @@
-"""A job spec: its sections, and what they must not say together."""
+"""The job spec: its sections, and the rules between them."""
 
 from typing import Literal
 
@@ -18,10 +18,10 @@ from distrain.jobs.spec.training import LANES, MOST_LANES, EvaluateSpec, TrainSp
 
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 RANKS_THAT_SEND_ALL = 8
-"""Up to so many ranks send the scheduler each report, unless `train.log_every_s` says more."""
+"""Up to this many ranks send every report to the scheduler, by default of `train.log_every_s`."""
 
 REPORTS_PER_S = 32
-"""What the scheduler gets in a second from more ranks, together: some 2 % of a core."""
+"""Reports per second to the scheduler from more ranks, in total: some 2 % of a core."""
 
 
 class JobSpec(Section):
@@ -42,7 +42,7 @@ class JobSpec(Section):
     queue: QueueSpec = QueueSpec()
 
     def for_rows(self, rows: int) -> "JobSpec":
-        """The spec with what `auto` stands for with so many training rows, if it does not yet."""
+        """Return the spec with `auto` replaced by the values for this number of training rows."""
         if "auto" not in (self.train.global_batch_size, self.train.epochs):
             return self
         train = self.train.for_rows(rows, in_order=self.data.windows is not None)
@@ -73,14 +73,14 @@ class JobSpec(Section):
 
     @property
     def allowed_ranks(self) -> tuple[int, ...]:
-        """The numbers of ranks that the job may train with, the largest first."""
+        """Return the numbers of ranks that the job may train with, the largest first."""
         most, fewest = self.resources.num_ranks, self.resources.min_ranks
         numbers = range(most, (most if fewest is None else fewest) - 1, -1)
         return tuple(n for n in numbers if self.train.lanes % n == 0)
 
     @model_validator(mode="after")
     def _lanes_chosen(self) -> "JobSpec":
-        """Write down the lanes that `auto` stands for: a later number of ranks keeps them."""
+        """Replace `auto` lanes by a number, which later numbers of ranks keep."""
         ranks = self.resources.num_ranks
         lanes = lanes_for(ranks)
         if "lanes" in self.train.model_fields_set or lanes == LANES:

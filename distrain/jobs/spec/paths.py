@@ -1,4 +1,4 @@
-"""The local paths of a job spec, in a form that means the same to every process and later run."""
+"""Makes the local paths of a job spec absolute, for other processes and later runs."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def with_absolute_paths(spec: JobSpec) -> JobSpec:
 
 
 def absolute(path: str) -> str:
-    """A local path with `~` expanded and made absolute; a URL as it is.
+    """Return a local path with `~` expanded, made absolute; a URL is returned unchanged.
 
     >>> absolute("s3://bucket/run"), absolute("/data/./day_*")
     ('s3://bucket/run', '/data/day_*')

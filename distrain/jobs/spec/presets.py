@@ -1,4 +1,4 @@
-"""Job specs to begin with, for a folder that `distrain prep` wrote, fitted to its schema."""
+"""Makes job specs for a folder of `distrain prep`, fitted to its schema."""
 
 import re
 from collections.abc import Callable, Collection
@@ -54,7 +54,7 @@ MODELS: dict[str, Any] = {
     for model in get_args(get_args(ModelSpec)[0])
     if model.model_fields["kind"].default != "custom"
 }
-"""The models that need no code of one's own, by kind."""
+"""The models without custom code, by kind."""
 
 _OF_EVENTS = ("din", "bst", "sasrec", "hstu", "sasrec_retrieval")
 _SIDES = ((Tags.USER, Tags.USER_ID), (Tags.ITEM, Tags.ITEM_ID))
@@ -133,7 +133,7 @@ def _tasks(schema: Schema) -> dict[str, Any]:
 
 
 def _task_name(column: str, taken: Collection[str]) -> str:
-    """The column's name as one of a task, with a number where it is taken."""
+    """Return a task name from the column's name, with a number if it is taken."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", column).lstrip("-") or "task"
     endings = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
     names = (name[: 63 - len(ending)] + ending for ending in endings)
@@ -147,7 +147,7 @@ def _task(column: ColumnSchema) -> dict[str, Any]:
 
 
 def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
-    """What the model needs to be told of columns; a `SpecError` if there are none."""
+    """Return the fields that tell the model about columns; a `SpecError` if there are none."""
     flat = Schema(tuple(c for c in schema.categorical if not c.holds_lists)) if schema else Schema()
     if kind == "dlrm_cross":
         crossed = sorted(flat, key=lambda column: -(column.cardinality or 0))[:2]

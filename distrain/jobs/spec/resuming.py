@@ -1,4 +1,4 @@
-"""Which fields of a spec must stay when a job goes on from a checkpoint. Pure."""
+"""The fields of a spec that must not change when a job continues from a checkpoint. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

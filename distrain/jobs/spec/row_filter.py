@@ -34,7 +34,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ColumnName:
-    """A column in a filter, and the character of the text, from 1, where it stands."""
+    """A column in a filter, and its position in the text, from 1."""
 
     name: str
     place: int
@@ -68,13 +68,13 @@ Condition: TypeAlias = ColumnTest | Joined
 
 
 def parse_filter(text: str) -> Condition:
-    """The condition that a text states, in which `not` stands before tests alone.
+    """Parse a condition; `not` is moved inside, so that it applies only to single tests.
 
     >>> parse_filter("not (age > 18 and city in ('Bonn',))").word
     'or'
 
     Raises:
-        SpecError: It is no condition; the error names the character.
+        SpecError: The text is not a condition; the error names the character.
     """
     try:
         with warnings.catch_warnings():
@@ -177,7 +177,7 @@ def _value(text: str, node: ast.expr) -> Value:
 
 
 def _refuse_comments(text: str) -> None:
-    """Refuse what would hide the rest of the text, also that of later lines."""
+    """Reject comments, which would hide the rest of the text, also of later lines."""
     line = _one_line(text).strip()
     for token in tokenize.generate_tokens(io.StringIO(line).readline):
         if token.type == tokenize.COMMENT:
@@ -186,7 +186,7 @@ def _refuse_comments(text: str) -> None:
 
 
 def _source(text: str, node: ast.expr) -> str:
-    """What a node is made of, as it was written."""
+    """Return the source text of a node."""
     return text.strip().encode()[node.col_offset : node.end_col_offset].decode()
 
 

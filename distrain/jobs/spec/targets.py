@@ -1,4 +1,4 @@
-"""The schema as a job trains on it: what `model.tasks` and `data.weight` name, by tags. Pure."""
+"""The schema for a job's training: roles from `model.tasks` and `data.weight` as tags. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ _KINDS = (Tags.BINARY, *TARGET_TAGS.values())
 
 
 def with_targets(schema: Schema, spec: JobSpec) -> Schema:
-    """The schema with the job's targets and weights, in the order of its tasks, and no others.
+    """Return the schema with exactly the job's targets and weights, in the order of its tasks.
 
-    A column that the job names is a target or a weight alone, whatever its tags say. Columns that
-    the schema lacks are added: whether files have them is seen in their footers.
+    A column that the job names is only a target or a weight, regardless of its tags. Columns that
+    the schema lacks are added; their footers show later whether files have them.
 
     Raises:
-        SpecError: A column has two roles, or two tasks take one column as different kinds.
+        SpecError: A column has two roles, or two tasks use one column as different kinds.
     """
     tasks: Mapping[str, TaskSpec] = getattr(spec.model, "tasks", {})
     targets: dict[str, ColumnSchema] = {}
@@ -91,7 +91,7 @@ def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
 
 
 def _kind_of(schema: Schema, name: str) -> TargetKind:
-    """What the column's tags say, or that it held ids or numbers."""
+    """Return the target kind in the column's tags, or by its content: ids or numbers."""
     if name not in schema:
         return "binary"
     found = schema[name]
@@ -119,7 +119,7 @@ def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
 
 
 def _column(schema: Schema, name: str, tags: tuple[str, ...]) -> ColumnSchema:
-    """The column of the schema without its roles and kinds, or a new one."""
+    """Return the schema's column without its roles and kinds, or a new one."""
     found = schema[name] if name in schema else ColumnSchema(name)
     others = (tag for tag in found.tags if tag not in _ROLES and tag not in _KINDS)
     return replace(found, tags=(*tags, *others))

@@ -50,7 +50,7 @@ def _or_auto(schema: dict[str, Any]) -> None:
 
 
 def _auto_or_number(value: Any, _: Any) -> Any:
-    """One mistake for a wrong value, where a union would tell of each of its types."""
+    """Report a wrong value as one mistake; a union would report one per type."""
     return value if value == "auto" else _POSITIVE.validate_python(value)
 
 
@@ -58,13 +58,13 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
-"""Steps that `auto` leaves an epoch: models hardly learn in fewer."""
+"""Steps per epoch that `auto` keeps: models hardly learn in fewer."""
 
 _BATCHES = 32, 65536
 
 
 def batch_for(rows: int) -> int:
-    """The largest power of two from 32 to 65,536 that leaves an epoch of so many rows 250 steps.
+    """Return the largest power of two from 32 to 65,536 with at least 250 steps per epoch.
 
     >>> [batch_for(rows) for rows in (1_000, 60_000, 140_110, 10**6, 45_000_000)]
     [32, 128, 512, 2048, 65536]
@@ -82,7 +82,7 @@ JUDGING_METRICS = {
 """Metrics that a validation can be judged by, by kind of target."""
 
 RETRIEVAL_METRIC = "recall_at_10"
-"""Of validation rows: whether their item is among the ten best of the items of all of them."""
+"""The share of validation rows whose item is among the ten best of all rows' items."""
 
 MORE_IS_BETTER = frozenset({"auc", "r2", "accuracy", "top_5", RETRIEVAL_METRIC})
 
@@ -354,7 +354,7 @@ class TrainSpec(Section):
         return self.epochs
 
     def for_rows(self, rows: int, *, in_order: bool = False) -> "TrainSpec":
-        """The section with what `auto` stands for with so many training rows.
+        """Return the section with `auto` replaced by the values for this number of training rows.
 
         >>> TrainSpec(global_batch_size="auto", epochs="auto").for_rows(1_000).num_epochs
         8

@@ -21,7 +21,7 @@ from distrain.loader.filling.list_columns import check_lists
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
-from distrain.loader.reading.source import Source
+from distrain.loader.reading.source import Lease, Source
 from distrain.storage.outputs import check_apart, whole_dir
 
 _MOST_THREADS = 8
@@ -102,7 +102,7 @@ class _Job:
             source.close()
         return self._cache.counters.bytes_written
 
-    def _write_entries(self, source: Source) -> None:
+    def _write_entries(self, source: Lease) -> None:
         try:
             while not self._stop.is_set() and (group := self._next()) is not None:
                 self._write_entry(source, group)
@@ -114,7 +114,7 @@ class _Job:
         with self._lock:
             return next(self._groups, None)
 
-    def _write_entry(self, source: Source, group: RowGroup) -> None:
+    def _write_entry(self, source: Lease, group: RowGroup) -> None:
         if self._cache.fingerprint(group) is None:
             raise DataError(
                 "the file has no version that identifies its cache entries",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from distrain.loader.batch import Batch
+from distrain.loader.batch import Batch, Ragged
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.filling.batch_memory import NarrowBatch
 
@@ -165,6 +165,8 @@ def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return type(item)(*(map_tensors(value, function) for value in item))
     if type(item) in (tuple, list):
         return type(item)(map_tensors(value, function) for value in item)
+    if isinstance(item, Ragged):
+        return item.mapped(function)
     if is_dataclass(item) and not isinstance(item, type):
         names = [field.name for field in fields(item) if field.init]
         return replace(item, **{n: map_tensors(getattr(item, n), function) for n in names})

@@ -72,7 +72,7 @@ class EpochPlan:
         return min(self.global_batch_size, self.num_rows - start)
 
     def lane_span(self, lane: int) -> tuple[int, int]:
-        """Return the lane's first row on the line, and one past its last."""
+        """Return the first place on the line of the lane's rows, and one past the last."""
         self._check_lane(lane)
         return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 

@@ -145,8 +145,9 @@ class _NothingToRead(io.RawIOBase):
 def refuse_bad_chunks(metadata: FileMetaData, size_bytes: int, names: Sequence[str]) -> None:
     """Raise Arrow's error for column chunks that are encrypted, or whose metadata is damaged.
 
-    pyarrow aborts the process if Python asks for such a chunk. If Arrow itself reads them, it
-    raises; it checks all chunks before it reads the first, and here reading is impossible.
+    pyarrow aborts the process if Python asks for the metadata of such a chunk, while a read by
+    Arrow raises. Arrow checks all chunks before it reads the first. So a source without bytes is
+    read here, and only the errors of the check are raised.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

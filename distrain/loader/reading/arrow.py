@@ -227,7 +227,6 @@ class ArrowReader(Reader):
         for files in list(self._open_files):
             files.close()
         self._fetcher.close()
-        self._own = threading.local()
 
     def _handle(self, group: RowGroup) -> Handle:
         key = _key(group)

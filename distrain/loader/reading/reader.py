@@ -39,7 +39,7 @@ class Expected:
         """Note that the first `count` row groups have been loaded, or are not needed."""
 
     def close(self) -> None:
-        """Note that no others will be requested."""
+        """Note that no more row groups will be requested."""
 
 
 class Reader(Protocol):

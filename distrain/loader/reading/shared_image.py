@@ -92,9 +92,10 @@ class SharedImage(Image):
                 _lock_mark(self._marks, place, fcntl.F_UNLCK)
 
     def _lock(self, place: int) -> bool:
-        """Wait for the process that fetches a range.
+        """Lock a range that another process may be fetching; return False without a lock.
 
-        Not for long, and not again after a timeout.
+        Waits until the other process has fetched it, but not for long, and not again after a
+        timeout.
         """
         end = time.monotonic() + _PATIENCE_S
         while not self._is_there(place):

@@ -27,8 +27,8 @@ _Version = tuple[int, int, int, int]
 class Source:
     """The row groups of a table, for all epochs of a loader and from any thread.
 
-    The reader is created at its first use. Each user calls `lease` first and `close` last; the
-    files are closed when the last user has closed.
+    The reader is created at its first use. Each user takes a `lease`; the files are closed when
+    the last lease ends.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Source:
         self._retry_s = retry_s
         self._cache = cache
         self._reader: Reader | None = None
-        self._users = 0
+        self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._versions: dict[str, _Version] = {}  # of local files, when they were first read
 
@@ -105,19 +105,33 @@ class Source:
         assert self._reader is not None
         return self._reader.expect(groups, None if self._cache is None else self._cache.holds)
 
-    def lease(self) -> Source:
+    def lease(self) -> Lease:
+        lease = Lease(self)
         with self._lock:
             if self._reader is None:
                 self._reader = self._new_reader()
-            self._users += 1
-        return self
+            self._leases.add(lease)
+        return lease
 
-    def close(self) -> None:
-        """End one lease."""
+    def end(self, lease: Lease) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users or self._reader is None:
+            if lease not in self._leases:
+                return
+            self._leases.remove(lease)
+            if self._leases or self._reader is None:
                 return
             self._reader.close()
             if self._cache is not None:
                 self._cache.close()
+
+
+class Lease:
+    """One user's access to a source, from any thread."""
+
+    def __init__(self, source: Source):
+        self._source = source
+        self.read, self.expect = source.read, source.expect
+
+    def close(self) -> None:
+        """End the lease; further calls have no effect."""
+        self._source.end(self)

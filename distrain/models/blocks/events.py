@@ -1,7 +1,9 @@
 """The common part of blocks over a row's events: vectors of the events, and of their target."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -77,17 +79,18 @@ class EventBlock(Block):
         self.register_module("extra", nn.Linear(extra, width, bias=False) if extra else None)
         return width
 
-    def fields(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
+    def fields(self, value: Features) -> tuple[Tensor, Ragged]:
         """Return `vectors` of the shared fields alone."""
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
-        return target, vectors, events.offsets
+        return target, Ragged(vectors, events.offsets, events.host_offsets)
 
-    def vectors(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
-        """Return vectors of targets `[rows, width]`, of events `[events, width]`, and offsets."""
+    def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
+        """Return vectors of the targets, `[rows, width]`, and of each row's events."""
         events = value.events[self._place]
-        target, vectors, _ = self.fields(value)
+        target, rows = self.fields(value)
+        vectors = rows.values
         if isinstance(self.extra, nn.Linear):
             extra = [events.embedded[field] for field in self._others]
             extra.append(events.numbers[:, self._numbers].to(vectors.dtype))
@@ -96,17 +99,16 @@ class EventBlock(Block):
                 extra.append((1 + seconds).log10().to(vectors.dtype))
             vectors = vectors + self.extra(torch.cat(extra, dim=1))
         if torch.compiler.is_compiling():  # see `Ragged.newest`
-            rows = Ragged(vectors, events.offsets).row_of_values
             places = torch.arange(vectors.shape[0], device=vectors.device)
-            kept = events.offsets[1:][rows] - places <= self.max_length
+            kept = events.offsets[1:][rows.row_of_values] - places <= self.max_length
             vectors = vectors * kept[:, None]
-        return target, vectors, events.offsets
+        return target, replace(rows, values=vectors)
 
-    def longest(self, offsets: Tensor) -> int:
-        """Return the maximum number of events in a row, at least 1; waits for the device."""
-        if torch.compiler.is_compiling() or offsets.shape[0] < 2:
+    def longest(self, rows: Ragged) -> int:
+        """Return the maximum number of events in a row, at least 1."""
+        if torch.compiler.is_compiling() or rows.offsets.shape[0] < 2:
             return self.max_length
-        return max(1, int(offsets.diff().max()))
+        return max(1, int(np.diff(rows.offsets_on_host()).max()))
 
     def _events_of(self, given: Shape) -> Events:
         known = given.events if isinstance(given, Columns) else ()
@@ -140,8 +142,8 @@ class EventBlock(Block):
 class RowGroups:
     """Rows in groups of similar lengths, for kernels that need padding.
 
-    The groups have at most about twice as many places as there are values. Computing them waits
-    for the device. In a graph of torch's exporters there is one group, of `most` places a row.
+    The groups have at most about twice as many places as there are values. In a graph of torch's
+    exporters there is one group, of `most` places a row.
 
     Args:
         values: The rows.
@@ -167,8 +169,9 @@ class RowGroups:
         self._shapes = [(counts.shape[0], most)]
         self._order: Tensor | None = None
         if not torch.compiler.is_compiling():
-            longest_first, order = counts.sort(descending=True, stable=True)
-            self._shapes = list(_group_shapes(longest_first.cpu()))
+            lengths = np.minimum(np.diff(values.offsets_on_host()), most)
+            self._shapes = list(_group_shapes(torch.from_numpy(np.sort(lengths)[::-1].copy())))
+            _, order = counts.sort(descending=True, stable=True)
             self._order = order if len(self._shapes) > 1 else None
         self.counts = self.split(counts)
         index, first, base = [], [], 0
@@ -233,7 +236,7 @@ _FEW_PLACES = 1 << 14  # a group of fewer places is not worth it
 
 
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield rows and places of groups of rows with these counts, the largest first.
+    """Yield (number of rows, padded length) of groups of rows with these counts, longest first.
 
     >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
     (16384, [(2, 9000), (4, 3)])
@@ -263,7 +266,10 @@ def with_last(rows: Ragged, last: Tensor) -> Ragged:
     places = torch.cat([places, longer[1:] - 1])
     index = torch.arange(places.shape[0], device=device)
     index = torch.zeros_like(index).scatter(0, places, index)
-    return Ragged(of_rows(torch.cat([rows.values, last]), index), longer)
+    on_host = rows.host_offsets
+    if on_host is not None:
+        on_host = on_host + np.arange(len(on_host))
+    return Ragged(of_rows(torch.cat([rows.values, last]), index), longer, on_host)
 
 
 def of_rows(values: Tensor, rows: Tensor) -> Tensor:
@@ -334,15 +340,15 @@ class TargetAttention(EventBlock):
         return Flat(width)
 
     def forward(self, value: Features) -> Tensor:
-        target, keys, offsets = self.vectors(value)
+        target, events = self.vectors(value)
         first, *others = self.weigh.layers
         assert isinstance(first, nn.Linear)
         of_q, of_k, of_difference, of_product = first.weight.chunk(4, dim=1)
-        rows = Ragged(keys, offsets).row_of_values
+        rows, keys = events.row_of_values, events.values
         # The first layer without concatenation; its product with q is computed once a row.
         asked = functional.linear(target, of_q + of_difference, first.bias)
         weights = torch.addmm(of_rows(asked, rows), keys, (of_k - of_difference).t())
         weights = torch.addmm(weights, of_rows(target, rows) * keys, of_product.t())
         for layer in others:
             weights = layer(weights)
-        return sum_of_rows(weights * keys, offsets)
+        return sum_of_rows(weights * keys, events.offsets)

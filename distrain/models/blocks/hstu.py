@@ -1,13 +1,13 @@
 """Hierarchical sequential transduction units: pointwise attention over a row's events (HSTU)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from distrain.loader.batch import Ragged
 from distrain.models.blocks.events import EventBlock, RowGroups, with_last
 from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.transformers import check_heads, of_heads
@@ -156,12 +156,13 @@ class HSTUBlock(EventBlock):
         return Flat(width)
 
     def forward(self, value: Features) -> Tensor:
-        target, events, offsets = self.vectors(value)
-        rows = with_last(Ragged(events, offsets), target)
+        target, events = self.vectors(value)
+        rows = with_last(events, target)
         groups = RowGroups(rows, self.max_length + 1)
         ages: Sequence[Tensor | None] = [None] * len(groups.counts)
         if self._times:
-            seconds = Ragged(value.events[self._place].numbers[:, self._times[:1]], offsets)
+            numbers = value.events[self._place].numbers[:, self._times[:1]]
+            seconds = replace(events, values=numbers)
             of_target = seconds.values.new_zeros(target.shape[0], 1)
             ages = [group[..., 0] for group in groups.pad(with_last(seconds, of_target).values)]
         tokens = rows.values

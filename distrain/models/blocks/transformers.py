@@ -1,6 +1,7 @@
 """Transformer layers over events, with their target among them (BST) or after them (SASRec)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, cast
 
 import torch
@@ -160,8 +161,8 @@ class TargetTransformer(_Transformer):
         return Flat((self.build_layers(given)) * (self.max_length + 1))
 
     def forward(self, value: Features) -> Tensor | GroupedRows:
-        target, events, offsets = self.vectors(value)
-        rows = with_last(Ragged(events, offsets), target)
+        target, events = self.vectors(value)
+        rows = with_last(events, target)
         groups = RowGroups(rows, self.max_length + 1)
         tokens = self.placed(rows)
         for layer in self.layers:
@@ -188,8 +189,7 @@ class _CausalTransformer(_Transformer):
         With `every` the states of all events, newest first, `[rows, length, width]`, zeros for
         missing events.
         """
-        target, events, offsets = self.vectors(value)
-        rows = Ragged(events, offsets)
+        target, rows = self.vectors(value)
         groups = RowGroups(rows, self.max_length)
         tokens = self.placed(rows)
         *lower, last = self.layers
@@ -197,7 +197,7 @@ class _CausalTransformer(_Transformer):
             tokens = layer(tokens, groups, "causal")
         if every:
             states = self.norm(last(tokens, groups, "causal"))
-            return target, padded(states, offsets, self.longest(offsets), newest_first=True)
+            return target, padded(states, rows.offsets, self.longest(rows), newest_first=True)
         states = self.norm(last(tokens, groups, "newest")) * (rows.lengths > 0)[:, None]
         return target, states[:, None]
 
@@ -255,9 +255,9 @@ class HistoryVector(_CausalTransformer):
         self.width = self.build_layers(given)
         return Flat(self.width)
 
-    def vectors(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
-        target, events, offsets = super().vectors(value)
-        return target, events * self.width**0.5, offsets
+    def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
+        target, events = super().vectors(value)
+        return target, replace(events, values=events.values * self.width**0.5)
 
     def forward(self, value: Features) -> Tensor:
         return self.states(value, every=self.every and self.training)[1].flatten(1)
@@ -282,10 +282,11 @@ class NextVector(EventBlock):
         return Flat(self.build_fields(given))
 
     def forward(self, value: Features) -> Tensor:
-        target, events, offsets = self.fields(value)
+        target, events = self.fields(value)
         if not (self.every and self.training):
             return target
-        newest = padded(events, offsets, self.longest(offsets), newest_first=True)
+        length = self.longest(events)
+        newest = padded(events.values, events.offsets, length, newest_first=True)
         return torch.cat([target[:, None], newest[:, :-1]], dim=1).flatten(1)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 GAP = "gap"
-"""The name of the gaps among an optimizer's state."""
+"""The name of the gaps (see the module's docstring) in an optimizer's state."""
 
 MOST_OF_START = 0.05
 """The largest share of the initial weights in an average that is scored or saved."""
@@ -52,7 +52,7 @@ class Averaging:
             gaps *= self.decay**self.period
 
     def moved(self, step: int) -> float:
-        """Return by how much a gap grows in step `step`, from 1, if a value falls by 1."""
+        """Return the increase of a gap in step `step`, from 1, when its value decreases by 1."""
         return float(self.decay ** -((step - 1) % self.period))
 
     @torch.no_grad()

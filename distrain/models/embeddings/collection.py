@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -300,9 +301,48 @@ class EmbeddingCollection(nn.Module):
         return finish
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
+        """Return the embeddings of a batch, as `expand` does; collective for sharded tables.
+
+        Copies them straight from the tables, without a route, if no gradients are needed and this
+        rank holds all rows.
+        """
+        if self._can_look_up and not torch.is_grad_enabled():
+            return self._copied(ids)
         # Routes computed ahead in a thread may be in flight among `route_peers`.
         route = self.route(ids, lists, peers=self.peers)
         return self.expand(route, self.fetch(route))
+
+    @property
+    def _can_look_up(self) -> bool:
+        """Whether ids lead straight to the weights, in keys of 32 bits."""
+        whole = all(s.cache is None and not s.spread for s in self.stores)
+        return whole and not self.list_names and all(s.num_rows < 2**31 for s in self.stores)
+
+    def _copied(self, ids: Tensor) -> tuple[Tensor, ...]:
+        if ids.shape[1] != len(self.names):
+            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
+        embedded = tuple(
+            self._lend(
+                (len(ids), len(group), self.columns[group[0]].dim),
+                values_dtype(self.weights[0]),
+                ids.device,
+            )
+            for group in self.groups
+        )
+        by_column = ids.T.int()
+        for store, weight in zip(self.stores, self.weights, strict=True):
+            flat, starts = store.flat, store.starts[list(store.table_of)]
+            on = partial(kernels.made_once, ids.device)
+            keys = by_column.index_select(0, on(flat)) + on(tuple(starts.tolist())).int()[:, None]
+            out = embedded[self.group_of(store)]
+            if weight.is_cpu and weight.dtype == torch.float32:
+                kernels.expand(weight, keys, torch.tensor(store.places), out)
+            else:
+                kernels.lookup(weight, keys, on(store.places), out)
+        if self.factor != 1.0:
+            for values in embedded:
+                values *= self.factor
+        return embedded
 
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         return self.lookup(ids, lists)

@@ -35,7 +35,7 @@ class FixedStoreRoute:
 
 
 class FixedStore:
-    """The common part of both forms, for a store without list columns and without a cache.
+    """The common part of `WholeStore` and `SpreadStore`: no list columns, and no cache.
 
     `max_rows` is the maximum number of rows of a batch on any rank, `group_columns` the number of
     columns of the store's group.

@@ -113,9 +113,10 @@ class Peers:
         return self._all_gather(counts).cpu()
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
-        """Return each rank's count for this one, `[num_ranks, ...]`, on the CPU; waits for a GPU.
+        """Send `counts[r]` to each rank r; return what all ranks sent to this one, on the CPU.
 
-        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks: this rank's counts.
+        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks; so is the result. Waits
+        for a GPU.
         """
         received = torch.empty_like(counts)
         self._all_to_all(received, counts.contiguous())

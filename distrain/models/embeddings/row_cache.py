@@ -145,7 +145,7 @@ class RowCache:
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
-        """Return `count` places without a row of this batch, in the order of the hand's sweep."""
+        """Return `count` places without a row of this batch, in the order of the clock hand."""
         found: list[Tensor] = []
         while count > 0:
             width = min(self.capacity, max(_SMALLEST_SWEEP, 2 * count))

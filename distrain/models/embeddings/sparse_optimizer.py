@@ -37,8 +37,8 @@ _SMALLEST_FACTOR = 1e-6
 class SparseOptimizer:
     """Updates the touched rows of an `EmbeddingCollection`, in the same way on every rank.
 
-    The state is created on the tables' device, so move the tables first. A step first subtracts `lr
-    * weight_decay` of every row.
+    The state is created on the tables' device, so move the tables first. A step first
+    multiplies every row by `1 - lr * weight_decay`.
 
     Args:
         kind: One of `jobs.optimizers`, such as "adagrad".
@@ -159,7 +159,7 @@ class SparseOptimizer:
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
-        """Return the seed and keys that round bfloat16 weights, equal on all ranks."""
+        """Return the update's arguments for rounding a bfloat16 store; all ranks round equally."""
         if self.embeddings.weights[number].dtype != torch.bfloat16:
             return {}
         store = self.embeddings.stores[number]

@@ -304,7 +304,7 @@ _TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
 
 
 def with_edges(sample: RawSample) -> RawSample:
-    """Return the rows, variants with one odd value each, and rows without any value."""
+    """Return the rows, variants of them with an unusual value in one column, and a row of nulls."""
     table = sample.table
     odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
     every = pa.table({n: pa.nulls(1, table.schema.field(n).type) for n in table.column_names})

@@ -225,11 +225,11 @@ class TargetEncode(Encoding):
 
 
 def _before(of_blocks: Any) -> Any:
-    """Return the sums over the blocks before each, `[values, folds]`."""
+    """Return for each block the sum over all earlier blocks, `[values, blocks]`."""
     return np.cumsum(np.pad(of_blocks[:, :-1], ((0, 0), (1, 0))), axis=1)
 
 
 def _without(of_folds: Any) -> Any:
-    """Return the sums over the other folds of each fold, whose own has no influence by rounding."""
+    """Return the sum over all other folds, `[values, folds]`, without rounding by a subtraction."""
     num_folds = of_folds.shape[1]
     return np.stack([np.delete(of_folds, n, axis=1).sum(1) for n in range(num_folds)], axis=1)

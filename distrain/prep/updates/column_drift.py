@@ -56,7 +56,7 @@ class Seen:
         return cls(unknown, not_missing, sums, numbers, ranges)
 
     def coarse(self) -> dict[str, tuple[float, float]]:
-        """Return ranges in which float32 has few numbers, such as a day of seconds since 1970."""
+        """Return the ranges that float32 resolves coarsely, such as a day of seconds since 1970."""
         coarse_ranges = {}
         for column, (least, greatest) in self.ranges.items():
             largest = max(-least, greatest)

@@ -159,9 +159,10 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
 
 def legend_above(axes: Any) -> None:
     """Place the legend over the plot, where it hides no curve."""
+    _, labels = axes.get_legend_handles_labels()
     axes.legend(
-        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2,
-        borderaxespad=0.2, columnspacing=1.2,
+        frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0),
+        ncols=3 if len(labels) <= 3 else 2, borderaxespad=0.2, columnspacing=1.2,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.5em; margin-bottom: 0.2em; } h2 { font-size: 1.15em; margin-top: 1.8em; }
 h1, p { overflow-wrap: anywhere; }
 table { border-collapse: collapse; }
-img { max-width: 100%; display: block; filter: var(--picture); }
+img { width: 100%; min-width: 640px; display: block; filter: var(--picture); }
 td, th { text-align: left; vertical-align: top; padding: 0.15em 1.2em 0.15em 0;
          border-bottom: 1px solid var(--line); }
 td.long { min-width: 14em; overflow-wrap: anywhere; }
@@ -81,7 +81,8 @@ def folded(summary: str, content: str) -> str:
 def svg_image(svg: bytes, what: str) -> str:
     """Return an embedded picture; `what` is its alternative text."""
     data = base64.b64encode(svg).decode("ascii")
-    return f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
+    image = f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<div class="wide">{image}</div>'
 
 
 def escaped(value: object) -> str:

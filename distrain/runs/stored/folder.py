@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.jobs.run_paths import RunPaths, attempts_of
-from distrain.runs.log_bytes import read_bytes, size_of
+from distrain.runs.log_bytes import read_bytes
 from distrain.runs.run_folder import FileInRun, NotInRun, RunFolder, parts_of
 from distrain.storage.objects import Objects
 from distrain.storage.retrying import first_line, is_transient
@@ -27,10 +27,7 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         self.objects = Objects(url)
         self.place = self.objects.url
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def open(self, name: str) -> "ObjectReader":
         name = "/".join(parts_of(name))
@@ -43,14 +40,9 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
 
     def read_growing(self, name: str, offset: int, limit: int) -> bytes:
         """Read up to `limit` bytes from `offset`; b"" at the end, or if the file does not exist."""
-        return read_bytes(*self._growing(name), offset, limit)
-
-    def growing_size(self, name: str) -> int:
-        return size_of(*self._growing(name))
-
-    def _growing(self, name: str) -> "tuple[StoredLogFiles, str]":
         folder, _, last = name.rpartition("/")
-        return StoredLogFiles(self.objects, f"{folder}/" if folder else "", last), last
+        files = StoredLogFiles(self.objects, f"{folder}/" if folder else "", last)
+        return read_bytes(files, last, offset, limit)
 
     def attempts(self) -> tuple[int, ...]:
         """Return the attempts that left any file, oldest first."""

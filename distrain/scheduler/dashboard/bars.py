@@ -1,4 +1,4 @@
-"""Figures over ranks: where their time goes, who is slow, what their GPUs do."""
+"""Bar charts over ranks: time by phase, step times, GPU use."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Figures over training: rows per second, loss, AUC, learning rate."""
+"""Line charts over training: rows per second, loss, AUC, learning rate."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ _WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elaps
 
 
 class Curves:
-    """The sources of a job's curves, and of those of the job it is compared with."""
+    """The data sources of a job's curves, and of a second job's for comparison."""
 
     def __init__(self) -> None:
         self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)
@@ -78,7 +78,7 @@ class Curves:
         return lines
 
     def fit(self, drawn: figure, y: str, title: str) -> None:
-        """Show all points but those of a wild start, and say so."""
+        """Show all points except outliers at the start, and note that in the title."""
         trains = [list(source.data[y]) for source in (self.train, self.other_train)]
         whole = [*self.valid.data[y], *self.other_valid.data[y]]
         limits = curve_limits(trains, whole)
@@ -129,7 +129,7 @@ def rows_per_second_by_rank() -> Panel:
 
 
 class RankLines:
-    """A line per rank. Lines are kept for ranks to come, so their number stays bounded."""
+    """A line per rank. Lines are reused for later ranks, so their number is bounded."""
 
     def __init__(self, drawn: figure, legend: Legend):
         self._figure, self._legend = drawn, legend

@@ -1,8 +1,8 @@
-"""Puts the pages among those of Dask's dashboard; Dask has no official way, so all of it is here.
+"""Adds pages to Dask's dashboard. Dask has no API for it, so all of its internals are used here.
 
 The dashboard is built from `distributed.dashboard.scheduler.applications` (URL to function) and
 `template_variables` (the navigation bar) when a scheduler starts. Both are changed before, at the
-import of a preload module. A scheduler that runs already gets a second Bokeh application.
+import of a preload module. A running scheduler gets a second Bokeh application.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
 def install_pages() -> bool:
-    """Register the pages for schedulers that start later; whether Dask has a dashboard."""
+    """Register the pages for schedulers that start later; return whether Dask has a dashboard."""
     try:
         from distributed.dashboard import scheduler as dashboard
     except ImportError:
@@ -31,7 +31,7 @@ def install_pages() -> bool:
 
 
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:
-    """Add the pages, once, to a running scheduler; whether it has a dashboard."""
+    """Add the pages once to a running scheduler; return whether it has a dashboard."""
     served = scheduler.http_application.applications
     dashboards = [place for place, app in enumerate(served) if hasattr(app, "app_paths")]
     if not dashboards:
@@ -54,7 +54,7 @@ def add_pages(scheduler: Scheduler, prefix: str) -> bool:
 
 
 class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untyped
-    """Adds single figures to the list of Dask's, which has those of its first application."""
+    """Adds single figures to Dask's list, which contains only those of its first application."""
 
     def write(self, chunk: Any) -> None:
         if isinstance(chunk, dict):  # not a text about an error
@@ -77,7 +77,7 @@ def _is_individual(url: str) -> bool:
 
 
 def _add_entries(variables: dict[str, Any]) -> dict[str, Any]:
-    """Enter the pages into the lists of a navigation bar, which Dask makes once a scheduler."""
+    """Add the pages to a navigation bar's lists, which Dask makes once per scheduler."""
     pages, plots = variables["pages"], variables["plots"]
     if (entry := NAVIGATION_URL.strip("/")) not in pages:
         pages.insert(pages.index("status") + 1 if "status" in pages else 0, entry)

@@ -86,7 +86,7 @@ def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Co
 
 
 def step_time_title(slowest: Document | None) -> str:
-    """A title that names the slowest rank, if it stands out, and the median.
+    """Return a title with the median, and with the slowest rank if it is significantly slower.
 
     >>> step_time_title({"rank": 1, "step_time_s": 0.013, "median_step_time_s": 0.010})
     'Slowest: rank 1, 30 % over the median of 10.0 ms'

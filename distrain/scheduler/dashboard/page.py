@@ -56,7 +56,7 @@ _WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """One open page and the choices of its visitor; `other` follows the job to compare with."""
+    """One open page with its visitor's choices; `other` follows the job shown for comparison."""
 
     def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch
@@ -181,7 +181,7 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
 
 
 def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
-    """A function that fills a document with one figure; `?job=` names a job, else the newest's."""
+    """Return a function that fills a document with one figure; `?job=` selects a job."""
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
         panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
@@ -206,7 +206,7 @@ def _asked_for(doc: BokehDocument, name: str) -> str:
 
 
 def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
-    """A function that looks for a scheduler's documents: they may come while a page is open."""
+    """Return a function that looks up a scheduler's documents, which may appear later."""
     return lambda: scheduler.extensions.get(DOCUMENTS)
 
 

@@ -37,7 +37,7 @@ class Panel:
 
 
 def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options: Any) -> figure:
-    """An empty figure in the style of the page; without tooltips nothing follows the pointer."""
+    """Return an empty figure in the page's style; without tooltips it has no hover tool."""
     drawn = figure(
         title=title,
         height=_HEIGHT,
@@ -106,11 +106,11 @@ def source_of(*names: str) -> ColumnDataSource:
 
 
 KEPT_POINTS = 4_096
-"""Points of a curve in a browser at most; the series that it follows are far shorter."""
+"""Most points of a curve in a browser; the series themselves are much shorter."""
 
 
 def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
-    """Send the smallest change of a source's columns; whether rows are others now."""
+    """Send the smallest change of a source's columns; return whether all rows were replaced."""
     old: Mapping[str, Sequence[Any]] = source.data
     lengths = {len(column) for column in old.values()}
     had = lengths.pop() if len(lengths) == 1 and old.keys() == columns.keys() else 0

@@ -49,7 +49,7 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Returns at each look what is new in the documents of the job `wanted`, or of `NEWEST`.
+    """Returns new data of the job `wanted`, or of `NEWEST`, at each look.
 
     There are no documents while the scheduler has no coordinator.
     """

@@ -1,9 +1,9 @@
-"""Who may ask what of a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
+"""Access to a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
 
-Dask has no such thing, so the application that Dask's servers route their requests through is
-replaced by one that asks for the token first. Only `/health` stays open, for probes. With or
-without a token, it refuses websockets that pages of other sites open. Orders have one more rule:
-without a token, only programs of the scheduler's own machine give them.
+Dask has no authentication, so this module replaces the application through which Dask's servers
+route their requests by one that requires the token. Only `/health` is open, for probes. Websockets
+opened by pages of other sites are always refused. Without a token, orders are accepted only from
+programs on the scheduler's own machine.
 """
 
 import hmac
@@ -32,13 +32,13 @@ _READING = ("GET", "HEAD")
 
 
 def install_access() -> None:
-    """Guard the servers that start later in this process, where the environment has a token."""
+    """Protect the servers that start later in this process, if the environment has a token."""
     token_of_environment()
     node.RoutingApplication = _guarded
 
 
 def guard_running(application: RoutingApplication) -> None:
-    """Guard a running server, given the application that routes its requests; again: no effect."""
+    """Protect a running server, given the application that routes its requests; idempotent."""
     token = token_of_environment()
     if "find_handler" not in vars(application):
         # The server holds this very object, so it must stay, with another way to find handlers.
@@ -51,8 +51,8 @@ def guard_running(application: RoutingApplication) -> None:
 class Guard:
     def __init__(self, token: str):
         self._token = token.encode()
-        # A browser keeps this instead of the token. The name differs by token, since a host's
-        # schedulers share their cookies whatever their ports.
+        # A browser stores this instead of the token. The name depends on the token, because the
+        # schedulers of a host share their cookies across ports.
         digest = hmac.new(self._token, b"distrain dashboard", "sha256").hexdigest()
         self.cookie_name, self.cookie_value = f"distrain-{digest[:8]}", digest[8:]
 
@@ -118,7 +118,7 @@ def _find_handler(
 
 
 def _allowed_origins() -> Sequence[str]:
-    """Hosts that the settings of Bokeh and Dask allow, without Dask's default of all hosts."""
+    """Return hosts allowed by the settings of Bokeh and Dask, without Dask's default."""
     from bokeh.settings import settings
 
     of_bokeh: list[str] = settings.allowed_ws_origin()
@@ -142,7 +142,7 @@ class _Refused(web.RequestHandler):
 
 
 class _Welcome(web.RequestHandler):
-    """Gives the browser a cookie, and sends it to the same page without the token in its URL."""
+    """Sets the browser's cookie, and redirects to the same page without the token in its URL."""
 
     def initialize(self, guard: Guard) -> None:
         self._guard = guard
@@ -200,7 +200,7 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 
 
 def trouble_with(request: HTTPServerRequest) -> Refusal | None:
-    """Why a request to the routes of orders is refused; `None` if it may pass."""
+    """Return why a request to a route of orders is refused; `None` if it is allowed."""
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(
             403,
@@ -221,10 +221,10 @@ def trouble_with(request: HTTPServerRequest) -> Refusal | None:
 
 
 def _is_of_this_machine(request: HTTPServerRequest) -> bool:
-    """Whether a request comes from this machine, not through a proxy, nor by a foreign name.
+    """Return True if a request comes from this machine: without a proxy, and for a local host name.
 
-    A page of another site may give its own name this machine's address; the browser tells that name
-    as the host.
+    A page of another site may resolve its own name to this machine's address; the browser then
+    sends that name as the host.
     """
     names = list(request.headers)
     if any(name in _OF_PROXIES or name.startswith(_PREFIX_OF_PROXIES) for name in names):

@@ -1,7 +1,7 @@
 """Adds the HTTP routes to a scheduler: with the preload before it starts, or while it runs.
 
-Dask builds its routes and its dashboard when a scheduler starts. To one that runs already, a client
-that has installed the coordinator adds them by a plugin, but for the routes of orders.
+Dask builds its routes and its dashboard when a scheduler starts. For a running scheduler, a client
+that has installed the coordinator adds them through a plugin, except the routes of orders.
 """
 
 import logging
@@ -26,15 +26,16 @@ _HANDLER = "distrain.scheduler.http.handler"
 _HEALTH = "health$"
 
 OVER_COMM = "distrain_request"
-"""The call of Dask's connections that carries requests to the routes."""
+"""The RPC of Dask's connections that carries requests to the routes."""
 
 log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Have schedulers that start later in this process serve pages, documents and orders.
+    """Make schedulers that start later in this process serve pages, documents and orders.
 
-    `ClusterError`: the environment asks for a token that cannot be used.
+    Raises:
+        ClusterError: The environment's token cannot be used.
     """
     install_access()
     install_pages()
@@ -43,7 +44,7 @@ def install() -> None:
 
 
 class JobsPlugin(CoordinatorPlugin):
-    """The coordinator with its API, which Dask's connections reach as soon as it is there."""
+    """The coordinator with its API, which Dask's connections can call as soon as it is added."""
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)
@@ -58,14 +59,14 @@ class JobsPlugin(CoordinatorPlugin):
 
 
 def show_jobs(scheduler: Scheduler) -> None:
-    """Have pages and Prometheus show a scheduler's jobs."""
+    """Add the jobs to a scheduler's pages and Prometheus metrics."""
     api: CoordinatorApi = scheduler.extensions[EXTENSION]
     scheduler.extensions[DOCUMENTS] = api.monitor
     export(api.monitor, _certificate_ends_s(scheduler))
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
-    """When the certificates end that a scheduler began with; files are not read again."""
+    """Return when the certificates expire that a scheduler was started with."""
     security, http = scheduler.security, "distributed.scheduler.dashboard.tls"
     files = {
         "comm": getattr(security, "tls_scheduler_cert", None),
@@ -119,7 +120,7 @@ def ensure_http_routes(client: Client) -> None:
 
 
 def _prefix_of(application: Any) -> str:
-    """What precedes an application's paths, `/` or `/PREFIX/`, read off the route of `/health`."""
+    """Return the prefix of an application's paths, `/` or `/PREFIX/`."""
     for rule in application.wildcard_router.rules:
         pattern: str = rule.matcher.regex.pattern
         if pattern.endswith(f"/{_HEALTH}"):

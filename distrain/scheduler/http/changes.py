@@ -1,8 +1,7 @@
-"""What changed of all jobs since a revision, in bounded answers.
+"""Returns the jobs that changed since a revision, in bounded answers.
 
-An answer holds the jobs in the order of their last changes. It ends before it grows too large, or
-takes the scheduler's loop too long; then it says `more`, and its revision is that of the last job
-in it.
+An answer contains jobs in the order of their last changes. It ends before it becomes too large, or
+blocks the scheduler's loop too long. Then it has `more`, and its revision is that of its last job.
 """
 
 import math
@@ -20,7 +19,7 @@ MOST_JOBS = 100  # in one answer: some milliseconds of the scheduler's loop
 
 @dataclass
 class ChangesAnswer:
-    """Jobs as JSON texts, and where the next answer goes on."""
+    """Jobs as JSON texts, and the revision from which the next answer continues."""
 
     revision: int
     more: bool = False
@@ -32,7 +31,7 @@ class ChangesAnswer:
         self.size_bytes += len(text)
 
     def takes(self, text: str) -> bool:
-        """Whether there is space for another job; the first one is always taken."""
+        """Return True if another job fits; the first one always does."""
         fits = len(self.jobs) < MOST_JOBS and self.size_bytes + len(text) <= MOST_BYTES
         return fits or not self.jobs
 
@@ -51,7 +50,7 @@ class Changes:
         self._acknowledged[service] = min(newest, self.revisions.newest)
 
     def is_unseen(self, job_id: str) -> bool:
-        """Whether a service put this job, and has not acknowledged its last change."""
+        """Return True if a service submitted this job and has not acknowledged its last change."""
         service = self.monitor.follow(job_id).service
         if service is None:
             return False
@@ -60,10 +59,10 @@ class Changes:
         return self.revisions.last(job_id) > self._acknowledged.get(service, 0)
 
     def since(self, revision: int, collect_s: float = 0.0) -> ChangesAnswer:
-        """The changes since a revision; since 0: all jobs.
+        """Return the changes since a revision; since 0, all jobs.
 
-        Jobs that only went on come in one answer, `collect_s` after the last such one, or with a
-        job that has any other change.
+        Jobs with only new progress are collected into one answer, `collect_s` after the last one,
+        or sent with a job that has any other change.
         """
         self._look(revision, collect_s)
         answer = ChangesAnswer(revision)
@@ -82,7 +81,8 @@ class Changes:
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.
 
-        Jobs that only went on wait until `collect_s` after the last such stamp, or for an answer.
+        Jobs with only new progress wait until `collect_s` after the last such stamp, or for an
+        answer.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
@@ -93,7 +93,7 @@ class Changes:
                 self._collected_s = now_s
 
     def _look_at(self, job_id: str, *, news: bool = True) -> bool:
-        """Stamp a job if it has changed, and say so; `news`: progress alone is a change."""
+        """Stamp a job if it has changed; return whether it has. With `news`, progress counts."""
         job = self.coordinator.lifecycle.jobs[job_id]
         track = self.monitor.follow(job_id)
         fingerprint = self._fingerprint(job)

@@ -24,10 +24,10 @@ class CoordinatorApi:
         self.preflights = Preflights(coordinator.gangs.client)
 
     def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
-        """The changes since a revision of the scheduler's start `epoch`; of another start, since 0.
+        """Return the changes since a revision; since 0 if `epoch` is another start.
 
-        `service` asks, and has all changes until the revision; "" for nobody. Jobs that only went
-        on may wait `collect_s` for others.
+        `service` is the caller, which acknowledges all changes until the revision; "" for none.
+        Jobs with only new progress may wait `collect_s` for others.
         """
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
@@ -44,7 +44,7 @@ class CoordinatorApi:
         return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any]:
-        """One job without its progress; a `Refusal` if only its end is known, or nothing."""
+        """Return one job without its progress; raises `Refusal` if it is forgotten or unknown."""
         document = self.monitor.job(job_id, all_ranks=all_ranks)
         if document is not None:
             return document
@@ -55,7 +55,7 @@ class CoordinatorApi:
         raise unknown(job_id)
 
     def workers(self) -> list[dict[str, Any]]:
-        """Each worker: where it is, whether it can be used, and which rank it has."""
+        """Return each worker: its address, whether it can be used, and its rank."""
         lifecycle: Lifecycle = self.coordinator.lifecycle
         held = _held(lifecycle)
         usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers

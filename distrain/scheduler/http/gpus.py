@@ -1,4 +1,4 @@
-"""What a Dask worker's heartbeats say of its GPU."""
+"""GPU figures from the heartbeats of Dask workers."""
 
 from distributed.scheduler import WorkerState
 
@@ -6,10 +6,10 @@ from distrain.scheduler.views.job_json import Gpu
 
 
 def gpu_of(worker: WorkerState | None) -> Gpu | None:
-    """The figures of Dask's system monitor, which has them wherever NVML sees a GPU.
+    """Return the GPU figures of Dask's system monitor, which exist wherever NVML sees a GPU.
 
-    The worker's `gpu` metric is no source: a worker copies its list of metrics before Dask
-    initialises NVML and adds that one.
+    The worker's own metric `gpu` is unreliable: a worker copies its list of metrics before Dask
+    initialises NVML and adds this one.
     """
     if worker is None or "gpu-memory-total" not in worker.metrics:
         return None

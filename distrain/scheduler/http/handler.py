@@ -1,4 +1,4 @@
-"""The handler that serves the routes among those of Dask's scheduler: JSON in, JSON out."""
+"""The Tornado handler that serves the JSON routes next to those of Dask's scheduler."""
 
 from http import HTTPStatus
 from typing import Any
@@ -16,7 +16,7 @@ MOST_BODY_BYTES = 2**20
 
 @stream_request_body
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
-    """Answers with JSON, also where something is wrong; takes bodies of a limited size.
+    """Answers with JSON, also for errors; limits the size of request bodies.
 
     `takes_orders` is false in a scheduler that was started without the preload.
     """
@@ -26,7 +26,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._takes_orders = takes_orders
 
     def prepare(self) -> None:
-        """Send away who may not ask, before their body is read."""
+        """Reject callers without access before their body is read."""
         self._received = bytearray()
         self.request.connection.set_max_body_size(MOST_BODY_BYTES)
         try:
@@ -50,7 +50,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 
     @property
     def _path(self) -> str:
-        """The path below `PREFIX`, whatever a proxy has put before it."""
+        """The path below `PREFIX`, without the prefix of a proxy."""
         _, version, rest = str(self.request.path).partition(f"{PREFIX}/v1")
         return version.removeprefix(PREFIX) + rest
 
@@ -81,7 +81,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._send(refusal.status, dumps(refusal.document))
 
     def write_error(self, status_code: int, **details: Any) -> None:
-        """What a route raised, and Tornado's own errors."""
+        """Write the error of a route, or Tornado's own errors, as JSON."""
         error = (details.get("exc_info") or (None, None, None))[1]
         code = HTTPStatus(status_code).name.lower()
         named = error if isinstance(error, Refusal) else None
@@ -93,10 +93,10 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
             super().log_exception(kind, value, traceback)
 
     def check_xsrf_cookie(self) -> None:
-        """`trouble_with` looks where an order comes from; nothing else changes anything."""
+        """Skip Tornado's check, because `trouble_with` checks the origin of orders."""
 
 
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [
     (rf"{PREFIX}/v1(?:/.*)?", Handler, {}),
 ]
-"""What `distributed.scheduler.http.routes` takes from a module."""
+"""Read by `distributed.scheduler.http.routes` from a module."""

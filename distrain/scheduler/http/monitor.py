@@ -39,7 +39,7 @@ class Track:
 
 
 class Monitor:
-    """Histories of all jobs of one coordinator; pages and handlers ask it for documents."""
+    """Histories of all jobs of one coordinator, from which pages and handlers get documents."""
 
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
@@ -77,7 +77,7 @@ class Monitor:
         return {"jobs": [job_summary(job) for job in self.watched()]}
 
     def listed(self, job_ids: Iterable[str]) -> Iterator[Job]:
-        """Jobs that are known, each made when it is asked for."""
+        """Yield the known jobs among `job_ids`, each built on demand."""
         self.look_around()
         return (job_of(self._watched(job_id)) for job_id in job_ids)
 
@@ -87,7 +87,7 @@ class Monitor:
         return job_document(self._watched(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
-        """The document of a job's curves, `None` if unknown; `ValueError` for what is no cursor."""
+        """Return a job's curves; `None` if unknown, `ValueError` for an invalid cursor."""
         if not self.knows(job_id):
             return None
         return metrics_document(self.tracks[job_id].history, since)
@@ -174,7 +174,7 @@ class Monitor:
 
 
 def _place(error: Exception) -> object:
-    """The kind of an error and the line that raised it; its text may be another each time."""
+    """Return the kind of an error and the line that raised it; the text may differ each time."""
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next

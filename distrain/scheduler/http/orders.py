@@ -1,4 +1,4 @@
-"""Carries out what services order: put, cancel and re-prioritise jobs, each at most once.
+"""Carries out a service's orders: submit, cancel and re-prioritise jobs, each at most once.
 
 An order that cannot be carried out raises `Refusal`, which becomes the answer.
 """
@@ -31,7 +31,7 @@ class Orders:
         self.services: set[str] = set()  # those that have given orders
 
     def put(self, job_id: str, order: PutOrder) -> bool:
-        """Queue a job; whether that was done: `False` if it is here already."""
+        """Queue a job; return whether it was queued, False if it is already here."""
         if order.service is not None:
             self._note_service(order.service)
             self._check_epoch(order)
@@ -42,7 +42,7 @@ class Orders:
         first_attempt = order.first_attempt or 1
         self._check_not_ended(job_id, order, first_attempt)
         spec = _spec_of(order)
-        # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
+        # It may have succeeded unnoticed: then it is shown, unless the new spec trains longer.
         done = job is not None and job.state is JobState.SUCCEEDED and order.service is None
         if done and spec == self.coordinator.specs[job_id]:
             return False
@@ -52,10 +52,10 @@ class Orders:
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> bool:
-        """End a job's submissions up to one; whether it was alive.
+        """End a job's submissions up to the given one; return whether the job was alive.
 
-        A repeated order with a shorter grace hurries it. A PUT of these submissions that arrives
-        later is refused, also if the job was never here.
+        A repeated order with a shorter grace shortens the grace. A PUT of these submissions that
+        arrives later is refused, even if the job was never here.
         """
         job = self.coordinator.lifecycle.jobs.get(job_id)
         is_live = job is not None and not job.state.is_final
@@ -92,15 +92,16 @@ class Orders:
         self.coordinator.tell(ChangePriority(job_id, order.priority))
 
     def ended(self, job_id: str) -> EndedJob | None:
-        """How a job ended, also a forgotten one; `None` if it has not, or was never here.
+        """Return how a job ended, also if forgotten; `None` if it has not ended or was never here.
 
-        `attempt` is the last one that it had or was put for: to go on, put it for a later one.
+        `attempt` is the last attempt that it had or was submitted for; submit it with a later one
+        to continue.
         """
         ended = self._last_end(job_id)
         return ended and ended.model_copy(update={"attempt": last_attempt(ended)})
 
     def _last_end(self, job_id: str) -> EndedJob | None:
-        """The end of the last submission of a job that has ended, in the lists or buried."""
+        """Return the end of a job's last submission, also if the job is forgotten."""
         job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
         ends = [buried[job_id]] if job_id in buried else []
         if job is not None and job.state.is_final:
@@ -151,7 +152,7 @@ class Orders:
             raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
 
     def _owner(self, job_id: str) -> str | None:
-        """The service that put a job, also a forgotten one; `None`: it came by Dask."""
+        """Return the service of a job, also a forgotten one; `None`: submitted through Dask."""
         if job_id in self.coordinator.lifecycle.jobs:
             return self.monitor.follow(job_id).service
         return self.coordinator.tombstones[job_id].service
@@ -174,7 +175,7 @@ def _spec_of(order: PutOrder) -> JobSpec:
 
 
 def _never_begun(job_id: str, order: CancelOrder, first_attempt: int) -> EndedJob:
-    """The end of a submission that was cancelled before it arrived."""
+    """Return the end of a submission that was cancelled before it arrived."""
     return EndedJob(
         id=job_id,
         state=JobState.CANCELLED.value,

@@ -1,4 +1,4 @@
-"""Checks of specs on a worker, as `distrain plan` makes them; never in the scheduler's process."""
+"""Checks specs on a worker as `distrain plan` does, never in the scheduler's process."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ MOST_OF_OWNER = 3  # waiting or running: who has globs over large folders leaves
 KEPT_S = 900.0
 LIMIT_S = 120.0  # of one check, from its start on a worker
 WORKER_WITHIN_S = 60.0
-"""How long a check may wait for a worker that does not train, and for its answer to travel."""
+"""How long a check may wait for a worker that is not training, and for its answer."""
 
 
 @dataclass

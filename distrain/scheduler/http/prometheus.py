@@ -1,7 +1,7 @@
 """The jobs on the scheduler's `/metrics`, with stable names and few label values.
 
-A job has series of its own while it has ranks, and as one of the last `ENDED_JOBS` that ended; a
-rank while its job runs. What waits in the queue is only counted.
+A job has its own series while it has ranks, and if it is one of the last `ENDED_JOBS` that ended. A
+rank has series while its job runs. Queued jobs are only counted.
 """
 
 from collections import Counter
@@ -258,7 +258,7 @@ def _work(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
-    """A figure by rank; of more than `SHOWN_RANKS`, of the slowest, the median and the fastest."""
+    """Return a figure by rank; beyond `SHOWN_RANKS`, only for the slowest, median and fastest."""
     history = job.history
     if len(history.now) <= SHOWN_RANKS:
         return {str(rank): getattr(now, figure) for rank, now in sorted(history.now.items())}
@@ -292,7 +292,7 @@ def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
-    """Known values by rank; of more than `SHOWN_RANKS`, the `least` and the `greatest`."""
+    """Return known values by rank; beyond `SHOWN_RANKS`, only `least` and `greatest`."""
     numbers = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
     if len(numbers) <= SHOWN_RANKS:
         return numbers

@@ -1,7 +1,7 @@
 """The routes of a scheduler as a table: the part of a service's `/v1` that one cluster has.
 
 Tornado serves them below `/distrain` (`handler.py`), and Dask's own connections carry the same
-requests (`CoordinatorApi.over_comm`).
+requests (`answer_over_comm`).
 """
 
 import json
@@ -43,18 +43,18 @@ class Request:
     content: bytes = b""
 
     def text(self, name: str) -> str:
-        """The last value of a name in the query; "" without one."""
+        """Return the last value of a name in the query; "" without one."""
         return (self.query.get(name) or [""])[-1]
 
     def number(self, name: str, default: int) -> int:
-        """A whole number of the query; a `Refusal` for another value."""
+        """Return a whole number of the query; raises `Refusal` for another value."""
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):
             raise Refusal(400, "bad_request", f"{name}: {text!r} is no whole number", LISTED)
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:
-        """The request's body; a `Refusal` if it cannot be used as this kind."""
+        """Return the request's body as `kind`; raises `Refusal` if it is invalid."""
         try:
             return kind.model_validate(json.loads(self.content))
         except ValidationError as error:
@@ -172,7 +172,7 @@ ROUTES = (
 
 
 def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
-    """The route of a request, and its words of the path; a `Refusal` if there is none."""
+    """Return a request's route and the words matched in its path; `Refusal` if none."""
     found = [(route, match) for route in ROUTES if (match := re.fullmatch(route.pattern, path))]
     for route, match in found:
         if route.method == ("GET" if method == "HEAD" else method):
@@ -184,7 +184,7 @@ def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
 
 
 def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
-    """The status and the JSON that answer a request."""
+    """Return the status and the JSON for a request."""
     try:
         route, words = route_of(request.method, request.path)
         status, document = route.act(api, request, *words)
@@ -196,6 +196,6 @@ def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
 def answer_over_comm(
     api: CoordinatorApi, method: str, path: str, query: str, content: bytes
 ) -> dict[str, Any]:
-    """RPC: the answer to a request that came by Dask's connection, whose peers may do anything."""
+    """RPC: answer a request over Dask's connection, whose clients need no further permission."""
     status, text = answer(api, Request(method, path, parse_qs(query), content))
     return {"status": status, "text": text}

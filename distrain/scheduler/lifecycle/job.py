@@ -1,4 +1,4 @@
-"""What the lifecycle of jobs knows of a job and of its current attempt; nothing is decided here."""
+"""The state of a job and of its current attempt in the lifecycle; no decisions are made here."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -107,7 +107,7 @@ class Job:
 
 
 def slot_key(slot: Slot) -> tuple[str, str]:
-    """What stays of a worker when its nanny starts it anew: host and name.
+    """Return host and name of a worker, which stay the same when its nanny restarts it.
 
     >>> slot_key(Slot("a", "tcp://a:1", "gpu-0"))
     ('a', 'gpu-0')

@@ -1,4 +1,4 @@
-"""What happens to the lifecycle of jobs (stimuli), and what it answers (instructions)."""
+"""The inputs of the lifecycle of jobs (stimuli) and its outputs (instructions)."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from distrain.jobs.events import Event
 
 @dataclass(frozen=True)
 class Budgets:
-    """How many restarts of each kind a job may have; `None`: any number."""
+    """The numbers of restarts of each kind that a job may have; `None`: no limit."""
 
     rank_failures: int | None = 0
     worker_losses: int | None = 0
@@ -106,7 +106,7 @@ class LaunchGang(_ToGang):
 
 @dataclass(frozen=True)
 class CheckpointGang(_ToGang):
-    """Have the ranks save a checkpoint, at a step that they agree on, and go on."""
+    """Have the ranks save a checkpoint, at a step that they agree on, and continue."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class EndGang:
 
 @dataclass(frozen=True)
 class EndJob:
-    """Have the job's summary written: it has ended."""
+    """The job has ended: have its summary written."""
 
     job_id: str
 

@@ -1,8 +1,8 @@
-"""Which job may start, where, and which has to make space; nothing is changed here.
+"""Decides which job may start, where, and which job has to release workers. Pure.
 
 Jobs that restart come first: their workers stayed reserved for them. Then the queue, by priority
-and then by age. Its head blocks those behind it, so a small job does not overtake a large one. If
-the head would fit without jobs of lower priority, as few of them as possible are preempted, the
+and then by age. Its head blocks the jobs behind it, so a small job does not overtake a large one.
+If the head would fit without jobs of lower priority, as few of them as possible are preempted, the
 lowest and youngest first.
 """
 
@@ -15,7 +15,7 @@ from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.job import Job, slot_key
 
 FEWER_AFTER_S = 5.0
-"""How long a job that may have to do with fewer ranks waits for the rest: a nanny needs two."""
+"""How long a job waits for all ranks before it starts with fewer; a nanny restarts in 2 s."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def place_gang(
 
 
 def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
-    """What to do: `Wait`s, then one `Preempt` or `Start` at most, after which one asks again."""
+    """Return `Wait`s and at most one `Preempt` or `Start`; then call `decide` again."""
     answers: list[Start | Preempt | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
         again = _restart(cluster, job)
@@ -163,7 +163,7 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
 
 
 def could_grow(cluster: QueueView, job: Job) -> int:
-    """The ranks that a running job could have now; 0: no more, or others wait in the queue."""
+    """Return how many ranks a running job could have; 0 if not more, or if others wait."""
     if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
         return 0
     placed = cluster.place(job, fewer=True, without=(job.job_id,))
@@ -194,7 +194,7 @@ def _admit(cluster: QueueView, job: Job) -> Start | Preempt | Wait:
     answer = _start_or_wait(cluster, job)
     if isinstance(answer, Start):
         return answer
-    # Workers of gangs that already stop for somebody will come free by themselves.
+    # Workers of gangs that are already being preempted will become free.
     stopping = (other for other in cluster.jobs if other.state is JobState.STOPPING)
     leaving = [other.job_id for other in stopping if other.queue_again]
     if leaving and not isinstance(cluster.place(job, fewer=False, without=leaving), Shortage):

@@ -1,4 +1,4 @@
-"""An attempt that ended early: the failure that brought the others about, and what follows it."""
+"""Judges an attempt that ended early: which failure caused the others, and what follows."""
 
 import math
 import signal
@@ -13,7 +13,7 @@ from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
 
 def find_culprit(failures: Sequence[AttemptFailure]) -> AttemptFailure:
-    """The failure that brought the others about: the first that is not about a lost peer.
+    """Return the failure that caused the others: the first that is not about a lost peer.
 
     Among losses that became NaN it is the one at the earliest step.
 
@@ -53,7 +53,7 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
 
 
 def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailure:
-    """The culprit; if ranks know only of lost peers, with live ranks that have not reported."""
+    """Return the culprit; if ranks report only lost peers, name the live ranks that are silent."""
     if culprit.reason != Reason.PEER_LOST:
         return culprit
     heard = {failure.rank for failure in job.failures}
@@ -79,9 +79,9 @@ def _signal_name(number: int) -> str:
 
 HOPELESS = frozenset(
     {
-        Reason.DATA_ERROR,  # the data will not mend itself
+        Reason.DATA_ERROR,  # a restart does not repair the data
         Reason.INVALID_SPEC,
-        Reason.NON_FINITE_LOSS,  # the same steps would lead there again
+        Reason.NON_FINITE_LOSS,  # the same steps would fail again
         Reason.OUT_OF_MEMORY,
         Reason.OUTPUT_ERROR,
         Reason.QUEUE_DEADLINE_EXCEEDED,
@@ -90,12 +90,12 @@ HOPELESS = frozenset(
         Reason.COORDINATOR_LOST,
     }
 )
-"""Reasons that another attempt would meet again."""
+"""Reasons that another attempt would have again."""
 
 LONGEST_BACKOFF_S = 60.0
 
 LOSSES_S = 600.0
-"""Each loss of a worker in so many seconds doubles the pause, however far the job came between."""
+"""Each loss of a worker within this time doubles the pause, regardless of progress in between."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,10 @@ class AttemptVerdict:
 
 
 def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -> AttemptVerdict:
-    """The verdict on the attempt that `cause` ended; `queue_again`: others want its workers."""
+    """Return the verdict on an attempt ended by `cause`.
+
+    `queue_again`: other jobs need its workers.
+    """
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:
         return AttemptVerdict(JobState.CANCELLED, message=cause.message)

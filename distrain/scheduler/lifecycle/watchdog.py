@@ -1,8 +1,8 @@
-"""Noticing that a job missed a deadline, or that its gang makes no progress, and who holds it up.
+"""Detects missed deadlines and gangs without progress, and finds the rank that blocks a gang.
 
 Ranks send heartbeats at least once a second. In a gang that trains in step, one rank that hangs
-keeps all from going on, so the watchdog waits until none has made progress for the job's limit. It
-then has the supervisors look at their ranks' processes, and names the culprit.
+blocks all others, so the watchdog waits until none has made progress for the job's limit. It then
+has the supervisors inspect their ranks' processes, and names the culprit.
 """
 
 from distrain.jobs.events import Heartbeat
@@ -26,7 +26,7 @@ def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
 
 
 def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
-    """What a running job needs: nothing, a look at its ranks, or the end of its attempt."""
+    """Return what a running job needs: an inspection of its ranks, its end, or nothing."""
     limit_s = job.request.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
     if limit_s is None or not training:
@@ -46,10 +46,10 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
 
 
 def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
-    """Who holds up a gang that made no progress, from its ranks' last heartbeats.
+    """Return the failure of the rank that blocks a gang, by the ranks' last heartbeats.
 
-    In this order it is a rank that sends no reports (its process or its machine is stopped), one
-    that waits for its reader, one that waits for nobody, and the one with the least progress, for
+    In this order it is a rank without heartbeats (its process or machine is stopped), a rank that
+    waits for its reader, a rank that waits for no other, and the rank with the least progress, for
     which the others wait. At least one rank has not finished.
     """
     alive = {r: s for r, s in job.ranks.items() if not (s.finished or s.exited)}
@@ -103,11 +103,11 @@ def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
 
 
 def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
-    """The deadline that a job has missed, and what it waited for; `None`: none.
+    """Return the deadline that a job has missed, and what it waited for; `None` if it missed none.
 
-    The queue's deadline holds until the first placement: a preempted job may wait as long as it
-    takes. The start's deadline counts from each placement anew. It bounds a restart's wait for
-    workers, too: others are kept from those that are reserved for it.
+    The queue deadline applies until the first placement: a preempted job may wait without limit.
+    The start deadline restarts with each placement. It also limits a restart's wait for workers,
+    because workers reserved for it are unavailable to other jobs.
     """
     request = job.request
     total_s = request.total_deadline_s

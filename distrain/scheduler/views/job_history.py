@@ -1,4 +1,4 @@
-"""What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
+"""The history of a job in bounded memory: its curves, ranks and time line. Pure."""
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -288,7 +288,7 @@ def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Recor
 
 
 def _main_metrics_of(record: Record) -> dict[str, float | None]:
-    """The metric that stands for each further target, by `TARGET.METRIC`."""
+    """Return the main metric of each further target, by `TARGET.METRIC`."""
     return {
         f"{target}.{metric}": metrics[metric]
         for target, metrics in metrics_in(record.targets).items()

@@ -1,4 +1,4 @@
-"""Jobs as JSON values, which is all that pages and terminals show of them. Pure."""
+"""Jobs as JSON values, the only input of pages and terminals. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -124,7 +124,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 
 
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
-    """A job's curves, or the points since a cursor; a `ValueError` for what is no cursor."""
+    """Return a job's curves, or the points since a cursor; a `ValueError` for an invalid cursor."""
     generation, number = _parse_cursor(since) if since is not None else (-1, 0)
     restart = generation != history.generation or number > history.num_points + 1
     first = 0 if restart else number
@@ -169,7 +169,7 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """The time left at the speed of the last points; `None` unless the attempt has taken steps."""
+    """Return the time left at the last points' speed; `None` before the first steps."""
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

@@ -1,4 +1,4 @@
-"""What a job's ranks reported last, how long their steps took, and which are shown. Pure."""
+"""The last reports of a job's ranks, their step times, and the choice of ranks to show. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from distrain.runs.records.merging import stall_pct
 SHOWN_RANKS = 64  # ranks that are shown one by one: more bars do not fit beside each other
 
 SLOW = 1.2
-"""A rank stands out whose step takes more than this many times the median's; less is noise."""
+"""A rank is significantly slow if its step takes more than this many times the median's."""
 
 
 _NOT_OF_STEPS = ("evaluate", "checkpoint", "save")
@@ -57,7 +57,7 @@ class RankNow:
     progressed_s: float = 0.0  # when that last grew, in unix time
 
     def observe(self, event: Event, now_s: float) -> None:
-        """Take in an event other than `StepsDone`."""
+        """Process an event other than `StepsDone`."""
         match event:
             case RankStarted():
                 self.pid, self.host, self.device = event.pid, event.host, event.device
@@ -74,7 +74,7 @@ class RankNow:
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Take in a report of steps; `None` if it has none."""
+        """Process a report of steps; return `None` if it contains no steps."""
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
@@ -96,7 +96,7 @@ class RankNow:
 
 
 def stands_out(slowest: Mapping[str, Any] | None) -> bool:
-    """Whether the slowest rank is worth a word: among equal ranks it is another one each time.
+    """Return True if the slowest rank is significantly slow; among equal ranks it varies by chance.
 
     >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
     (False, False)

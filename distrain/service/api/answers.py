@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of answers: problems by code, headers, and the document itself."""
+"""Answers in the OpenAPI document: problems by code, headers, and the document itself."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ LOCATION: Final = {"Location": {"description": "Where the thing is.", "schema": 
 def answers(
     *codes: str, others: Mapping[int, Mapping[str, Any]] | None = None, public: bool = False
 ) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route: codes of problems besides those of all, and others."""
+    """Return the `responses=` of a route: its problem codes, those of all routes, and `others`."""
     kept = ("bad_request", "too_large", "unavailable") if public else _ALWAYS
     found: dict[int | str, dict[str, Any]] = {}
     for code in (*kept, *codes):
@@ -48,7 +48,7 @@ def answers(
 
 
 def as_json(document: BaseModel, status: int = 200, **headers: str) -> Response:
-    """A document as the answer itself: FastAPI neither checks it nor copies it again."""
+    """Return a document as the response itself, without FastAPI's validation and copy."""
     text = document.model_dump_json().encode()
     return Response(text, status, headers=headers, media_type="application/json")
 

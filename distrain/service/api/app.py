@@ -19,7 +19,7 @@ _STRANGERS_PER_S = 10.0
 
 
 def make_app(store: Store, settings: Settings) -> FastAPI:
-    """The API v1 as an ASGI application; the caller closes `store`. Raises InputError."""
+    """Return the API v1 as an ASGI application; the caller closes `store`. Raises InputError."""
     limits = settings.limits
     app = _routed()
     app.state.parts = ApiParts(

@@ -1,7 +1,7 @@
-"""What routes ask for by annotation: who calls, the store, the settings, the time.
+"""Dependencies that routes declare by annotation: the caller, the store, the settings, the time.
 
 Plain `def` routes run in threads, where the store may be called; `async` ones use
-`starlette.concurrency.run_in_threadpool` for it.
+`starlette.concurrency.run_in_threadpool`.
 """
 
 import time
@@ -37,7 +37,7 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 @dataclass
 class ApiParts:
-    """What one API process has; `request.app.state.parts`."""
+    """The shared objects of one API process; `request.app.state.parts`."""
 
     store: Store
     settings: Settings
@@ -75,7 +75,7 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """The caller, by token, session or a proxy's header; counted against their rates."""
+    """Return the caller, by token, session or a proxy's header, and count the request."""
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
         await _check_origin(request, parts.key)
@@ -111,7 +111,7 @@ class ApiCall:
         return self.service.store
 
     def require(self, action: Action) -> None:
-        """Refuse a token without the action's scope, before anything is looked up (`forbidden`)."""
+        """Reject a token without the action's scope, before any query (`forbidden`)."""
         if not has_scope(self.caller, action):
             raise Problem(
                 "forbidden",
@@ -120,14 +120,17 @@ class ApiCall:
             )
 
     def allow(self, action: Action, project: str | None = None, owner: str | None = None) -> None:
-        """Refuse a role that does not reach the action; the caller may see the thing."""
+        """Reject a caller whose role does not allow the action (`forbidden`).
+
+        The caller must be allowed to see the object.
+        """
         self.require(action)
         if not role_allows(self.caller, action, project, owner):
             where = f" in project {project}" if project else ""
             raise Problem("forbidden", f"your role{where} does not allow {action}")
 
     def job(self, job_id: str) -> Job:
-        """A job that the caller may see; otherwise `not_found`, whether or not it exists."""
+        """Return a job that the caller may see; otherwise `not_found`, whether or not it exists."""
         job = self.store.job(job_id) if len(job_id) <= 160 else None
         if job is None or not role_allows(self.caller, Action.SEE_JOB, job.project, job.owner):
             raise not_found(f"job {job_id!r}")
@@ -165,7 +168,7 @@ def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> 
 
 
 def audit_note(request: Request) -> AuditNote:
-    """The note of a request that may change something; for other requests, one that is dropped."""
+    """Return the audit note of a request that may change something; others' notes are dropped."""
     found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
     return found
 
@@ -179,7 +182,7 @@ VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for ro
 
 
 def caller_now(request: Request, parts: ApiParts) -> Principal:
-    """The caller of a long request, looked up again, in a thread (`unauthenticated`)."""
+    """Return the caller of a long request, queried again in a thread (`unauthenticated`)."""
     caller = _who(request, parts)
     if caller is None:
         raise Problem("unauthenticated", "the request's token does not hold any more")
@@ -187,9 +190,10 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
 
 
 async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job | None]:
-    """The caller and a job of theirs as they are now, at most a second ago (`not_found`, ...).
+    """Return the caller and their job as they were at most a second ago (`not_found`, ...).
 
-    All followers of one job with one token share a look; `job_id` is `None` for those of all jobs.
+    All followers of one job with one token share a query; `job_id` is `None` for followers of all
+    jobs.
     """
 
     def look() -> tuple[Principal, Job | None]:
@@ -206,7 +210,7 @@ async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job 
 
 
 def shown_secret(request: Request) -> tuple[str, str] | None:
-    """The token or session that alone names the caller; `None` where a proxy's headers do."""
+    """Return the token or session that identifies the caller; `None` for a proxy's headers."""
     text = _bearer_text(request)
     if text is not None:
         return "token", text
@@ -231,7 +235,7 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
 
 
 async def _check_origin(request: Request, key: bytes) -> None:
-    """Refuse changes that a browser sends with its cookies for another site's page."""
+    """Reject changes that a browser sends with its cookies for another site's page."""
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
         origin = request.headers.get(
@@ -275,7 +279,7 @@ def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Whether the peer is on our Unix socket, or showed a proxy's certificate."""
+    """Return True if the peer is on the Unix socket, or has the proxy's certificate."""
     server = request.scope.get("server") or ("", None)
     socket = settings.listen.unix_socket
     if socket is not None and request.client is None and server[1] is None:

@@ -1,6 +1,6 @@
-"""The bodies of requests, and how rows become answers, which `distrain.jobs.documents` defines.
+"""Bodies of requests, and the conversion of rows to the answers of `distrain.jobs.documents`.
 
-Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC.
+Requests with unknown keys are rejected. Answers may get new fields; times are RFC 3339 in UTC.
 """
 
 from typing import Annotated, Any, TypeVar
@@ -28,7 +28,7 @@ Shown = TypeVar("Shown", bound=Answer)
 
 
 def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
-    """The answer for a row, by the row's names, besides `values`; `NAME_at` is `NAME_at_s`."""
+    """Return the answer for a row: its columns by name, and `values`; `NAME_at` is `NAME_at_s`."""
     for name in kind.model_fields.keys() - values.keys():
         is_time = name.endswith("_at")
         values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
@@ -109,12 +109,12 @@ def contacts(store: Store) -> dict[str, float | None]:
 
 
 def contact_of(store: Store, job: Job) -> float | None:
-    """When a job's cluster last answered; `None`, without a query, where no cluster has it."""
+    """Return when a job's cluster last answered; `None` if the job is in no cluster."""
     return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
 def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
-    """A job as callers see it; `contact_s` is when its cluster last answered."""
+    """Return a job as callers see it; `contact_s` is when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
     own = {"service": None, "recorded": job.phase is Phase.FINAL}
@@ -122,5 +122,5 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
 
 
 def etag(document: JobAnswer) -> str:
-    """The revision, and whether a silence of its cluster, which changes no row, hides its state."""
+    """Return an ETag of the revision, and of whether a silent cluster hides the state."""
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

@@ -1,9 +1,9 @@
-"""One stream of events: where it begins, what it sends, when it ends.
+"""One stream of events: its beginning, its events, its end.
 
-It begins behind a cursor, or with a snapshot: `job.state` where there is no cursor, `reset` where
-events behind the cursor were pruned. Events before now come from the store, the rest from the feed.
-A job's stream ends with `end` when the job has ended and all its events are sent. Any other end
-means that the stream broke: a client comes back with its cursor.
+It begins after a cursor, or with a snapshot: `job.state` without a cursor, `reset` if events after
+the cursor were deleted. Past events come from the store, new ones from the feed. A job's stream
+ends with `end` when the job has ended and all its events are sent. Any other end is a broken
+stream: the client reconnects with its cursor.
 """
 
 import time
@@ -34,7 +34,7 @@ _End = tuple[int, Mapping[str, Any]]  # the revision and document of an ended jo
 
 
 class EventFollower:
-    """The events of a job, or of all jobs, that the caller may see."""
+    """The events of one job, or of all jobs that the caller may see."""
 
     def __init__(self, feed: EventFeed, call: ApiCall, job_id: str | None):
         self._feed, self._call, self._store, self._job_id = feed, call, call.store, job_id
@@ -123,7 +123,7 @@ class EventFollower:
                     await self._look_for_end()
 
     async def _look(self) -> tuple[bool, bool]:
-        """Whether the caller may still see it, and whether the job had ended."""
+        """Return whether the caller may still see the job, and whether it had ended."""
         try:
             caller, job = await look_again(self._call, self._job_id)
         except Problem:
@@ -151,7 +151,7 @@ class EventFollower:
             self._may_have_ended = True
 
     async def _look_for_end(self) -> None:
-        """Ask the store: a job that ended may be resumed before anybody hears of the end."""
+        """Query the store: a job that ended may be resumed before the stream sends its end."""
         self._may_have_ended = False
         if self._is_over or self._job_id is None:
             return

@@ -1,4 +1,4 @@
-"""The guards before all routes: rates, sizes of bodies, characters of addresses, audit rows."""
+"""Checks before all routes: rates, body sizes, characters of URLs, audit rows."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ _MOST_KEPT = 10_000
 
 @dataclass
 class RequestRates:
-    """Token buckets that hold two seconds' worth, or `burst`; a process's event loop owns them."""
+    """Token buckets of two seconds' worth, or `burst`; used only in a process's event loop."""
 
     per_s: float
     burst: float = 0.0
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def wait_s(self, caller: str, now_s: float) -> float:
-        """Take one call from a caller's bucket, or give the seconds until their next one."""
+        """Take one request from a caller's bucket; return 0, or seconds until the next."""
         most = max(1.0, self.burst, 2 * self.per_s)
         left, then_s = self._left.pop(caller, (most, now_s))
         left = min(most, left + (now_s - then_s) * self.per_s)
@@ -41,7 +41,7 @@ class RequestRates:
 
 
 class BodyLimit:
-    """Refuses bodies beyond a size, as soon as too much has come."""
+    """Rejects bodies above a size as soon as the limit is exceeded."""
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app, self._limit_bytes = app, limit_bytes
@@ -69,7 +69,7 @@ class BodyLimit:
 
 
 class CleanAddress:
-    """Refuses NUL in paths and queries, which databases would refuse later."""
+    """Rejects NUL characters in paths and queries, which databases would reject later."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -83,7 +83,7 @@ class CleanAddress:
 
 @dataclass
 class AuditNote:
-    """The audit row of a request; dependencies and routes fill it in."""
+    """The audit row of a request, filled in by dependencies and routes."""
 
     user: str = ""
     token_id: str | None = None
@@ -109,10 +109,10 @@ REFUSALS_PER_S: Final = 0.1  # with a row, of one caller or of all strangers; tw
 
 
 class Audit:
-    """Writes a row for every request that would change something, before its answer leaves.
+    """Writes an audit row for every request that would change something, before its response.
 
-    Of a caller's many refusals some have no row, and the next row has their number: nobody fills
-    the table. `write` is called in a thread.
+    If a caller has many rejected requests, some have no row, and the next row has their number, so
+    that nobody can fill the table. `write` is called in a thread.
     """
 
     def __init__(self, app: ASGIApp, *, write: Callable[[AuditEntry], object]) -> None:

@@ -1,7 +1,7 @@
-"""Checks of a spec's data on a worker: started by one request, asked for by others.
+"""Checks of a spec's data on a worker: one request starts a check, others poll it.
 
-The API opens nothing that a spec names: a cluster's scheduler has a worker look. The id of a check
-is signed and names its user, so that any API process can answer, and nobody else can ask.
+The API opens nothing that a spec names: a cluster's scheduler has a worker check it. The id of a
+check is signed and contains its user, so that every API process can answer, and only for this user.
 """
 
 import json
@@ -55,7 +55,7 @@ def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
 
 @contextmanager
 def _turn(cluster: str) -> Iterator[None]:
-    """Hold one of the few turns; a request that finds none does not wait."""
+    """Hold one of a few slots for the block; a request without a slot is rejected at once."""
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
             raise _unavailable(cluster, "others are asking it already")
@@ -74,7 +74,7 @@ def _unavailable(cluster: str, why: str) -> Problem:
 
 
 def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> PreflightStarted:
-    """Have a worker of a cluster check the data of a spec; `unavailable` while it cannot."""
+    """Have a worker of a cluster check the data of a spec; `unavailable` if it cannot now."""
     with _scheduler_of(call.service, cluster) as client:
         try:
             number = client.preflight(spec, call.caller.user)
@@ -85,7 +85,7 @@ def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> Pre
 
 
 def preflight(call: ApiCall, preflight_id: str) -> Preflight:
-    """A check as far as it is; `not_found` for one that is forgotten or not the caller's."""
+    """Return the state of a check; `not_found` if it is forgotten or another user's."""
     text = signed_text(call.service.key, _PURPOSE, preflight_id)
     cluster, number, user = json.loads(text) if text else ("", "", "")
     if user != call.caller.user or cluster not in call.service.settings.clusters:

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): the table of codes, and what becomes which."""
+"""Errors as `application/problem+json` (RFC 9457): the codes, and the code of each error."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "internal": (500, "The service failed"),
     "unavailable": (503, "The service cannot answer now"),
 }
-"""By code: the status, and a title for all problems of that code."""
+"""By code: the status, and the title of all problems with that code."""
 
 
 @dataclass
@@ -97,12 +97,12 @@ class Problem(Exception):
 
 
 def not_found(what: str, hint: str | None = None) -> Problem:
-    """The answer for what is missing and for what the caller may not see: they look the same."""
+    """Return the problem for a missing object, and equally for one that the caller may not see."""
     return Problem("not_found", f"no {what}, or you may not see it", hint=hint)
 
 
 def register(app: FastAPI) -> None:
-    """Answer every expected error of a route with its problem, and others with `internal`."""
+    """Answer expected errors of routes with their problem, and others with `internal`."""
     kinds = (Problem, HTTPException, RequestValidationError, Unavailable, *_OF_KIND, Exception)
     for kind in kinds:
         app.add_exception_handler(kind, _answer)
@@ -154,7 +154,7 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
     NotNow: ("conflict", None),
     Unstorable: ("bad_request", None),
 }
-"""What the store refuses: by its error, the code and when to try again."""
+"""By error of the store: the code, and when to retry."""
 
 
 _NO_ANSWER = (

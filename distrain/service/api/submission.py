@@ -1,4 +1,4 @@
-"""From a request for a job to a `NewJob`: project, cluster, priority, and a good spec."""
+"""Turns a request for a job into a `NewJob`: project, cluster, priority, and a valid spec."""
 
 import hashlib
 import json
@@ -83,7 +83,7 @@ def checked(
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's spec with changed settings; `bad_spec` where a path leads nowhere."""
+    """Return a job's spec with changed settings; `bad_spec` for a path that does not exist."""
     try:
         return with_settings(call.store.spec(job.id), settings)
     except KeyError as error:
@@ -92,7 +92,7 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Refuse a job that has succeeded, unless its new spec trains longer (`final`, `bad_spec`)."""
+    """Reject resuming a succeeded job unless its new spec trains longer (`final`, `bad_spec`)."""
     if job.state != JobState.SUCCEEDED:
         return
     if _trains_on(before.get("train") or {}, after):
@@ -137,7 +137,10 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
 
 
 def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
-    """The quota of a project in which the caller may do something (`not_found`, `forbidden`)."""
+    """Return the quota of a project in which the caller may do something.
+
+    Raises `not_found` or `forbidden`.
+    """
     call.require(action)
     caller = call.caller
     quota = caller.quotas.get(project)
@@ -158,7 +161,7 @@ def usable_clusters(settings: Settings, project: str) -> list[str]:
 
 
 def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
-    """The named cluster, or the project's only one; otherwise `bad_spec`."""
+    """Return the named cluster, or the project's only one; otherwise `bad_spec`."""
     usable = usable_clusters(settings, project)
     if asked in usable:
         return asked
@@ -176,7 +179,7 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
 
 
 def check_priority(call: ApiCall, project: str, cluster: str, quota: Quota, priority: int) -> None:
-    """Refuse priorities beyond what the caller's role allows (`forbidden`)."""
+    """Reject priorities beyond what the caller's role allows (`forbidden`)."""
     profile = call.service.settings.clusters.get(cluster)
     of_cluster = profile.max_priority if profile else 0
     most = max_priority(call.caller, project, quota.max_priority, of_cluster)

@@ -17,7 +17,7 @@ LAUNCHERS: Final[Mapping[ClusterKind, Callable[[str, Settings, str], Launcher]]]
     "slurm": SlurmLauncher.of_service,
     "kubernetes": lambda name, settings, _: KubernetesLauncher(name, settings.clusters[name]),
 }
-"""By the kind: called with the cluster's name, the settings and the service's id."""
+"""By kind: a function of the cluster's name, the settings and the service's id."""
 
 
 def make_launcher(name: str, settings: Settings, service_id: str) -> Launcher:

@@ -1,4 +1,4 @@
-"""Asks a Kubernetes API: a few calls, in bounded time, with errors that say what to mend."""
+"""Calls a Kubernetes API: a few requests with timeouts, and errors with their remedy."""
 
 import json
 import os
@@ -27,14 +27,14 @@ _MOST_WORDS = 1000  # of a refusal
 
 
 class KubeRefused(ClusterError):
-    """The API answered, and did not do it."""
+    """The API rejected the request."""
 
     status = 0
     of_api = False  # whether a `Status` object of Kubernetes says so, and nobody before it
 
 
 class KubeApi(AbstractContextManager["KubeApi"]):
-    """One use of the API; the token is read for each call, since Kubernetes changes it."""
+    """A connection to the API; the token is read for each call, since Kubernetes rotates it."""
 
     def __init__(self, section: Kubernetes, account: Path = ACCOUNT):
         inside = section.api_url is None
@@ -60,9 +60,9 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
-        """Change an object by a JSON merge patch, repeated where it may not have come.
+        """Change an object by a JSON merge patch; retried if the request may not have arrived.
 
-        KubeRefused of status 409: the object has changed. ClusterError: it may have been changed.
+        KubeRefused with status 409: the object has changed. ClusterError: it may have been changed.
         """
         return self._ask("PATCH", path, query, json.dumps(patch).encode())
 
@@ -91,7 +91,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     def _once(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, dict[str, Any], float | None]:
-        """One try: status, document, and how long the server asks to wait."""
+        """Send a request once; return status, document, and the server's Retry-After in seconds."""
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json"}
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {_text(self._token_file, 'token')}"

@@ -1,4 +1,4 @@
-"""A cluster whose workers are pods of one workload in Kubernetes, as many as the service wants."""
+"""A cluster whose workers are pods of one Kubernetes workload, scaled by the service."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -36,11 +36,11 @@ class KubernetesLauncher:
         self.shrink()
 
     def shrink(self) -> bool:
-        """As `Scalable.shrink`; a change without an answer counts: workers may be ending."""
+        """Implement `Scalable.shrink`; an unanswered request counts as a change."""
         return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
 
     def state(self) -> LauncherState:
-        """The wanted and ready workers and, where it may be seen, why not all are ready."""
+        """Return the wanted and ready workers and, if permitted, why some are not ready."""
         with KubeApi(self._section, self._account) as api:
             scale = self._read(api)
             wanted = _whole(scale, "spec")
@@ -59,7 +59,7 @@ class KubernetesLauncher:
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
     def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
-        """Set a number that follows from the present one; whether it is another now."""
+        """Set a number computed from the current one; return whether it changed."""
         tried = False
         with KubeApi(self._section, self._account) as api:
             for tries_left in reversed(range(_TRIES)):

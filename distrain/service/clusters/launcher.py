@@ -1,4 +1,4 @@
-"""The protocol of launchers, which start, find and end clusters; the one of fixed addresses."""
+"""The protocol of launchers, which start, find and end clusters; the one for fixed addresses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from distrain.service.settings import ClusterProfile
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 Phase = Literal["absent", "waiting", "starting", "running", "failed"]
-"""`waiting`: it stands in another queue, such as Slurm's. `failed`: its last start failed."""
+"""`waiting`: in another queue, such as Slurm's. `failed`: its last start failed."""
 
 
 @dataclass(frozen=True)
@@ -23,27 +23,27 @@ class SchedulerAddress:
 
 @dataclass(frozen=True)
 class LauncherState:
-    """The progress of a cluster, with a sentence for people in `detail`."""
+    """The progress of a cluster, described in `detail`."""
 
     phase: Phase
     detail: str = ""
 
 
 class Launcher(Protocol):
-    """The source of a cluster.
+    """Starts, finds and ends a cluster.
 
-    Methods may wait for it, in several processes at once, any of which may be killed. They raise
-    ClusterError where it does not answer.
+    Methods may wait for the cluster, in several processes at once, any of which may be killed. They
+    raise ClusterError if it does not answer.
     """
 
     def find(self) -> SchedulerAddress | None:
-        """The cluster if its scheduler can be asked, whoever started it; else `None`."""
+        """Return the cluster's address if its scheduler answers, whichever process started it."""
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the cluster, unless it runs or is about to; returns before it can be asked."""
+        """Start the cluster, unless it runs or is starting; returns before it answers."""
 
     def stop(self) -> None:
-        """End the cluster, also a starting one; without a cluster nothing happens."""
+        """End the cluster, also a starting one; does nothing without a cluster."""
 
     def state(self) -> LauncherState: ...
 
@@ -56,21 +56,21 @@ class Scalable(Launcher, Protocol):
     max_workers: int  # it never asks for more
 
     def start(self, num_workers: int | None = None) -> None:
-        """Have at least so many workers, within the bounds; never fewer than before."""
+        """Have at least `num_workers` workers, within the bounds; never reduces their number."""
 
     def shrink(self) -> bool:
-        """Have `min_workers`; whether there were more. The caller knows that all are idle."""
+        """Scale down to `min_workers`; return whether there were more. All workers must be idle."""
 
     def check(self) -> None:
-        """Try to set the number, without an effect."""
+        """Test the permission to set the number, without changing it."""
 
 
 _WITHHELD = ("DISTRAIN_SERVE_", "PG", "POSTGRES", "DATABASE_URL", TOKEN_VARIABLE)
-"""Beginnings of names. Clusters run code of users' specs: they must not reach the database."""
+"""Prefixes of variables hidden from clusters, whose user code must not reach the database."""
 
 
 def child_environment(environment: Mapping[str, str], profile: ClusterProfile) -> dict[str, str]:
-    """This process's environment as a started cluster may see it, and what its profile adds.
+    """Return this process's environment without secrets, and with the profile's variables.
 
     >>> child_environment({"PATH": "/bin", "PGPASSWORD": "x"}, ClusterProfile(kind="local"))
     {'PATH': '/bin'}
@@ -82,7 +82,7 @@ def child_environment(environment: Mapping[str, str], profile: ClusterProfile) -
 
 
 class AddressLauncher:
-    """A cluster at the address of the configuration, which the service neither starts nor ends."""
+    """A cluster at a configured address, which the service neither starts nor ends."""
 
     def __init__(self, name: str, profile: ClusterProfile):
         self._name, self._profile = name, profile
@@ -106,10 +106,10 @@ class AddressLauncher:
             ) from error
 
     def start(self, num_workers: int | None = None) -> None:
-        """Nothing: it is started elsewhere."""
+        """Do nothing: the cluster is started elsewhere."""
 
     def stop(self) -> None:
-        """Nothing: it is ended elsewhere."""
+        """Do nothing: the cluster is ended elsewhere."""
 
     def state(self) -> LauncherState:
         return LauncherState("running", "started elsewhere")

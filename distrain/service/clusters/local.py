@@ -1,4 +1,4 @@
-"""A cluster on this machine, as a process of its own that outlives the service."""
+"""A cluster on this machine, in a separate process that outlives the service."""
 
 import os
 import select
@@ -28,7 +28,7 @@ class LocalLauncher:
         return SchedulerAddress(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the process, unless it runs; of two, one finds the folder locked, and ends."""
+        """Start the process unless it runs; a second one finds the folder locked and exits."""
         if self._running() or self._is_child_alive():
             return
         with translated_errors(self._folder):

@@ -1,8 +1,8 @@
-"""The HTTP client of a scheduler: puts, cancels and follows jobs. Threads may share it.
+"""The HTTP client of a scheduler: submits, cancels and follows jobs. Threads may share it.
 
-Answers are read tolerantly, since a scheduler may be of another version, and with suspicion, since
-whoever runs code on a cluster can run it in the scheduler: a text of another type, a number that no
-database holds or a text without end goes no further than here.
+A scheduler may have another version, so unknown fields of answers are ignored. Users' code may also
+run in the scheduler, so answers are not trusted: wrong types, numbers that no database can store,
+and unlimited texts are rejected here.
 """
 
 import time
@@ -50,11 +50,11 @@ _OF_PROXIES = (502, 503, 504)
 
 
 class Unreachable(ClusterError):
-    """A scheduler gave no answer, or an unreadable one: an order may have been carried out."""
+    """There was no readable answer from a scheduler; an order may have been carried out."""
 
 
 class Refused(DistrainError):
-    """A scheduler's refusal of an order, which it has not carried out."""
+    """A scheduler rejected an order and has not carried it out."""
 
     def __init__(
         self, code: str, status: int, document: Mapping[str, Any], ended: Job | None = None
@@ -75,7 +75,7 @@ class Refused(DistrainError):
 
 
 class SchedulerClient(AbstractContextManager["SchedulerClient"]):
-    """A connection to a scheduler's HTTP server; each call raises Unreachable or Refused."""
+    """A connection to a scheduler's HTTP server; each call may raise Unreachable or Refused."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         epoch: str,
         priority: int | None = None,
     ) -> tuple[Job, bool]:
-        """Queue a job at the scheduler; repeatable. Also whether it is new there."""
+        """Queue a job at the scheduler, idempotently; return it, and whether it is new there."""
         status, document = self._order(
             "PUT",
             f"jobs/{job_id}",
@@ -133,7 +133,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return _read(job_of_scheduler, document), status == 201
 
     def order(self, job_id: str, name: str, words: Mapping[str, Any]) -> None:
-        """Give an order about a job: `cancel` or `priority`."""
+        """Send an order about a job: `cancel` or `priority`."""
         path = f"jobs/{job_id}"
         place = ("PATCH", path) if name == "priority" else ("POST", f"{path}/{name}")
         self._order(*place, **words)
@@ -141,7 +141,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
     ) -> SchedulerAnswer:
-        """The changes since a revision, which says that the earlier ones were taken in."""
+        """Return the changes since a revision, which acknowledges the earlier ones."""
         query = {"since": str(since), "service": self.service}
         if collect_s:
             query["collect_ms"] = str(round(1e3 * collect_s))
@@ -156,7 +156,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return list(self._ask("GET", "workers")[1].get("workers") or ())
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
-        """Have a worker check somebody's spec; the answer is the check's id."""
+        """Have a worker check a user's spec; return the check's id."""
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
         return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 

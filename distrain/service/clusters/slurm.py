@@ -1,4 +1,4 @@
-"""A cluster that is a Slurm job, known by its name."""
+"""A cluster that is a Slurm job, identified by its name."""
 
 import math
 import os
@@ -22,10 +22,10 @@ from distrain.workers.serve_slurm import NOTICE_S
 COMMAND_S = 30.0  # how long Slurm's commands are waited for
 POLL_S = 1.0
 SEEN_S = 5.0
-"""How long an answer of squeue serves: Slurm's controller is asked so often at most."""
+"""How long an answer of squeue is reused, to limit requests to Slurm's controller."""
 
 _SEEN: dict[Path, tuple[float, list["SlurmJob"]]] = {}
-"""The jobs that squeue named last, by the folder of their cluster, and when."""
+"""The jobs in squeue's last answer, by the folder of their cluster, and its time."""
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"
 
@@ -40,13 +40,13 @@ class SlurmJob:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """A running one first, then the one that was submitted first."""
+        """Sort key: a running job first, then the one that was submitted first."""
         digits = self.id.partition("_")[0]
         return self.state != "RUNNING", int(digits) if digits.isdigit() else 0
 
 
 class SlurmLauncher:
-    """Looks for its job by name, which no other cluster of this user has, before it submits."""
+    """Looks for its job by a name unique to this user's clusters, before it submits one."""
 
     def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
         self._name, self._profile = name, profile
@@ -54,7 +54,7 @@ class SlurmLauncher:
 
     @classmethod
     def of_service(cls, name: str, settings: Settings, service_id: str) -> Self:
-        """The launcher of a service; `service_id` keeps apart services of one Slurm user."""
+        """Return a service's launcher; `service_id` separates services of one Slurm user."""
         job_name = f"distrain-{service_id[:12]}-{name}"
         folder = settings.run_root(name) / ".clusters" / job_name
         return cls(name, settings.clusters[name], job_name, folder)
@@ -68,7 +68,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Have the cluster end, its ranks with a checkpoint: `scancel` alone kills them."""
+        """End the cluster after its ranks saved checkpoints; `scancel` alone would kill them."""
         jobs = self._jobs()
         if self._found(jobs):
             self._cancel([job for job in jobs if job.state != "RUNNING"])
@@ -81,7 +81,7 @@ class SlurmLauncher:
         self._cancel(jobs)
 
     def state(self) -> LauncherState:
-        """Slurm's word on the job; surplus ones, left by killed starters, are cancelled."""
+        """Return Slurm's state of the job; cancels surplus jobs left by killed starters."""
         jobs = self._jobs_lately()
         if not jobs:
             return LauncherState("absent")
@@ -178,7 +178,7 @@ _OURS = frozenset(
 )  # fmt: skip
 
 _CPUS = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
-"""Since Slurm 22.05 srun does not take over --cpus-per-task of sbatch: tasks had one CPU each."""
+"""Since Slurm 22.05, srun ignores --cpus-per-task of sbatch: tasks would have one CPU each."""
 
 
 def sbatch_script(
@@ -191,10 +191,10 @@ def sbatch_script(
     options: Mapping[str, str],
     environment: Mapping[str, str],
 ) -> str:
-    """One task per worker; the first has the scheduler beside it.
+    """Return a script that starts one task per worker; the first task also runs the scheduler.
 
-    `singleton` has Slurm run one job of that name and user at a time: a second one, of a starter
-    that was killed between `sbatch` and its answer, waits until it is cancelled.
+    With `singleton`, Slurm runs one job of that name and user at a time. If a starter was killed
+    between `sbatch` and its answer, a second job waits until it is cancelled.
     """
     given = {name.replace("_", "-"): value for name, value in options.items()}
     for name, value in given.items():

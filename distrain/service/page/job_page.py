@@ -51,7 +51,7 @@ class File:
 
 
 def files_of(run_dir: str) -> list[File]:
-    """Return at most `MOST_FILES` files of a run: those at its top, its model, then its logs."""
+    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs."""
     try:
         with open_run_folder(run_dir) as folder:
             shown = list(islice(_worth_showing(folder), MOST_FILES_READ))
@@ -125,7 +125,7 @@ def submit_again(
     spec: Annotated[str, Form()],
     new_id: Annotated[str, Form(pattern=f"^{JOB_ID}$")],  # a folder has this name
 ) -> Response:
-    """Submit a new job with the changed settings; the form comes back with what is wrong."""
+    """Submit a new job with the changed settings; with mistakes, show the form again."""
     call.require(Action.SEE_JOB)
     call.require(Action.SUBMIT)
     parent = call.job(job_id)

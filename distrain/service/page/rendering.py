@@ -1,4 +1,4 @@
-"""Pages as answers: routes, templates, their filters, and headers that keep them to themselves."""
+"""Pages as responses: routes, templates, their filters, and security headers."""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -36,7 +36,7 @@ _HEADERS = {
 
 
 def state(word: str) -> Markup:
-    """A state with its colour; states of later versions have none."""
+    """Return a state with its colour; unknown states have none."""
     css = "".join(c for c in word if c.isalnum() or c in "-_")
     return Markup('<span class="state state-{}">{}</span>').format(css, escape(word))
 
@@ -174,7 +174,7 @@ _TEMPLATES = _environment()
 def page(
     request: Request, template: str, principal: Principal | None, status: int = 200, **values: Any
 ) -> HTMLResponse:
-    """A rendered template; the forms of a session carry its CSRF token."""
+    """Return a rendered template; the forms of a session contain its CSRF token."""
     cookie = request.cookies.get(COOKIE)
     text = _TEMPLATES.get_template(template).render(
         principal=principal,
@@ -194,7 +194,7 @@ def url_with(request: Request, changes: Mapping[str, object]) -> str:
 
 
 class PageRoute(APIRoute):
-    """A route whose refusals are pages; callers without a session are sent to `/login`."""
+    """A route whose errors are pages; callers without a session are redirected to `/login`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()

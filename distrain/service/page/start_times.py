@@ -16,7 +16,7 @@ def starts_in_s(
 ) -> dict[str, float]:
     """Return the seconds until waiting jobs get their workers, by job id.
 
-    Jobs start in the given order and keep their workers, since nobody knows for how long. Jobs
+    Jobs start in the given order and keep their workers, since their durations are unknown. Jobs
     without an estimate are left out: those beyond their project's quota, and all from the first job
     that needs workers of jobs which do not report their time left.
 

@@ -1,1 +1,1 @@
-"""What `distrain serve` runs: preparations, the API's server, and the reconciler beside it."""
+"""The processes of `distrain serve`: preparations, the API's server, and the reconciler."""

@@ -1,4 +1,4 @@
-"""The API's server: uvicorn over one socket, a log of requests, names of clients' certificates."""
+"""The API's server: uvicorn on one socket, an access log, and users from client certificates."""
 
 import re
 import resource
@@ -71,14 +71,14 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def take_all_descriptors() -> None:
-    """Raise this process's limit of open files to its maximum: most have 1,024 before."""
+    """Raise this process's limit of open files to its maximum; the usual default is 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Puts the common name of a client's certificate into the scope; uvicorn does not."""
+    """Puts the common name of a client's certificate into the ASGI scope, as uvicorn does not."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -116,7 +116,7 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 
 
 class RequestLog:
-    """Gives each request an id, or takes the caller's, and logs its answer, without the query."""
+    """Gives each request an id, or keeps the caller's, and logs its response without the query."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

@@ -1,4 +1,4 @@
-"""`distrain serve check`: whether a configuration works on this machine, now."""
+"""`distrain serve check`: checks whether a configuration works on this machine now."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def check_service(settings: Settings) -> list[Check]:
 
 
 def exit_code(checks: list[Check]) -> int:
-    """0: all is well; 1: something must be mended; 69: something does not answer."""
+    """Return 0 if all checks pass, 1 for a problem, 69 if something does not answer."""
     verdicts = {check.verdict for check in checks}
     if CheckVerdict.FAIL in verdicts:
         return 1
@@ -153,7 +153,7 @@ def _run_root(cluster: str, place: str) -> Check:
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
-    """A note where specs may name any path; one user's own machine is the exception."""
+    """Yield a note if specs may name any path, except on a single user's own machine."""
     if profile.allowed_roots or profile.traits.is_own_machine:
         return
     yield Check(
@@ -165,7 +165,7 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
 
 
 def _bucket(name: str, url: str) -> Check:
-    """Whether objects can be written there, and writes with a false condition are refused."""
+    """Check that objects can be written, and that conditional writes are enforced."""
     probe = f".distrain-check-{uuid.uuid4().hex}"
     hint = "Check the bucket, and the credentials in the service's environment (AWS_...)."
     try:

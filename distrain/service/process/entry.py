@@ -1,4 +1,4 @@
-"""The calls of the commands: the whole service in one process, and each of its parts alone."""
+"""Entry points of the commands: the whole service in one process, or one of its parts."""
 
 import errno
 import os
@@ -35,9 +35,9 @@ def serve(
     stop_clusters: bool = False,
     makes_token: bool = True,
 ) -> None:
-    """Run the service until SIGTERM or SIGINT; raises DistrainError where it cannot start.
+    """Run the service until SIGTERM or SIGINT; raises DistrainError if it cannot start.
 
-    With `makes_token` its output has the first token, which keepers of output would keep, too.
+    With `makes_token` the output contains the first token; do not use it if output is stored.
     """
     set_up_logs("serve")
     make_folder(settings)
@@ -59,9 +59,9 @@ def serve(
 
 @contextmanager
 def _reconciling(store: Store, settings: Settings, server: ApiServer) -> Iterator[None]:
-    """Reconcile in a thread in the block. If that fails, end the server, then raise its error.
+    """Reconcile in a thread during the block. On failure, end the server and raise the error.
 
-    The whole process ends then, and whatever started it starts it again.
+    The whole process then ends, and its supervisor restarts it.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(1, "reconciler") as pool:
@@ -107,7 +107,10 @@ SOCKET_MODE = 0o660
 
 
 def bind(listen: Listen) -> socket.socket:
-    """A listening socket by the settings; port 0 takes a free one (ClusterError, OutputError)."""
+    """Return a listening socket for the settings; port 0 means any free port.
+
+    Raises ClusterError or OutputError.
+    """
     if listen.unix_socket is not None:
         return _bind_unix(listen.unix_socket)
     try:
@@ -125,7 +128,7 @@ def bind(listen: Listen) -> socket.socket:
 
 
 def url_of(listen: Listen, bound: socket.socket) -> str:
-    """The address for people, with the port that the socket really has."""
+    """Return the address for users, with the actual port of the socket."""
     if listen.unix_socket is not None or listen.public_url:
         return listen.url
     return listen.model_copy(update={"port": bound.getsockname()[1]}).url

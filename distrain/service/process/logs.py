@@ -1,4 +1,4 @@
-"""Logs of the service's processes: one JSON object a line, without secrets; lines on a terminal."""
+"""Logs of the service's processes: a JSON object per line, or readable lines on a terminal."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ HIDDEN = "***"
 
 
 def without_secrets(value: Any) -> Any:
-    """A value without tokens, passwords or signatures; keys of such are hidden whole.
+    """Return a value without tokens, passwords or signatures; secret keys' values are hidden.
 
     >>> without_secrets("GET postgresql://me:secret@h/d with Bearer abcdefgh")
     'GET postgresql://me:***@h/d with Bearer ***'
@@ -55,7 +55,7 @@ def _redacted(
 
 
 def set_up_logs(process: str, *, console: bool | None = None) -> None:
-    """Send this process's logs to standard error, on a terminal as lines for people."""
+    """Send this process's logs to standard error; on a terminal as readable lines, else as JSON."""
     shown = sys.stderr.isatty() if console is None else console
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

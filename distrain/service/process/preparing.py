@@ -1,4 +1,4 @@
-"""The preparations of a start: folder, database, declared projects, the first token."""
+"""Preparations at start: folder, database, declared projects, the first token."""
 
 import os
 
@@ -33,10 +33,10 @@ def keep_key(store: Store, settings: Settings) -> None:
 
 
 def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
-    """Refuse to start with another key than the processes on other machines (InputError).
+    """Raise InputError if the key differs from that of processes on other machines.
 
-    They could not check each other's signatures. A service with SQLite is on one machine, and may
-    change its key. `keeps` notes a key where none was noted.
+    They could not verify each other's signatures. A service with SQLite is on one machine, and may
+    change its key. `keeps` stores the key if none was stored.
     """
     mine, kept = key_fingerprint(settings), store.fact(_KEY)
     if kept == mine:
@@ -58,7 +58,7 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
 
 
 def declare(store: Store, settings: Settings) -> None:
-    """Bring admins and declared projects in the database to the settings."""
+    """Update admins and declared projects in the database to the settings."""
     for user, is_admin in store.users().items():
         if is_admin and user not in settings.admins:
             store.ensure_user(user, is_admin=False)

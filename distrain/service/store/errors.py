@@ -22,7 +22,7 @@ class NotThere(StoreError):
 
 
 class IdTaken(StoreError):
-    """A new job's id that another job has."""
+    """Another job already has the id of a new job."""
 
 
 class RevisionDiffers(StoreError):
@@ -30,7 +30,7 @@ class RevisionDiffers(StoreError):
 
 
 class NotNow(StoreError):
-    """A change that a job's state, or a project's origin, does not allow."""
+    """The job's state, or the project's origin, does not allow the change."""
 
 
 class QuotaExceeded(StoreError):

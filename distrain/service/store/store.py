@@ -49,7 +49,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
         self.close()
 
     def close(self) -> None:
-        """Close its connections, and free the file for another service."""
+        """Close the connections; another service may then open the SQLite file."""
         self.locks.release()
         self.db.close()
         if self._lock is not None:
@@ -120,7 +120,7 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
 
 def migrate(settings: Settings) -> None:
-    """Create or migrate the tables (SchemaDiffers, DatabaseInUse, OutputError)."""
+    """Create or migrate the tables; raises SchemaDiffers, DatabaseInUse or OutputError."""
     db = Database(database_url(settings))
     try:
         if db.path is None:

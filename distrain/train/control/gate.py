@@ -59,7 +59,7 @@ class _Request:
 
 
 class StepGate:
-    """Gate of one rank.
+    """The places of one rank, at which it executes agreed requests.
 
     `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
     """

@@ -137,7 +137,8 @@ class BalancedBatches:
             received = self.peers.exchange_rows(values, *counted(lengths[:, place]))
             offsets = np.zeros(int(is_mine.sum()) + 1, np.int32)
             np.cumsum(lengths[is_mine, place], out=offsets[1:])
-            lists[name] = Ragged(received, torch.from_numpy(offsets).to(received.device))
+            on_device = torch.from_numpy(offsets).to(received.device)
+            lists[name] = Ragged(received, on_device, offsets)
         return layout.batch(rows.t().contiguous(), lists)
 
 

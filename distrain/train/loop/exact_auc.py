@@ -59,7 +59,11 @@ def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> Dis
 
 
 def _first_keys(keys: Keys, peers: Peers, device: torch.device) -> Counts:
-    """Return the lowest key of each rank except the first, `[num_ranks - 1]`, int64."""
+    """Return the lowest score key of each rank's range except the first, `[num_ranks - 1]`, int64.
+
+    Each rank receives the scores of a range of keys; samples of all ranks' keys make the ranges
+    about equally large.
+    """
     samples = np.full(_SAMPLES, -1)
     if len(keys):
         samples = keys[np.linspace(0, len(keys) - 1, _SAMPLES).astype(np.int64)].astype(np.int64)

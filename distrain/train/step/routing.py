@@ -72,7 +72,7 @@ def route_batch(make_route: MakeRoute, batch: Batch) -> Routed:
 
 @dataclass(frozen=True)
 class RouteMaker:
-    """Takes batches, moves them, and makes their routes, on a device's side stream."""
+    """Takes batches, moves them to the device, and makes their routes, on its side stream."""
 
     batches: Batches
     make_route: MakeRoute

@@ -108,7 +108,7 @@ class SplitBackward:
     def _of_sides(
         self, node: Node, given: Sequence[Tensor | None]
     ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
-        """Return a node's gradients for its own side inputs."""
+        """Return a node's own side inputs, and their gradients, given those of its outputs."""
         places = self._graph.own[node]
         there = [(GradientEdge(node, i), grad) for i, grad in enumerate(given) if grad is not None]
         if not there:
@@ -182,9 +182,10 @@ class _Graph:
         }
 
     def together(self) -> list[tuple[set[_Place], set[Node]]]:
-        """Return groups of side inputs with common nodes below them, and the nodes that own them.
+        """Return groups of side inputs, and for each group the nodes whose inputs they are.
 
-        One pass continues from each group, so each parameter gets its gradient at once.
+        Side inputs that reach a common node are in one group. One backward pass continues from each
+        group, so each parameter gets its gradient at once.
         """
         made: list[tuple[set[_Place], set[Node]]] = []
         giver = {place: node for node, places in self.own.items() for place in places}

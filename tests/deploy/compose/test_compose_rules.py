@@ -55,18 +55,6 @@ def test_no_secret_is_in_an_environment_or_a_log(compose, example):
     assert "--no-token" in compose["services"]["service"]["command"]
 
 
-def test_each_waits_for_what_it_needs(compose):
-    waits = {
-        (name, other): how["condition"]
-        for name, service in compose["services"].items()
-        for other, how in service.get("depends_on", {}).items()
-    }
-    ready = "service_healthy"
-    assert waits["service", "migrate"] == "service_completed_successfully"
-    pairs = (("service", "scheduler"), ("migrate", "database"), ("worker", "scheduler"))
-    assert [waits[pair] for pair in (*pairs, ("proxy", "service"))] == [ready] * 4
-
-
 def test_docker_compose_takes_both_files_and_names_a_missing_setting(tmp_path):
     program = shutil.which("docker-compose")
     if program is None:

@@ -11,7 +11,7 @@ import pytest
 import real_slurm
 from safetensors.numpy import load_file
 from service_processes import serving
-from small_jobs import run_distrain, small_document, write_prepared
+from small_jobs import run_distrain, small_document
 from waiting import until
 
 from distrain.jobs.run_paths import RunPaths
@@ -42,11 +42,6 @@ def slurm():
             "DISTRAIN_DEVICE": "cpu",
         }
         yield world
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ class Flaky(Reader):
 
     def __init__(self, fails: set[int]):
         self.fails = set(fails)
+        self.closes = 0
         self.given: list[str] = []
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
@@ -40,7 +41,20 @@ class Flaky(Reader):
             yield DecodedColumns((table[column.name].to_numpy(),))
 
     def close(self) -> None:
-        pass
+        self.closes += 1
+
+
+def test_files_are_closed_when_the_last_lease_ends_however_often_each_is_closed() -> None:
+    reader = Flaky(set())
+    source = Source(COLUMNS, lambda: reader, 0.0)
+    first, second = source.lease(), source.lease()
+    for _ in range(3):
+        first.close()
+    assert reader.closes == 0
+    second.close()
+    assert reader.closes == 1
+    source.lease().close()
+    assert reader.closes == 2
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -1,4 +1,4 @@
-"""CrossBlock, FMBlock and LogitsTemperatureScaler against loops written from the papers."""
+"""CrossBlock and FMBlock: gradients, sums over pairs, and how products lie."""
 
 import pytest
 import torch
@@ -13,49 +13,15 @@ from distrain.models.shapes import Flat, Vectors
 KINDS = [("v1", None), ("v2", None), ("v2", 2)]
 
 
-def naive_cross(block, rows):
-    """x_{l+1} = x_0 (x_l . w) + b + x_l; or x_0 * (W x_l + b) + x_l, value by value."""
-    result = []
-    for x0 in rows:
-        x = x0
-        for layer in block.layers:
-            d = len(x0)
-            if block.version == "v1":
-                dot = sum(layer.weight.weight[0, k] * x[k] for k in range(d))
-                x = torch.stack([x0[i] * dot + layer.bias[i] + x[i] for i in range(d)])
-                continue
-            weight = layer.up.weight
-            if layer.down is not None:
-                weight = weight @ layer.down.weight
-            x = torch.stack(
-                [
-                    x0[i] * (sum(weight[i, k] * x[k] for k in range(d)) + layer.up.bias[i]) + x[i]
-                    for i in range(d)
-                ]
-            )
-        result.append(x)
-    return torch.stack(result)
-
-
-def with_biases(block):
-    """Biases begin at 0, where a mistake in them would not show."""
-    with torch.no_grad():
-        for name, parameter in block.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_()
-
-
 @pytest.mark.parametrize(("version", "low_rank"), KINDS)
-def test_cross_equals_loop(version, low_rank, columns, features, attached, check_gradients):
-    for depth in (1, 3):
-        block = CrossBlock(depth, version, low_rank)
-        assert attached(block, Flat(4)) == Flat(4)
-        assert all(not p.any() for name, p in block.named_parameters() if name.endswith("bias"))
-        with_biases(block)
-        x = torch.randn(3, 4, dtype=torch.float64)
-        torch.testing.assert_close(block(x), naive_cross(block, x))
-    check_gradients(block, x)
-    assert attached(CrossBlock(2, version, low_rank), columns) == Flat(columns.width)
+def test_gradients_of_crosses(version, low_rank, attached, check_gradients):
+    """`tests/models/zoo/test_formulas.py` has their values."""
+    block = CrossBlock(3, version, low_rank)
+    attached(block, Flat(4))
+    for name, parameter in block.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)  # they begin at 0
+    check_gradients(block, torch.randn(3, 4, dtype=torch.float64))
 
 
 def test_crosses_that_cannot_be_made_are_refused(wording):
@@ -92,14 +58,6 @@ def test_fm_gradients(per_dim, columns, attached, check_gradients, wording):
     attached(block, Vectors(3, 2))
     check_gradients(block, torch.randn(2, 3, 2, dtype=torch.float64))
     wording.refused(ModelError, lambda: FMBlock(per_dim).attach(columns))
-
-
-def test_temperature(attached, check_gradients):
-    block = LogitsTemperatureScaler(2.0)
-    assert attached(block, Flat(3)) == Flat(3)
-    logits = torch.randn(5, 3, dtype=torch.float64)
-    torch.testing.assert_close(block(logits), torch.tensor([[z / 2 for z in r] for r in logits]))
-    check_gradients(block, logits)
 
 
 def test_layers_take_products_as_they_lie(attached):

@@ -96,15 +96,6 @@ def test_what_cannot_be_picked_is_refused(columns, wording):
     )
 
 
-def test_continuous_features(columns, features, attached):
-    value = features(4)
-    every, some = ContinuousFeatures(), ContinuousFeatures(tags="item")
-    assert attached(every, columns) == Flat(3)
-    assert every(value) is value.continuous
-    assert attached(some, columns) == Flat(1)
-    assert torch.equal(some(value), value.continuous[:, :1])
-
-
 def test_continuous_batch_norm(columns, features, attached, check_gradients):
     value = features(6)
     block = ContinuousFeatures("price", "t", normalisation="batch_norm")

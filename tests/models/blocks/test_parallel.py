@@ -78,26 +78,6 @@ def test_concat_lays_flat(columns, features, attached):
     assert torch.equal(block(value), torch.cat(parts, dim=1))
 
 
-def test_branches_take_the_same_input(attached):
-    wide, deep = MLPBlock([2]), MLPBlock([5, 3])
-    block = ParallelBlock(wide, deep)
-    assert attached(block, Flat(4)) == Flat(5)
-    x = torch.randn(6, 4, dtype=torch.float64)
-    assert torch.equal(block(x), torch.cat([wide(x), deep(x)], dim=1))
-
-
-def test_a_dictionary_names_its_branches(attached):
-    block = ParallelBlock({"items": MLPBlock([2]), "train": MLPBlock([3])}, aggregation=None)
-    gives = attached(block, Flat(4))
-    assert gives == Branches({"items": Flat(2), "train": Flat(3)})
-    found = block(torch.randn(6, 4, dtype=torch.float64))
-    assert {name: tuple(value.shape) for name, value in found.items()} == {
-        "items": (6, 2),
-        "train": (6, 3),
-    }
-    assert block["train"].gives.made_by == "MLPBlock([3])"
-
-
 def test_connect_branch_shortcut_and_residual(attached):
     x = torch.randn(6, 4, dtype=torch.float64)
     first, second = MLPBlock([4]), MLPBlock([3])

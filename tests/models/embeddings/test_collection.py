@@ -76,3 +76,24 @@ def test_impossible_tables_and_ids_are_refused(wording):
     wording.refused(
         ValueError, lambda: TableColumn("a", 0, 4), lambda: EmbeddingCollection(COLUMNS).route(ids)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_a_lookup_without_gradients_equals_one_by_a_route(dtype, factor):
+    """Columns of two widths, in another order than their tables, two of which share one."""
+    columns = [
+        TableColumn("wide", 11, 18),
+        TableColumn("b", 300, 4),
+        TableColumn("also b", 300, 4, table="b"),
+        TableColumn("a", 5, 4),
+    ]
+    tables = EmbeddingCollection(columns, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    tables.factor = factor
+    for rows in (0, 1, 40):
+        ids = torch.stack([torch.arange(rows) % c.cardinality for c in columns]).int().T
+        expected = tables.expand(route := tables.route(ids), tables.fetch(route))
+        with torch.no_grad():
+            found = tables.lookup(ids)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert not any(values.requires_grad for values in found)

@@ -12,7 +12,6 @@ from torch import Tensor
 from distrain.jobs.optimizers import UPDATE_RULES
 from distrain.models.embeddings.kernels import (
     cpu as kernels_cpu,
-    dispatch as kernels,
     on_torch as kernels_torch,
 )
 from distrain.models.embeddings.kernels.segments import RowRule
@@ -120,10 +119,3 @@ def test_rowwise_adagrad_is_its_formula(impl: ModuleType, dim: int) -> None:
     np.testing.assert_allclose(weight[keys].numpy(), row.numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(total[keys].numpy(), state.numpy(), rtol=1e-6)
     assert torch.equal(weight[[1, 3]], untouched)
-
-
-def test_float64_is_computed_in_float64() -> None:
-    weight = normal(0, 4, 3).double()
-    expected = weight - 0.1 * weight
-    kernels.update(RowRule("sgd"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
-    torch.testing.assert_close(weight, expected, rtol=1e-15, atol=0)

@@ -114,15 +114,6 @@ def test_tasks_take_their_branches_through_their_towers(name, batch, attached):
     assert [tuple(score.shape) for score in head.scores(head(x))] == [(9,), (9, 4), (9,)]
 
 
-@pytest.mark.parametrize("name", ["mmoe", "ple"])
-def test_gradients(name, batch, attached, check_gradients):
-    # Each parameter is moved twice.
-    sharing = PLEBlock(NAMES, 1, 1, 2, (2,)) if name == "ple" else BLOCKS[name][0]()
-    head = MultiTask(tasks(), sharing=sharing, towers={"clicked": MLPBlock([2])})
-    attached(head, Flat(3))
-    check_gradients(head, batch(3), torch.randn(3, 3, dtype=torch.float64))
-
-
 def test_esmm_is_the_product_of_its_probabilities(batch, attached):
     click, bought, rated = (BinaryClassificationTask(name) for name in ("clicked", "b", "r"))
     head = ESMMTask({"click": click, "bought": bought, "rated": rated})

@@ -161,19 +161,3 @@ def test_tasks_and_towers_that_do_not_fit_are_refused(wording):
         lambda: ItemRetrievalTask().attach(Flat(6, "MLPBlock")),
         lambda: DotProductTask().attach(uneven),
     )
-
-
-def test_dot_product_task(batch, attached, check_gradients):
-    task = DotProductTask(temperature=0.5)
-    assert attached(task, TOWERS) == Flat(1)
-    torch.nn.init.constant_(task.bias, 0.3)
-    users, items = vectors(6)
-    output = task({"user": users, "item": items})
-    logits = [float(u @ v) / 0.5 + 0.3 for u, v in zip(users, items, strict=True)]
-    torch.testing.assert_close(output.tolist(), logits)
-    labels = batch(6).label.tolist()
-    losses = [math.log(1 + math.exp(-z if y else z)) for z, y in zip(logits, labels, strict=True)]
-    torch.testing.assert_close(float(task.loss(output, batch(6)).detach()), sum(losses))
-    check_gradients(task, batch(6), users, items, rebuild=as_towers)
-    nothing = task({"user": users[:0], "item": items[:0]})
-    assert task.loss(nothing, batch(0)).detach() == 0

@@ -228,6 +228,9 @@ def test_pages_can_be_read_aloud_and_have_no_inline_styles(site, alice):
         assert alice.evaluate("document.documentElement.lang") == "en"
         heads = "[...document.querySelectorAll('th:not(.uplot *)')].every(h => h.scope)"
         assert alice.evaluate(heads)
+        for width in (390, 1280):
+            alice.set_viewport_size({"width": width, "height": 800})
+            alice.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
         light = alice.evaluate("getComputedStyle(document.body).backgroundColor")
         alice.emulate_media(color_scheme="dark")
         assert alice.evaluate("getComputedStyle(document.body).backgroundColor") != light

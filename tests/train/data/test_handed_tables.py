@@ -107,6 +107,25 @@ def test_relative_and_absolute_paths_are_the_same_data(handed, prepared, monkeyp
     assert check_inputs(spec, 0.0, path).train.num_rows == 3 * 3_500
 
 
+@pytest.mark.parametrize(
+    ("decode_threads", "device", "ranks_per_node", "threads"),
+    [("auto", "cpu", 1, 1), ("auto", "cuda", 1, 10), ("auto", "cuda", 4, 6), (3, "cuda", 1, 3)],
+)
+def test_a_rank_on_a_gpu_decodes_with_its_share_of_the_cores(
+    decode_threads, device, ranks_per_node, threads, tmp_path, monkeypatch
+):
+    spec = make_spec(write_prepared(tmp_path / "own"), f"data.decode_threads={decode_threads}")
+    inputs = check_inputs(spec)
+    monkeypatch.setattr(os, "cpu_count", lambda: 32)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(32))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    world = World(0, ranks_per_node, ranks_per_node)
+    device = torch.device(device, 0)
+    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle="chunk")
+    assert loader.options.decode_threads == threads
+
+
 def test_a_file_that_changed_since_is_refused_by_name(tmp_path, wording):
 
     prepared = write_prepared(tmp_path / "own")

@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
+from threads_as_cluster import client as client
 from wording import Wording
 
 from distrain import Run, fit
@@ -73,13 +73,6 @@ def raw_table() -> pa.Table:
             "unused": pa.array(rng.random(ROWS)),
         }
     )
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
-    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_jobs import make_spec, write_prepared
+from small_jobs import make_spec
 from wording import Wording
 
 from distrain.errors import SpecError
@@ -22,11 +22,6 @@ JOB = (
     "checkpoint={every_s: null, every_steps: 5, keep: 20, keep_best: log_loss}",
     "evaluate.every_steps=6",
 )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
 
 
 def train(prepared: Path, root: Path, attempt: int, *overrides: str) -> JobView:

@@ -70,10 +70,10 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """Add gradients of equal rows: `sums[inverse[c, i]] += grads[i, places[c]]`, i rising.
+    """Add gradients of equal rows: `sums[inverse[c, i]] += grads[i, places[c]]`, i ascending.
 
-    `grads` is `[n, places, dim]`, `inverse` `[columns, n]`, int32, with no index in two columns, as
-    `unique` makes them; `places` `[columns]`, int64, on the CPU; `sums` `[u, dim]`, contiguous.
+    `grads` is `[n, places, dim]`, `sums` `[u, dim]`, contiguous, `places` `[columns]`, int64, on
+    the CPU. `inverse`, `[columns, n]`, int32, is from `unique`: no index is in two columns.
     """
     if kernels_fixed.runs_triton(sums):
         on_device = kernels_torch.placed_on(sums.device, places)

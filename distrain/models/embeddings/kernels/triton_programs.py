@@ -78,7 +78,10 @@ def sum_tiles(
     BY_SOURCE: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> Any:
-    """Sum each tile that is inside one segment: `sums[t]` of `SPAN` places in sorted order."""
+    """Sum the rows of each tile, `SPAN` places in sorted order, that is inside one segment.
+
+    The sum of tile `t` is written to `sums[t]`.
+    """
     tile = tl.program_id(0).to(tl.int64)
     key = tl.load(in_order + tile * SPAN)
     if (key == tl.load(in_order + tile * SPAN + SPAN - 1)) & (key < end):

@@ -115,7 +115,7 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class RankShare:
-    """Values that determine each rank's share of all tables, besides sizes and placements."""
+    """Computes a rank's share of each table, from ranks, rows of a batch and bytes of a row."""
 
     num_ranks: int
     batch_rows: int  # of a rank

@@ -1,4 +1,4 @@
-"""The routes of the API, one module for each kind of thing; each has a `router`."""
+"""The routes of the API, one module per kind of resource; each has a `router`."""
 
 from fastapi import APIRouter
 

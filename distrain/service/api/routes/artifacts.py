@@ -44,7 +44,7 @@ async def job_artifacts(
     after: Annotated[str, Query(max_length=4000, description="Only names behind this.")] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Artifacts:
-    """The files of a job: model, checkpoints, logs, reports. Links are left out."""
+    """List the files of a job: model, checkpoints, logs, reports. Symbolic links are skipped."""
     work = partial(list_files, job.run_dir, below.strip("/"), after, limit)
     try:
         found, more = await streams_of(request.app).in_file_thread(work)
@@ -70,7 +70,7 @@ async def job_artifacts(
     responses=answers("not_found", "range", others=_ANSWERS),
 )
 async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response:
-    """A file of a job, or a range of its bytes; `If-Range` and `If-None-Match` take its ETag."""
+    """Return a file of a job, or a range of its bytes; supports `If-Range` and `If-None-Match`."""
     streams = streams_of(request.app)
     try:
         file = await streams.in_file_thread(partial(open_artifact, job.run_dir, path))

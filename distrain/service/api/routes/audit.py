@@ -15,7 +15,7 @@ router = APIRouter(tags=["people"])
 
 
 class AuditRow(Answer):
-    """A change that somebody made, or was refused."""
+    """A change that a user made, or that was rejected."""
 
     id: int
     at: Time

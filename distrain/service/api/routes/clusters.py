@@ -1,4 +1,4 @@
-"""`/v1/clusters`, and checks of data that they make."""
+"""`/v1/clusters`, and their checks of data."""
 
 from fastapi import APIRouter
 
@@ -30,7 +30,7 @@ def list_clusters(call: Call) -> ClusterList:
 
 @router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
 def get_cluster(cluster: str, call: Call) -> Cluster:
-    """A cluster, and its reconciler's last report."""
+    """Return a cluster, and its reconciler's last report."""
     call.require(Action.SEE_CLUSTERS)
     found = next((c for c in _documents(call) if c.name == cluster), None)
     if found is None:
@@ -40,7 +40,7 @@ def get_cluster(cluster: str, call: Call) -> Cluster:
 
 @router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))
 def get_preflight(preflight_id: str, call: Call) -> Preflight:
-    """A check of a spec's data, as far as it is."""
+    """Return the state of a check of a spec's data."""
     call.require(Action.SUBMIT)
     return preflight(call, preflight_id)
 

@@ -1,4 +1,4 @@
-"""`/v1/events`, `/v1/jobs/{id}/events`: what happens, as it does; `metrics`: a job's records."""
+"""`/v1/events` and `/v1/jobs/{id}/events`: streams of events; `metrics`: a job's records."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -38,19 +38,19 @@ LastEventId = Annotated[str | None, Header(description="The same, and it comes f
 async def job_events(
     job: VisibleJob, call: Call, after: After = None, last_event_id: LastEventId = None
 ) -> Response:
-    """The events of a job, from a cursor on or from the present state.
+    """Stream the events of a job, from a cursor or from its current state on.
 
-    `end` comes when the job has ended; a stream that closes without it broke: come back with the
-    last id. `reset` has the job as it is now: events behind the cursor are gone.
+    `end` comes when the job has ended. A stream that closes without it is broken: reconnect with
+    the last id. `reset` contains the current job: events after the cursor were deleted.
     """
     return _stream(call, job.id, _cursor(after, last_event_id))
 
 
 @router.get("/v1/events", response_class=Response, responses=answers(others={200: _ANSWER}))
 async def events(call: Call, after: After = None, last_event_id: LastEventId = None) -> Response:
-    """The events of all jobs that the caller may see, from a cursor or from now on; without an end.
+    """Stream the events of all jobs that the caller may see, from a cursor or from now on.
 
-    `reset` has the newest jobs as they are now: events behind the cursor are gone.
+    The stream has no end. `reset` contains the newest jobs: events after the cursor were deleted.
     """
     call.require(Action.SEE_JOB)
     return _stream(call, None, _cursor(after, last_event_id))
@@ -83,7 +83,7 @@ async def job_metrics(
         tuple[str, ...], Query(max_length=40, description="Only these of each record.")
     ] = (),
 ) -> Records:
-    """The records of a job's training and validation, or those since a cursor."""
+    """Return the records of a job's training and validation, or those after a cursor."""
     work = partial(_read, job.run_dir, since)
     try:
         found = await streams_of(request.app).in_file_thread(work)

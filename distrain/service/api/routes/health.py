@@ -33,7 +33,7 @@ class Health(Answer):
 
 @router.get("/livez", responses=answers(public=True))
 async def livez() -> Health:
-    """Whether this process answers; nothing else is looked at."""
+    """Return 200 if this process answers; nothing else is checked."""
     return Health(status="ok")
 
 
@@ -42,7 +42,7 @@ _NOT_READY = {503: {"model": Health, "description": "It is not: `failed` says wh
 
 @router.get("/readyz", responses=answers(public=True, others=_NOT_READY), response_model=Health)
 async def readyz(request: Request, service: Service) -> JSONResponse:
-    """Whether the database answers with the right tables and the reconcilers are at work."""
+    """Return whether the database has the right tables and the reconcilers are active."""
     failed = await _failed(streams_of(request.app), service)
     health = Health(status="failed" if failed else "ok", failed=failed)
     return JSONResponse(health.model_dump(mode="json"), 503 if failed else 200)
@@ -50,7 +50,7 @@ async def readyz(request: Request, service: Service) -> JSONResponse:
 
 @router.get("/metrics", response_class=Response, responses=answers(public=True))
 async def metrics(request: Request, service: Service) -> Response:
-    """Figures for Prometheus, from this machine without a token, from others with one."""
+    """Return metrics for Prometheus: without a token from this machine, with one from others."""
     streams = streams_of(request.app)
     if not _is_local(request):
         await run_in_threadpool(caller_now, request, service)
@@ -80,7 +80,7 @@ async def _failed(streams: ApiStreams, service: ApiParts) -> dict[str, str]:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether the request is this machine's, and no proxy's there on behalf of others."""
+    """Return True if the request is from this machine and not forwarded by a proxy."""
     if any(name in request.headers for name in _FORWARDED):
         return False
     return request.client is None or is_loopback(request.client.host)

@@ -71,7 +71,7 @@ def list_jobs(
         str | None, Query(max_length=200, description="The last page's `next_cursor`.")
     ] = None,
 ) -> Response:
-    """List the jobs that the caller may see, newest first. There are no totals: they would cost."""
+    """List the jobs that the caller may see, newest first. Totals are omitted: counting is slow."""
     call.require(Action.SEE_JOB)
     if created_after is not None and created_after.tzinfo is None:
         created_after = created_after.replace(tzinfo=UTC)  # this machine's zone has no year 1
@@ -104,7 +104,7 @@ def _page(service: ApiParts, wanted: JobFilter, limit: int, at: str | None) -> R
 
 
 def _states(asked: Sequence[str]) -> tuple[str, ...]:
-    """The states of a filter; an unknown word is refused, since it would match nothing."""
+    """Return the states of a filter; an unknown state is rejected, since it would match nothing."""
     unknown = [repr(word[:64]) for word in dict.fromkeys(asked) if word not in STATES]
     if unknown:
         mistake = Mistake("#state", f"it is one of {', '.join(STATES)}")
@@ -133,7 +133,7 @@ def get_job(
     service: Service,
     if_none_match: Annotated[str | None, Header(description="An ETag.")] = None,
 ) -> JobAnswer | Response:
-    """A job."""
+    """Return a job."""
     document = _shown(service, job, response)
     if is_named(if_none_match, response.headers["ETag"]):
         return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
@@ -142,7 +142,7 @@ def get_job(
 
 @router.get("/v1/jobs/{job_id}/spec", responses=answers("not_found"))
 def get_spec(job: VisibleJob, service: Service) -> Spec:
-    """The resolved spec of a job's current submission."""
+    """Return the resolved spec of a job's current submission."""
     return Spec(spec=service.store.spec(job.id))
 
 
@@ -153,7 +153,7 @@ async def wait(
     call: Call,
     timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
 ) -> JobAnswer:
-    """The job when it has ended, or as it stands when the time is over."""
+    """Return the job when it has ended, or its current state at the timeout."""
     if job.phase is not Phase.FINAL and timeout_s > 0:
         feed = streams_of(call.request.app).feed
         await until_ended(feed, job.id, call.store.has_ended, timeout_s)
@@ -203,7 +203,7 @@ def change_job(
 
 
 def _revision(if_match: str | None, job: Job) -> int | None:
-    """The revision in an ETag; `None` for `*`."""
+    """Return the revision in an ETag; `None` for `*`."""
     if if_match is None:
         raise Problem(
             "revision_required",
@@ -238,7 +238,7 @@ def _revision(if_match: str | None, job: Job) -> int | None:
 def cancel(
     job_id: str, response: Response, call: Call, body: CancelRequest | None = None
 ) -> JobAnswer:
-    """Ask for a job's end; its ranks save a checkpoint first. An ended job stays as it is."""
+    """Request a job's end; its ranks save a checkpoint first. An ended job is not changed."""
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
@@ -264,7 +264,7 @@ def delete_job(job_id: str, call: Call) -> None:
 
 
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
-    """The job that the caller may act on; it is the target of the audit."""
+    """Return the job that the caller may change, and note it as the audit row's target."""
     call.require(action)
     job = call.job(job_id)
     call.note(job.id)
@@ -279,7 +279,7 @@ def _shown(service: ApiParts, job: Job, response: Response) -> JobAnswer:
 
 
 def _cursor(seq: int, filters: Mapping[str, Any]) -> str:
-    """The cursor of the page after the job with this seq.
+    """Return the cursor of the page after the job with this sequence number.
 
     >>> _seq_of(_cursor(7, {"project": "ads"}), {"project": "ads"})
     7

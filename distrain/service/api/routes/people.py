@@ -1,4 +1,4 @@
-"""`/v1/me` and `/v1/tokens`: the caller and their tokens; of admins, anybody's."""
+"""`/v1/me` and `/v1/tokens`: the caller and their tokens; for admins, all users' tokens."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ class TokenList(Answer):
 
 @router.get("/v1/me", responses=answers())
 def me(call: Call) -> Me:
-    """The caller, and what they may do."""
+    """Return the caller, and their rights."""
     call.require(Action.SEE_SELF)
     caller = call.caller
     return Me(
@@ -72,7 +72,7 @@ def list_tokens(
 
 @router.post("/v1/tokens", status_code=201, dependencies=[Counted], responses=answers("quota"))
 def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken:
-    """Make a token. Its text is in this answer alone; nobody can read it again."""
+    """Make a token. Only this response contains its text; it cannot be read again."""
     user = body.user or call.caller.user
     call.allow(Action.OWN_TOKENS if user == call.caller.user else Action.OTHERS_TOKENS)
     scopes = frozenset(body.scopes)
@@ -98,7 +98,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     "/v1/tokens/{token_id}", status_code=204, dependencies=[Counted], responses=answers("not_found")
 )
 def revoke_token(token_id: str, call: Call) -> None:
-    """Revoke a token, at once. Every token may revoke itself, whatever its scopes."""
+    """Revoke a token immediately. Every token may revoke itself, with any scopes."""
     call.note(token_id)
     own = {token.id for token in call.store.tokens(call.caller.user)}
     if token_id not in own and not call.caller.is_admin:

@@ -22,7 +22,7 @@ User = Annotated[UserName, Path(description="A user.")]
 
 
 class QuotaDocument(Request):
-    """What a project may have at once; `null`: any number."""
+    """The limits of a project; `null`: no limit."""
 
     max_ranks: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     max_queued: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
@@ -72,13 +72,13 @@ def list_projects(call: Call) -> ProjectList:
 
 @router.get("/v1/quotas", responses=answers())
 def list_quotas(call: Call) -> dict[str, QuotaDocument]:
-    """The quotas of the projects in which the caller has a role, by project."""
+    """Return the quotas of the projects in which the caller has a role, by project."""
     return {project.name: _quota(project.quota) for project in _all_seen(call)}
 
 
 @router.get("/v1/projects/{project}", responses=answers("not_found"))
 def get_project(project: Name, call: Call) -> ProjectDocument:
-    """A project with its quota, and how much of it is used."""
+    """Return a project with its quota and usage."""
     call.require(Action.SEE_PROJECT)
     return _document(call, _seen(call, project))
 
@@ -87,7 +87,7 @@ def get_project(project: Name, call: Call) -> ProjectDocument:
     "/v1/projects/{project}", dependencies=[Counted], responses=answers("not_found", "conflict")
 )
 def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
-    """Make a project, or change its quota; for admins. The configuration's projects stay."""
+    """Make a project, or change its quota; for admins. Declared projects cannot be changed."""
     call.require(Action.SET_QUOTA)
     if not call.caller.is_admin:
         _seen(call, project)
@@ -100,7 +100,7 @@ def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocum
 
 @router.get("/v1/projects/{project}/members", responses=answers("not_found"))
 def list_members(project: Name, call: Call) -> MemberList:
-    """A project's members, with their roles."""
+    """Return a project's members, with their roles."""
     call.require(Action.SEE_PROJECT)
     return _members(call, _seen(call, project).name)
 
@@ -125,7 +125,7 @@ def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> Me
     responses=answers("not_found", "conflict"),
 )
 def remove_member(project: Name, user: User, call: Call) -> None:
-    """Take a user's role in a project; for its operators."""
+    """Remove a user's role in a project; for its operators."""
     _may_set(call, project, user)
     call.note(project, user=user)
     call.store.remove_member(project, user)

@@ -69,14 +69,14 @@ _NewId = Annotated[
     responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
-    """Submit a job. An equal request that is repeated answers 200 with the job."""
+    """Submit a job. If an equal request is repeated, the response is 200 with the job."""
     call.require(Action.SUBMIT)
     return put_job(call, job_id, body, request_sha256(call, body))
 
 
 @router.post("/v1/jobs", include_in_schema=False)
 def submit_without_id() -> None:
-    """Refuse the submission of an older client, and say what replaces it."""
+    """Reject the submission of an older client, and name the replacement."""
     raise Problem(
         "method_not_allowed",
         "jobs are submitted with PUT /v1/jobs/ID",
@@ -101,7 +101,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
         project=parent.project,
         cluster=parent.cluster,
         priority=None if set_anew else parent.priority,
-        tags={} if any(path.startswith("tags") for path in body.set) else parent.tags,
+        tags={} if any(path.startswith("tags") for path in body.set) else dict(parent.tags),
     )
     return put_job(call, body.id, request, request_sha256(call, body), "/set", parent.id)
 
@@ -123,7 +123,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
 def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
     """Queue an ended job again; it continues from its last checkpoint.
 
-    A job that has succeeded continues only where `set` makes its training longer.
+    A job that has succeeded continues only if `set` makes its training longer.
     """
     call.require(Action.CHANGE_JOB)
     before = call.job(job_id)
@@ -204,7 +204,7 @@ def put_job(
     where: str = "/spec",
     parent: str | None = None,
 ) -> Response:
-    """Make a job, or find the one that an equal request made (`Problem`: what is wrong)."""
+    """Make a job, or return the one that an equal request made; raises `Problem`."""
     try:
         new = checked(call, job_id, request, sha256, where, parent)
     except Problem:
@@ -227,7 +227,7 @@ def _answer(call: ApiCall, job: Job, status: int) -> Response:
 
 
 def _audit_entry_about(call: ApiCall, job: Job | NewJob) -> AuditEntry:
-    """The audit row of a job that is made or resumed."""
+    """Return the audit row of a job that is made or resumed."""
     of_job = {"project": job.project, "cluster": job.cluster}
     note = replace(audit_note(call.request), target=job.id, details=of_job)
     return note.audit_entry(call.request.scope, "ok")

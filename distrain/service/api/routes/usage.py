@@ -1,4 +1,4 @@
-"""`/v1/usage`: the hours that ranks and GPUs were held, by day, project, user, cluster and tag."""
+"""`/v1/usage`: rank-hours and GPU-hours by day, project, user, cluster and tag."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
 
 
 class UsageRow(Answer):
-    """Hours of jobs that agree in all that is not null."""
+    """Hours of the jobs that are equal in all non-null keys."""
 
     day: date | None = Field(None, description="In UTC.")
     project: str | None = None
@@ -44,7 +44,7 @@ class UsageRow(Answer):
 
 
 class Usage(Answer):
-    """Use between two days."""
+    """Usage between two days."""
 
     since: date
     until: date = Field(description="The last day, which counts too.")
@@ -75,7 +75,7 @@ def usage(
         Literal["json", "csv"], Query(alias="format", description="Of the answer.")
     ] = "json",
 ) -> Usage | Response:
-    """Sum up the hours that jobs held ranks and GPUs, of the jobs that the caller may see."""
+    """Return the hours for which jobs that the caller may see held ranks and GPUs."""
     found = used(call, since, until, by, tag, project)
     if form == "json":
         return found
@@ -92,7 +92,7 @@ def used(
     tag: str | None = None,
     project: str | None = None,
 ) -> Usage:
-    """The use that a caller may see, in rows of the keys."""
+    """Return the usage that a caller may see, in rows by the keys."""
     call.require(Action.SEE_JOB)
     today = datetime.fromtimestamp(call.store.now_s(), UTC).date()
     last = min(until or today, today)
@@ -111,7 +111,7 @@ def used(
 def summed(
     worked: Iterable[Worked], by: Sequence[UsageKey], tag: str | None = None
 ) -> list[UsageRow]:
-    """Rows in the order of their keys, the newest day first."""
+    """Return the rows in the order of their keys, the newest day first."""
     sums: dict[tuple[Any, ...], _Sum] = defaultdict(_Sum)
     names = [*dict.fromkeys(by), *(["tag"] if tag else [])]
     for one in worked:
@@ -135,7 +135,7 @@ def summed(
 
 
 def as_csv(found: Usage, by: Sequence[UsageKey], tag: str | None) -> str:
-    """Rows of a spreadsheet; no text in it begins a formula."""
+    """Return the rows as CSV; no text in it starts a spreadsheet formula."""
     names = [*dict.fromkeys(by), *(["tag"] if tag else []), "jobs", "rank_hours", "gpu_hours"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -27,10 +27,10 @@ _SHOWN: Final = {
     ".png": "image/png",
     ".html": "text/html; charset=utf-8",
 }
-"""What a browser may show; everything else, pictures with scripts too, is saved."""
+"""Types that a browser may display; all others, including images with scripts, are downloaded."""
 
 _OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""Whoever writes the run directory writes its pages: no script, no form, nothing loaded."""
+"""For HTML of run directories, which users write: no scripts, no forms, no loading."""
 
 
 def headers_of(file: RunFileReader) -> dict[str, str]:
@@ -51,7 +51,7 @@ def headers_of(file: RunFileReader) -> dict[str, str]:
 async def chunks_of(
     file: RunFileReader, first: int, end: int, in_thread: InThread
 ) -> AsyncIterator[bytes]:
-    """Bytes from `first` up to `end`; fewer only if the file was cut meanwhile."""
+    """Yield the bytes from `first` up to `end`; fewer only if the file was truncated meanwhile."""
     while first < end:
         size = min(CHUNK_BYTES, end - first)
         data = await in_thread(partial(file.pread, size, first))
@@ -62,20 +62,20 @@ async def chunks_of(
 
 
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
-    """A page of names, and whether there are more; raises NotInRun, OSError."""
+    """Return a page of files, and whether there are more; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))
     return found[:limit], len(found) > limit
 
 
 def open_artifact(run_dir: str, name: str) -> RunFileReader:
-    """Open a file as it is now, which the caller closes; raises NotInRun, OSError."""
+    """Open the current file, which the caller closes; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
         return folder.open(name)
 
 
 def is_named(header: str | None, etag: str) -> bool:
-    """Whether `If-None-Match` names an ETag.
+    """Return True if `If-None-Match` contains an ETag.
 
     >>> is_named('W/"a", "b"', '"a"'), is_named("*", '"a"'), is_named(None, '"a"')
     (True, True, False)
@@ -92,7 +92,7 @@ class NoSuchBytes(ValueError):
 
 
 def wanted_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """The first byte of a range, and the one behind its last; `None`: all of the file.
+    """Return the first byte of a range, and the one after its last; `None`: the whole file.
 
     A header with a mistake, with several ranges or of another unit is ignored, as RFC 9110 allows.
     A range beyond the file raises `NoSuchBytes`.

@@ -1,8 +1,8 @@
-"""Events read once for all streams of a process.
+"""Reads events once for all streams of a process.
 
-One task asks the store for new events while anybody follows, and keeps the last ones. Each stream
-has only a cursor, so a slow one costs no memory: when the event behind its cursor is no longer
-kept, it is cut, and its client comes back with its cursor.
+While there are streams, one task queries the store for new events, and keeps the last ones. Each
+stream has only a cursor, so a slow one costs no memory. When the event after its cursor is no
+longer kept, the stream is closed, and its client reconnects with its cursor.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class FellBehind(Exception):
 
 
 class EventFeed:
-    """The events of the store as they come; `read` and `last` are called in threads."""
+    """New events of the store; `read` and `last` are called in threads."""
 
     def __init__(self, read: Callable[[int, int], list[Event]], last: Callable[[], int]):
         self._read, self._last = read, last
@@ -42,7 +42,7 @@ class EventFeed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator["EventFeed"]:
-        """Keep the events that come in the block; `position` is the last before them."""
+        """Keep the events that arrive during the block; `position` is the last one before them."""
         self._followers += 1
         try:
             async with self._start:
@@ -58,7 +58,7 @@ class EventFeed:
                 self._events.clear()
 
     async def after(self, seq: int, within_s: float) -> list[Event]:
-        """The kept events after a number, once there are any in that time; raises FellBehind."""
+        """Return the kept events after a number, waiting up to `within_s`; raises FellBehind."""
         if seq >= self.position:
             news = self._news
             try:
@@ -76,7 +76,7 @@ class EventFeed:
         return [self._events[n] for n in range(begin, min(begin + _AT_ONCE, len(self._events)))]
 
     def framed(self, event: Event, make: Callable[[Event], bytes]) -> bytes:
-        """An event on the wire, made once for all streams that follow closely."""
+        """Return an event's bytes, encoded once for all streams that are up to date."""
         found = self._frames.get(event.seq)
         if found is None:
             found = self._frames[event.seq] = make(event)

@@ -1,6 +1,6 @@
-"""The service's metrics for Prometheus: counts of requests; the database's and disks' figures.
+"""The service's metrics for Prometheus: request counts, and figures of the database and disks.
 
-They have few label values, none of which a caller chooses.
+They have few label values, and callers choose none of them.
 """
 
 import math
@@ -26,10 +26,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class ServiceMetrics:
-    """The counts of one API process, which its label `process` tells apart from the others'.
+    """The counters of one API process, identified by the label `process`.
 
-    A scrape meets any of the processes. Without the label a counter would seem to begin again at
-    most scrapes, and its rate would be far too high.
+    A scrape reaches any one of the processes. Without the label a counter would seem to restart at
+    most scrapes, and its rate would be much too high.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ServiceMetrics:
             self._seconds.labels(self._process, route).observe(seconds)
 
     def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
-        """The metrics for Prometheus, with other families and the number of open event streams."""
+        """Return Prometheus text: own metrics, those of `now`, and the number of streams."""
         about = "Streams of events that this process serves"
         streams = GaugeMetricFamily("distrain_service_streams", about, labels=("process",))
         streams.add_metric((self._process,), num_streams)
@@ -111,7 +111,7 @@ def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
 
 
 def of_database(store: Store, settings: Settings) -> list[Metric]:
-    """The families of an answering database; a figure that there is not is left out."""
+    """Return the metrics read from the database; unknown ones are omitted."""
     ages_s = store.report_ages_s()
     trouble = reconcile_trouble(ages_s, settings.clusters)
     about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"

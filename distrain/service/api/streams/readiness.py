@@ -1,4 +1,4 @@
-"""Whether the service can do its work: its database, reconcilers, filesystems and certificates."""
+"""Checks that the service can work: its database, reconcilers, filesystems and certificates."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ DATABASE_S = 2.0
 
 
 def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> float | None:
-    """The age of the oldest report about a cluster; `None`: one never had a reconciler.
+    """Return the age of the oldest report on a cluster; `None` if one never had a reconciler.
 
     >>> reconcile_lag_s({"a": 3.0, "b": 35.0}, ["a", "b"])
     35.0
@@ -27,7 +27,7 @@ def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> f
 
 
 def reconcile_trouble(ages_s: Mapping[str, float], clusters: Collection[str]) -> str:
-    """Why the reconcilers count as gone; "" if all are at work."""
+    """Return why the reconcilers count as inactive; "" if all are active."""
     lag_s = reconcile_lag_s(ages_s, clusters)
     if lag_s is None:
         return "a cluster never had a reconciler"
@@ -44,7 +44,7 @@ class DiskSpace:
 
 
 class Places:
-    """Asks filesystems of folders for their space; one that hangs holds up no other."""
+    """Queries the free space of filesystems; one that hangs does not delay the others."""
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = dict(folders)
@@ -52,7 +52,7 @@ class Places:
         self._threads: dict[Path, threading.Thread] = {}
 
     def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, DiskSpace | None]:
-        """The space by name; `None` without an answer within that time."""
+        """Return the space by name; `None` without an answer within `within_s`."""
         paths = set(self._folders.values())
         for path in paths:
             thread = self._threads.get(path)

@@ -1,4 +1,4 @@
-"""Server-sent events as bytes, and answers that go on while things happen."""
+"""Server-sent events as bytes, and streaming responses that carry them."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ PING = KEEPALIVE_COMMENT
 SEND_S = 30.0  # how long a client may take in nothing before its stream is cut
 
 _UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Proxies must not gather what is to arrive now, nor anybody store it."""
+"""Headers that stop proxies from buffering the stream, and clients from storing it."""
 
 
 def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:

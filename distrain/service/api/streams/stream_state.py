@@ -28,14 +28,14 @@ HOLDS_S = 1.0
 
 
 class SharedResults(Generic[Seen]):
-    """The looks of the last moments, by key; one serves others for `holds_s` from its begin."""
+    """Recent query results by key; each is shared for `holds_s` from the start of its query."""
 
     def __init__(self, holds_s: float = HOLDS_S):
         self._holds_s = holds_s
         self._results: dict[Hashable, asyncio.Future[Seen]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
-        """The result of a look with this key, or its error; it goes on when a caller leaves."""
+        """Return the result of a query with this key; the query outlives its callers."""
         found = self._results.get(key)
         if found is None:
             found = self._results[key] = asyncio.ensure_future(look())
@@ -54,14 +54,14 @@ SAFE: Final = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "Cache-Control": "no-store",
 }
-"""Headers of whatever a job wrote: a browser shows it, and runs nothing of it."""
+"""Headers for files that jobs wrote: a browser displays them without running scripts."""
 
 _FILE_THREADS = 16
 _THREAD_S = 5.0
 
 
 class ApiStreams:
-    """The parts that streams share. Files are read in threads of their own, since they may hang."""
+    """The parts that streams share. Files are read in separate threads, since they may hang."""
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
@@ -89,7 +89,7 @@ class ApiStreams:
             raise _no_answer("the storage of the run directories does not answer") from error
 
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
-        """Count a stream of a caller, and return its release; `rate` beyond the limit."""
+        """Count a stream of a caller; return a function to release it; `rate` beyond the limit."""
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:
             raise Problem(
@@ -108,7 +108,7 @@ class ApiStreams:
         return release
 
     def stop(self) -> None:
-        """End all streams of events, as broken: the clients go on elsewhere, or later."""
+        """Close all event streams as broken; the clients reconnect elsewhere, or later."""
         self.feed.stop()
 
 

@@ -36,13 +36,14 @@ export function smoothed(values, weight) {
   });
 }
 
-// The range of the vertical axis: without the first steps of each curve, where these would flatten the rest.
-export function rangeOf(curves, clip) {
+// The range of the vertical axis: without the first steps of training, where these would flatten the rest.
+// All validations are within it.
+export function rangeOf(training, validation, clip) {
   const span = (values) => values.reduce(([low, high], v) => [v < low ? v : low, v > high ? v : high], [Infinity, -Infinity]);
-  const all = curves.flat();
+  const all = [...training, ...validation].flat();
   if (!all.length) return [0, 1];
   const [low, high] = span(all);
-  const later = curves.flatMap((values) => values.slice(Math.ceil(values.length * CLIPPED_SHARE)));
+  const later = [...validation.flat(), ...training.flatMap((values) => values.slice(Math.ceil(values.length * CLIPPED_SHARE)))];
   const [lowLater, highLater] = later.length ? span(later) : [low, high];
   const isFlattened = clip && highLater - lowLater < 0.5 * (high - low);
   const [from, to] = isFlattened ? [lowLater, highLater] : [low, high];
@@ -106,6 +107,7 @@ export class Charts {
         x: points.map((p) => p[0]), y: weight && split === "train" ? smoothed(values, weight) : values,
         label: isAlone ? SPLITS[split] : metric.splits.length > 1 ? `${run.name} ${SHORT_SPLITS[split]}` : run.name,
         stroke: palette[isAlone ? (split === "valid" ? 1 : 0) : n % palette.length],
+        split,
         dash: split === "train" && metric.splits.length > 1 ? [5, 4] : undefined,
       });
     }));
@@ -134,7 +136,7 @@ export class Charts {
     const isLog = metric.isLoss && log.checked;
     const text = (value) => (value == null ? "-" : isTime ? time(value) : long(0).format(value));
     const [xAxis, yAxis] = axes(AXES[over.value], metric.unit);
-    const y = isLog ? { distr: 3 } : { range: (u) => rangeOf(u.data.slice(1).map((values) => values.filter((v) => v != null)), clip.checked) };
+    const y = isLog ? { distr: 3 } : { range: (u) => rangeOf(...["train", "valid"].map((split) => valuesOf(u, curves, split)), clip.checked) };
     return {
       title: metric.title, width, height: HEIGHT_PX,
       cursor: { sync: { key: "curves" }, points: { size: 7 } },
@@ -183,4 +185,5 @@ export class Charts {
   }
 }
 
+const valuesOf = (u, curves, split) => u.data.slice(1).filter((_, n) => curves[n].split === split).map((values) => values.filter((v) => v != null));
 const dataOf = (curves) => uPlot.join(curves.map((curve) => [curve.x, curve.y]));

@@ -26,7 +26,10 @@ def head() -> str:
 
 
 def upgrade(db: Database) -> None:
-    """Migrate the tables to this version in one transaction; SchemaDiffers for unknown ones."""
+    """Migrate the tables to this version in one transaction.
+
+    Raises SchemaDiffers for tables of an unknown revision.
+    """
     with _alone(db) as connection:
         context = MigrationContext.configure(connection)
         revision = context.get_current_revision()

@@ -1,1 +1,1 @@
-"""The steps from one revision of the tables to the next; a released step never changes."""
+"""The migrations between revisions of the tables; a released migration never changes."""
