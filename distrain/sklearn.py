@@ -215,7 +215,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row, `[rows]`."""
-        classes: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        scores = self.predict_proba(X)  # raises `NotFittedError` before there are classes
+        classes: Array = self.classes_[scores.argmax(axis=1)]
         return classes
 
 
