@@ -144,7 +144,7 @@ def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, form, 
     rows = rows if form == "frame" else tmp_path / "rows.csv"
     request = TableRequest(rows, tmp_path / "kept", Asked(("seen",), valid=30))
     job = job_of_table(request, print)
-    assert pq.read_table(job.document["data"]["train"])["label"].to_pylist() == [*draw[:-30]]
+    assert pq.read_table(*job.document["data"]["train"])["label"].to_pylist() == [*draw[:-30]]
 
 
 def test_a_run_keeps_what_it_is_repeated_from(table, tmp_path):
