@@ -5,7 +5,6 @@ They train the same job several times: with routes made in turn and ahead, and w
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar
 from unittest.mock import patch
 
 import torch
@@ -32,37 +31,26 @@ VARIANTS = (
 NUM_RANKS = (1, 2)
 # 21 steps of an epoch, the last with few rows; validations between them look up rows as well.
 JOB = "train={global_batch_size: 500, epochs: 2, max_steps: 23, log_every_steps: 10}"
-# Lanes do not divide these batches, and the first training ends amid an epoch.
-REFIT = ("train.refit=true", "train.global_batch_size=503")
 
 
 class PlayedStep(GraphedStep):
     """A step whose graph a CPU plays."""
 
-    made: ClassVar[list[list[tuple[int, ...]]]] = []  # for each: the ranks' rows of its batches
-
     def __init__(self, *arguments):
         super().__init__(*arguments, make_graph=PlayedGraph)
-        self.asked = []
-        self.made.append(self.asked)
-
-    def ask(self, batch, rank_rows):
-        self.asked.append(rank_rows)
-        return super().ask(batch, rank_rows)
 
 
-def train(rank, num_ranks, prepared, run_dir, placement, ahead, *more):
+def train(rank, num_ranks, prepared, run_dir, placement, ahead):
     """Train one job; the rank's own dense weights and shares of tables, and its events."""
     plays = ahead == "played"
     with ExitStack() as patched:
         if plays:
             patched.enter_context(patch.object(setup, "GraphedStep", PlayedStep))
             patched.enter_context(patch.object(setup, "_records", lambda *_: True))
-        route_ahead = 1 if plays else ahead
-        return train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, *more)
+        return train_as_set_up(rank, num_ranks, prepared, run_dir, placement, 1 if plays else ahead)
 
 
-def train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, *more):
+def train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead):
     """Train with whatever step `setup` makes."""
     spec = make_spec(
         prepared,
@@ -72,7 +60,6 @@ def train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, 
         f"embeddings.placement={placement}",
         "evaluate.every_steps=11",
         "checkpoint.at_end=false",  # the ranks have no board
-        *more,
     )
     events = []
     trainer = Trainer(
@@ -93,14 +80,3 @@ def results(rank, num_ranks, prepared, folder):
         train(rank, num_ranks, Path(prepared), Path(folder, f"{num_ranks}-{number}"), *variant)
         for number, variant in enumerate(VARIANTS)
     ]
-
-
-def refits(rank, num_ranks, prepared, folder):
-    """What a job with a refit comes to, plain and played, and each training's rows of ranks."""
-    PlayedStep.made.clear()
-    before = PlayedGraph.replays_in_all
-    both = [
-        train(rank, num_ranks, Path(prepared), Path(folder, str(ahead)), "row_wise", ahead, *REFIT)
-        for ahead in (0, "played")
-    ]
-    return *both, PlayedStep.made, PlayedGraph.replays_in_all - before
