@@ -31,7 +31,7 @@ def browser(site):
     opened = []
 
     def sign_on(user):
-        client = httpx2.Client(base_url=site.url, follow_redirects=True)
+        client = httpx2.Client(base_url=site.url, follow_redirects=True, timeout=60)
         opened.append(client)
         answer = client.post("/login", data={"token": site.world.tokens[user], "next": "/jobs"})
         assert answer.status_code == 200
