@@ -135,8 +135,8 @@ class Client(JobCalls, FileCalls):
 
     Requests are retried after broken connections, timeouts and the statuses 502 to 504, and after
     429 at the time that the service names. A retried request has no second effect, because the
-    client chooses the id of a new job. Several threads may share a client, but each iterator
-    belongs to one thread.
+    client chooses the id of a new job; `make_token` is not retried. Several threads may share a
+    client, but each iterator belongs to one thread.
 
     Args:
         address: `https://HOST`, `http://127.0.0.1:PORT` or `unix:/PATH`. Default: the environment's

@@ -159,7 +159,7 @@ class Connection:
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
-        """Send a request once; return its response, with its content only if `read`."""
+        """Send a request once; without `read`, the content of a good response is not read yet."""
         timeout = httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s))
         request = self._http.build_request(
             call.method,

@@ -70,7 +70,10 @@ def _no_address(text: str, why: str) -> InputError:
 
 
 def check_token(token: str | None, address: Address, *, plain_http: bool) -> None:
-    """Raise an error without the token if it is malformed or would be sent unencrypted."""
+    """Raise InputError if the token is malformed, or others could read it without `plain_http`.
+
+    The error does not contain the token.
+    """
     if token is None:
         return
     if not re.fullmatch(r"[\x21-\x7e]+", token):
@@ -123,7 +126,7 @@ def read_logins(path: Path) -> Logins:
     """Read the file of logins, if it exists, and make it private to the user.
 
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or is damaged.
     """
     try:
         with suppress(OSError):
@@ -153,9 +156,10 @@ def read_logins(path: Path) -> Logins:
 
 
 def store_login(path: Path, login: Login, *, default: bool) -> None:
-    """Store a login in the file, which only this user can read; it is replaced completely.
+    """Store a login in the file, which only this user can read; it is replaced atomically.
 
     Raises:
+        InputError: The present file cannot be read.
         OutputError: The file cannot be written.
     """
     known = read_logins(path)
@@ -180,7 +184,11 @@ def find_login(
     environment: Mapping[str, str] = os.environ,
     path: Path | None = None,
 ) -> Login | None:
-    """Return the login of the named service, of the environment, or the default."""
+    """Return the login of the named service, else of DISTRAIN_SERVER, else the default.
+
+    DISTRAIN_TOKEN comes before a stored token, unless DISTRAIN_SERVER is another service. `None`:
+    no service is named.
+    """
     logins = read_logins(path or servers_file(environment))
     variable = environment.get(SERVER_VARIABLE) or None
     named = address or variable or logins.default

@@ -40,7 +40,7 @@ class ServiceError(DistrainError):
 
 
 class ServiceUnavailable(ServiceError):
-    """There was no response in the time of all retries; the request may have been carried out."""
+    """All tries had no response, or 502 to 504; the request may have been carried out."""
 
     exit_code = 69
 

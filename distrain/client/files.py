@@ -49,7 +49,7 @@ def private_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync a folder's names to disk, if the filesystem supports it."""
+    """Sync a folder's names, so that they outlive a power failure, if the filesystem can."""
     with suppress(OSError):
         number = os.open(path, os.O_RDONLY)
         try:

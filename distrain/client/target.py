@@ -28,7 +28,7 @@ class ServiceTarget:
         return f"Target({self.address.text})"
 
     def options(self) -> dict[str, Any]:
-        """Return arguments for httpx2's clients; redirects to other hosts are disabled."""
+        """Return arguments for httpx2's clients; they follow no redirects, which may lead away."""
         headers = {"User-Agent": f"distrain/{__version__}", "Accept": "application/json"}
         headers["Accept-Encoding"] = "identity"  # bytes are counted: logs, ranges
         if self.token is not None:

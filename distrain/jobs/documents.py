@@ -247,7 +247,7 @@ class Problem(Answer):
 
 
 class Placement(Answer):
-    """The cluster and workers that a job would get."""
+    """The cluster where a job would run, and the workers of that cluster."""
 
     cluster: str | None = None
     num_ranks: int | None = None

@@ -91,7 +91,7 @@ class Gangs:
             future.release()
 
     def forget_worker(self, worker: str) -> None:
-        """Release the tasks of a lost worker; Dask would run them when it returns."""
+        """Release the tasks of a lost worker, which Dask would run again when it returns."""
         for gang in self._gangs.values():
             for future, of_worker in zip(gang.futures, gang.workers, strict=True):
                 if of_worker == worker:

@@ -54,12 +54,12 @@ def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[
 
 
 def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
-    """Return pydantic's errors on unions, only for the type that is closest to the value.
+    """Return pydantic's errors; on a union, only those of the type that is closest to the value.
 
-    If the value has none of the types, one error names them all.
+    If a value has none of the types of its union, one error names them all.
 
     Args:
-        errors: Errors of one union, for each of its types.
+        errors: The errors of a document, on a union those of each of its types.
         root: The document's model.
         depth: Number of unions above this one in each error's path.
     """

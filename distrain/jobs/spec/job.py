@@ -18,7 +18,7 @@ from distrain.jobs.spec.training import LANES, MOST_LANES, EvaluateSpec, TrainSp
 
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 RANKS_THAT_SEND_ALL = 8
-"""Up to this many ranks send every report to the scheduler, by default of `train.log_every_s`."""
+"""Up to this many ranks send each report to the scheduler, unless `train.log_every_s` is set."""
 
 REPORTS_PER_S = 32
 """Reports per second to the scheduler from more ranks, in total: some 2 % of a core."""

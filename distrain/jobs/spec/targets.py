@@ -18,7 +18,7 @@ def with_targets(schema: Schema, spec: JobSpec) -> Schema:
     """Return the schema with exactly the job's targets and weights, in the order of its tasks.
 
     A column that the job names is only a target or a weight, regardless of its tags. Columns that
-    the schema lacks are added; their footers show later whether files have them.
+    the schema lacks are added; the files' footers show later whether they exist.
 
     Raises:
         SpecError: A column has two roles, or two tasks use one column as different kinds.

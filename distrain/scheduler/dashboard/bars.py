@@ -1,4 +1,4 @@
-"""Bar charts over ranks: time by phase, step times, GPU use."""
+"""Bar charts over ranks: time by phase, step times, GPUs, memory."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Adds pages to Dask's dashboard. Dask has no API for it, so all of its internals are used here.
+"""Adds pages to Dask's dashboard. Dask has no API for that; only this module knows how it is done.
 
 The dashboard is built from `distributed.dashboard.scheduler.applications` (URL to function) and
 `template_variables` (the navigation bar) when a scheduler starts. Both are changed before, at the

@@ -181,7 +181,7 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
 
 
 def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
-    """Return a function that fills a document with one figure; `?job=` selects a job."""
+    """Return a function that fills a document with one figure, of `?job=` or the newest job."""
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
         panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))

@@ -1,9 +1,9 @@
 """Access to a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
 
 Dask has no authentication, so this module replaces the application through which Dask's servers
-route their requests by one that requires the token. Only `/health` is open, for probes. Websockets
-opened by pages of other sites are always refused. Without a token, orders are accepted only from
-programs on the scheduler's own machine.
+route their requests by one that requires the token. Only `/health` is open, for probes. With or
+without a token, websockets opened by pages of other sites are refused. Without a token, orders are
+accepted only from programs on the scheduler's own machine.
 """
 
 import hmac
@@ -32,7 +32,7 @@ _READING = ("GET", "HEAD")
 
 
 def install_access() -> None:
-    """Protect the servers that start later in this process, if the environment has a token."""
+    """Protect the servers that start later in this process, by the environment's token if any."""
     token_of_environment()
     node.RoutingApplication = _guarded
 
@@ -118,7 +118,7 @@ def _find_handler(
 
 
 def _allowed_origins() -> Sequence[str]:
-    """Return hosts allowed by the settings of Bokeh and Dask, without Dask's default."""
+    """Return hosts allowed by the settings of Bokeh and Dask, without Dask's default of all."""
     from bokeh.settings import settings
 
     of_bokeh: list[str] = settings.allowed_ws_origin()

@@ -66,7 +66,7 @@ def show_jobs(scheduler: Scheduler) -> None:
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
-    """Return when the certificates expire that a scheduler was started with."""
+    """Return when a scheduler's certificates expire; it keeps those with which it was started."""
     security, http = scheduler.security, "distributed.scheduler.dashboard.tls"
     files = {
         "comm": getattr(security, "tls_scheduler_cert", None),
@@ -120,7 +120,7 @@ def ensure_http_routes(client: Client) -> None:
 
 
 def _prefix_of(application: Any) -> str:
-    """Return the prefix of an application's paths, `/` or `/PREFIX/`."""
+    """Return the prefix of an application's paths, `/` or `/PREFIX/`, by its route of `/health`."""
     for rule in application.wildcard_router.rules:
         pattern: str = rule.matcher.regex.pattern
         if pattern.endswith(f"/{_HEALTH}"):

@@ -99,4 +99,4 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [
     (rf"{PREFIX}/v1(?:/.*)?", Handler, {}),
 ]
-"""Read by `distributed.scheduler.http.routes` from a module."""
+"""Dask reads this name in each module of its setting `distributed.scheduler.http.routes`."""

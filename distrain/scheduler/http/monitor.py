@@ -77,7 +77,7 @@ class Monitor:
         return {"jobs": [job_summary(job) for job in self.watched()]}
 
     def listed(self, job_ids: Iterable[str]) -> Iterator[Job]:
-        """Yield the known jobs among `job_ids`, each built on demand."""
+        """Yield jobs, all of which must be known; each is built on demand."""
         self.look_around()
         return (job_of(self._watched(job_id)) for job_id in job_ids)
 

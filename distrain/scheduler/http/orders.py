@@ -1,4 +1,4 @@
-"""Carries out a service's orders: submit, cancel and re-prioritise jobs, each at most once.
+"""Carries out orders: submit, cancel and re-prioritise jobs, each at most once.
 
 An order that cannot be carried out raises `Refusal`, which becomes the answer.
 """

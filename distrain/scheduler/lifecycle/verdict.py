@@ -90,7 +90,7 @@ HOPELESS = frozenset(
         Reason.COORDINATOR_LOST,
     }
 )
-"""Reasons that another attempt would have again."""
+"""Reasons for which another attempt would end, too."""
 
 LONGEST_BACKOFF_S = 60.0
 

@@ -26,7 +26,7 @@ def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
 
 
 def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
-    """Return what a running job needs: an inspection of its ranks, its end, or nothing."""
+    """Return what a running job needs: a look at its ranks, the end of its attempt, or `None`."""
     limit_s = job.request.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
     if limit_s is None or not training:

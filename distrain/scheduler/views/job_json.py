@@ -169,7 +169,7 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Return the time left at the last points' speed; `None` before the first steps."""
+    """Return the time left at the last points' speed; `None` unless it runs and has taken steps."""
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

@@ -1,7 +1,7 @@
 """Dependencies that routes declare by annotation: the caller, the store, the settings, the time.
 
-Plain `def` routes run in threads, where the store may be called; `async` ones use
-`starlette.concurrency.run_in_threadpool`.
+Plain `def` routes run in threads, where the store may be called; `async` ones call it
+by `starlette.concurrency.run_in_threadpool`.
 """
 
 import time
@@ -75,7 +75,10 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """Return the caller, by token, session or a proxy's header, and count the request."""
+    """Return the caller, by token, session or a proxy's header; reads count against their rate.
+
+    Raises `unauthenticated`, `forbidden` (another site's page sent it) or `rate`.
+    """
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
         await _check_origin(request, parts.key)
@@ -120,9 +123,9 @@ class ApiCall:
             )
 
     def allow(self, action: Action, project: str | None = None, owner: str | None = None) -> None:
-        """Reject a caller whose role does not allow the action (`forbidden`).
+        """Reject a caller whose token or role does not allow the action (`forbidden`).
 
-        The caller must be allowed to see the object.
+        Only for objects that the caller may see: others are `not_found`.
         """
         self.require(action)
         if not role_allows(self.caller, action, project, owner):
@@ -168,7 +171,7 @@ def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> 
 
 
 def audit_note(request: Request) -> AuditNote:
-    """Return the audit note of a request that may change something; others' notes are dropped."""
+    """Return the note of a request that may change something; for others, one that is dropped."""
     found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
     return found
 
@@ -182,7 +185,7 @@ VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for ro
 
 
 def caller_now(request: Request, parts: ApiParts) -> Principal:
-    """Return the caller of a long request, queried again in a thread (`unauthenticated`)."""
+    """Query the caller of a long request again (`unauthenticated`); to be called in a thread."""
     caller = _who(request, parts)
     if caller is None:
         raise Problem("unauthenticated", "the request's token does not hold any more")

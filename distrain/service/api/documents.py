@@ -109,7 +109,7 @@ def contacts(store: Store) -> dict[str, float | None]:
 
 
 def contact_of(store: Store, job: Job) -> float | None:
-    """Return when a job's cluster last answered; `None` if the job is in no cluster."""
+    """Return when a job's cluster last answered; `None`, without a query, if no cluster has it."""
     return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
@@ -122,5 +122,8 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
 
 
 def etag(document: JobAnswer) -> str:
-    """Return an ETag of the revision, and of whether a silent cluster hides the state."""
+    """Return an ETag: the revision, and whether a silent cluster hides the state.
+
+    A cluster's silence changes no row, and so no revision.
+    """
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

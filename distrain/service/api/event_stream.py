@@ -1,9 +1,9 @@
 """One stream of events: its beginning, its events, its end.
 
-It begins after a cursor, or with a snapshot: `job.state` without a cursor, `reset` if events after
-the cursor were deleted. Past events come from the store, new ones from the feed. A job's stream
-ends with `end` when the job has ended and all its events are sent. Any other end is a broken
-stream: the client reconnects with its cursor.
+It begins after a cursor, or with a snapshot: `job.state` for one job without a cursor, `reset` if
+events after the cursor were deleted, or the cursor is above the last event. Past events come from
+the store, new ones from the feed. A job's stream ends with `end` when the job has ended and all its
+events are sent. Any other end is a broken stream: the client reconnects with its cursor.
 """
 
 import time

@@ -29,7 +29,7 @@ class RequestRates:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def wait_s(self, caller: str, now_s: float) -> float:
-        """Take one request from a caller's bucket; return 0, or seconds until the next."""
+        """Take one request from a caller's bucket; return 0, or how long to wait if it is empty."""
         most = max(1.0, self.burst, 2 * self.per_s)
         left, then_s = self._left.pop(caller, (most, now_s))
         left = min(most, left + (now_s - then_s) * self.per_s)

@@ -27,14 +27,17 @@ _MOST_WORDS = 1000  # of a refusal
 
 
 class KubeRefused(ClusterError):
-    """The API rejected the request."""
+    """The API answered with an error; from status 500 on, a change may have been made."""
 
     status = 0
     of_api = False  # whether a `Status` object of Kubernetes says so, and nobody before it
 
 
 class KubeApi(AbstractContextManager["KubeApi"]):
-    """A connection to the API; the token is read for each call, since Kubernetes rotates it."""
+    """One use of the API, of at most `WHOLE_S` for all its calls.
+
+    The token is read for each call, since Kubernetes rotates it.
+    """
 
     def __init__(self, section: Kubernetes, account: Path = ACCOUNT):
         inside = section.api_url is None

@@ -36,7 +36,7 @@ class KubernetesLauncher:
         self.shrink()
 
     def shrink(self) -> bool:
-        """Implement `Scalable.shrink`; an unanswered request counts as a change."""
+        """As `Scalable.shrink`; an unanswered request counts as a change: workers may be ending."""
         return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
 
     def state(self) -> LauncherState:

@@ -37,7 +37,10 @@ class Launcher(Protocol):
     """
 
     def find(self) -> SchedulerAddress | None:
-        """Return the cluster's address if its scheduler answers, whichever process started it."""
+        """Return the scheduler's address, whichever process started it; `None` if it has none yet.
+
+        The scheduler is not asked, and may not answer.
+        """
 
     def start(self, num_workers: int | None = None) -> None:
         """Start the cluster, unless it runs or is starting; returns before it answers."""
@@ -59,10 +62,13 @@ class Scalable(Launcher, Protocol):
         """Have at least `num_workers` workers, within the bounds; never reduces their number."""
 
     def shrink(self) -> bool:
-        """Scale down to `min_workers`; return whether there were more. All workers must be idle."""
+        """Scale down to `min_workers`; return whether there were more.
+
+        The caller has to know that all workers are idle.
+        """
 
     def check(self) -> None:
-        """Test the permission to set the number, without changing it."""
+        """Try to set the number, without changing it; raises ClusterError if that fails."""
 
 
 _WITHHELD = ("DISTRAIN_SERVE_", "PG", "POSTGRES", "DATABASE_URL", TOKEN_VARIABLE)
@@ -70,7 +76,7 @@ _WITHHELD = ("DISTRAIN_SERVE_", "PG", "POSTGRES", "DATABASE_URL", TOKEN_VARIABLE
 
 
 def child_environment(environment: Mapping[str, str], profile: ClusterProfile) -> dict[str, str]:
-    """Return this process's environment without secrets, and with the profile's variables.
+    """Return an environment without the `_WITHHELD` variables, and with the profile's.
 
     >>> child_environment({"PATH": "/bin", "PGPASSWORD": "x"}, ClusterProfile(kind="local"))
     {'PATH': '/bin'}

@@ -1,8 +1,8 @@
 """The HTTP client of a scheduler: submits, cancels and follows jobs. Threads may share it.
 
 A scheduler may have another version, so unknown fields of answers are ignored. Users' code may also
-run in the scheduler, so answers are not trusted: wrong types, numbers that no database can store,
-and unlimited texts are rejected here.
+run in the scheduler, so answers are not trusted: long texts are cut, invalid figures count as
+unknown, and answers with wrong types, or other numbers that no database can store, are Unreachable.
 """
 
 import time

@@ -46,7 +46,7 @@ class SlurmJob:
 
 
 class SlurmLauncher:
-    """Looks for its job by a name unique to this user's clusters, before it submits one."""
+    """Looks for its job by name, which no other cluster of this user has, before it submits."""
 
     def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
         self._name, self._profile = name, profile
@@ -68,7 +68,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """End the cluster after its ranks saved checkpoints; `scancel` alone would kill them."""
+        """End the cluster; ranks get `NOTICE_S` to save checkpoints: `scancel` alone kills them."""
         jobs = self._jobs()
         if self._found(jobs):
             self._cancel([job for job in jobs if job.state != "RUNNING"])

@@ -30,7 +30,11 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """Return the jobs to hand over, in order, and the others' reasons to wait."""
+    """Return the jobs to hand over, in order, and the others' reasons to wait, by job.
+
+    `min_ranks`: by job, the fewest ranks that it starts with. `elsewhere`: by project, the ranks in
+    use on other clusters.
+    """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
         why = wait_reasons.not_answering(cluster)
@@ -170,7 +174,10 @@ def workers_wanted(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> int:
-    """Return the workers, at most `most`, for active jobs and those admitted with `most`."""
+    """Return how many workers, at most `most`, a cluster should have.
+
+    They are those of its active jobs, and of the jobs that `admit` would choose if it had `most`.
+    """
     used = sum(job.num_ranks for job in active)
     free = max(0, most - used)
     large = replace(

@@ -339,7 +339,7 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """Return an ended job in the form of a refusal, which has only its last attempt's number."""
+    """Return how a job ended, by a refusal, which only has its last attempt's number."""
     last = ended or SeenJob()
     end = {
         "id": job.id,

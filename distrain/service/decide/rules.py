@@ -199,10 +199,10 @@ def _cancel_of(job: Job) -> JobOrder:
 
 
 def is_turn(job: Job, now_s: float, every_s: float) -> bool:
-    """Return True if it is the cluster's time to write metrics since a job's row was last written.
+    """Return True if a time to write the cluster's metrics has come since a job's row was written.
 
-    All jobs of a cluster share one time, and clusters have different times: a transaction for each
-    job and pass would cost more than the rows in it.
+    All jobs of a cluster share these times, and clusters have different ones: a transaction in
+    every pass would cost more than the few rows in it.
     """
     first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
     observed_s = job.observed_at_s or 0.0

@@ -1,1 +1,1 @@
-"""The processes of `distrain serve`: preparations, the API's server, and the reconciler."""
+"""The parts of `distrain serve`: preparations, the API's server, and the reconciler."""

@@ -1,4 +1,4 @@
-"""The API's server: uvicorn on one socket, an access log, and users from client certificates."""
+"""The API's server: uvicorn on one socket, an access log, and names of client certificates."""
 
 import re
 import resource

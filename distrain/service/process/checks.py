@@ -48,7 +48,7 @@ def check_service(settings: Settings) -> list[Check]:
 
 
 def exit_code(checks: list[Check]) -> int:
-    """Return 0 if all checks pass, 1 for a problem, 69 if something does not answer."""
+    """Return 1 if a check failed, else 69 if something does not answer, else 0, also with notes."""
     verdicts = {check.verdict for check in checks}
     if CheckVerdict.FAIL in verdicts:
         return 1

@@ -59,7 +59,7 @@ def serve(
 
 @contextmanager
 def _reconciling(store: Store, settings: Settings, server: ApiServer) -> Iterator[None]:
-    """Reconcile in a thread during the block. On failure, end the server and raise the error.
+    """Reconcile in a thread during the block. If that fails, end the server and raise the error.
 
     The whole process then ends, and its supervisor restarts it.
     """

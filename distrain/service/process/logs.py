@@ -1,4 +1,4 @@
-"""Logs of the service's processes: a JSON object per line, or readable lines on a terminal."""
+"""Logs of the service's processes, without secrets: JSON objects, or lines on a terminal."""
 
 import logging
 import re

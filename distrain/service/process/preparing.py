@@ -36,7 +36,7 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
     """Raise InputError if the key differs from that of processes on other machines.
 
     They could not verify each other's signatures. A service with SQLite is on one machine, and may
-    change its key. `keeps` stores the key if none was stored.
+    change its key. With `keeps`, that key is stored, and with PostgreSQL the first one.
     """
     mine, kept = key_fingerprint(settings), store.fact(_KEY)
     if kept == mine:
@@ -58,7 +58,7 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
 
 
 def declare(store: Store, settings: Settings) -> None:
-    """Update admins and declared projects in the database to the settings."""
+    """Make admins and declared projects in the database match the settings."""
     for user, is_admin in store.users().items():
         if is_admin and user not in settings.admins:
             store.ensure_user(user, is_admin=False)

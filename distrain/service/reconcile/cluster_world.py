@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 _JOBS_PER_S = 125.0
 _COLLECT_S = 8.0
-"""The longest time for which the scheduler collects jobs with new metrics only."""
+"""About `_JOBS_PER_S` jobs with new metrics only are read per second, or more if a scheduler would
+collect them for longer than this."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),

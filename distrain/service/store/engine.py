@@ -109,7 +109,10 @@ class GroupCommit:
 
 
 def _all_done(connection: Connection, batch: list[_Work]) -> bool:
-    """Do all work in savepoints; return False if the database itself failed."""
+    """Do all work; return False if the database itself failed.
+
+    Each work has a savepoint, so that one with a DistrainError is undone alone.
+    """
     for work in batch:
         try:
             if len(batch) == 1:

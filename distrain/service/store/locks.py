@@ -31,7 +31,9 @@ class Locks:
         self._since: dict[str, int] = {}
 
     def hold(self, name: str) -> int | None:
-        """Acquire a lock if it is free; return the time since which it is held, or `None`.
+        """Acquire a lock if it is free; return the time since which this process holds it.
+
+        `None`: another process holds it.
 
         The time is in unix milliseconds, and later than that of every earlier holder.
         """
@@ -42,7 +44,7 @@ class Locks:
             return self._since.setdefault(name, time.time_ns() // 1_000_000)
 
     def since(self, name: str) -> int | None:
-        """Return the time since which this process holds a lock, if it still does; else `None`."""
+        """Return the time since which this process holds a lock, as far as it knows, or `None`."""
         return self._since.get(name)
 
     def release(self) -> None:

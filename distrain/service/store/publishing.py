@@ -64,7 +64,7 @@ class Publishing:
     def first_seq(self) -> int:
         """Return the oldest kept event's number, or 0.
 
-        Smaller cursors than it minus 1 are invalid.
+        Cursors below it minus 1 are invalid: events after them were deleted.
         """
         return self.db.scalar(select(func.min(_events.c.seq))) or 0
 

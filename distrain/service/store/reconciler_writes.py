@@ -90,7 +90,10 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """Return numbers by cluster that change with submitted, resumed and changed jobs."""
+        """Return numbers by cluster that change when jobs are submitted, resumed or changed.
+
+        A cancellation is a change, too.
+        """
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (
             select(_jobs.c.cluster, func.max(_jobs.c.seq), func.sum(_jobs.c.rev))

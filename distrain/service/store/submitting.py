@@ -96,7 +96,7 @@ class Submitting:
     ) -> tuple[Job, bool]:
         """Queue an ended job again that was resumed `resumes` times.
 
-        False if it was already queued.
+        False: an equal earlier call has done it.
 
         Raises NotThere, NotNow (it has not ended, or was resumed with another spec), QuotaExceeded.
         """

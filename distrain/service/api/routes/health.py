@@ -42,7 +42,7 @@ _NOT_READY = {503: {"model": Health, "description": "It is not: `failed` says wh
 
 @router.get("/readyz", responses=answers(public=True, others=_NOT_READY), response_model=Health)
 async def readyz(request: Request, service: Service) -> JSONResponse:
-    """Return whether the database has the right tables and the reconcilers are active."""
+    """Return 200 if the database answers, with the right tables, and reconcilers are active."""
     failed = await _failed(streams_of(request.app), service)
     health = Health(status="failed" if failed else "ok", failed=failed)
     return JSONResponse(health.model_dump(mode="json"), 503 if failed else 200)

@@ -58,7 +58,7 @@ class EventFeed:
                 self._events.clear()
 
     async def after(self, seq: int, within_s: float) -> list[Event]:
-        """Return the kept events after a number, waiting up to `within_s`; raises FellBehind."""
+        """Return kept events after a number; with none within `within_s`, []. Raises FellBehind."""
         if seq >= self.position:
             news = self._news
             try:

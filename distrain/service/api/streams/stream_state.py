@@ -35,7 +35,10 @@ class SharedResults(Generic[Seen]):
         self._results: dict[Hashable, asyncio.Future[Seen]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
-        """Return the result of a query with this key; the query outlives its callers."""
+        """Return the result of a query with this key, or raise its error.
+
+        The query continues when a caller leaves.
+        """
         found = self._results.get(key)
         if found is None:
             found = self._results[key] = asyncio.ensure_future(look())
