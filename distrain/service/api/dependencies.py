@@ -182,7 +182,10 @@ VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for ro
 
 
 def caller_now(request: Request, parts: ApiParts) -> Principal:
-    """Return the caller of a long request, queried again in a thread (`unauthenticated`)."""
+    """Look up the caller of a long request again; call it in a thread, since it may block.
+
+    Raises the problem `unauthenticated` if the token or session is no longer valid.
+    """
     caller = _who(request, parts)
     if caller is None:
         raise Problem("unauthenticated", "the request's token does not hold any more")
