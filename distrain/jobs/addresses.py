@@ -4,7 +4,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host, by name or address, is this machine alone.
+    """Return True if a host, a name or an address, can only be reached from this machine.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("::")
     (True, True, True, False)

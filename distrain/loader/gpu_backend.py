@@ -87,7 +87,7 @@ class GpuBackend:
     def _check(
         self, decoded: DecodedColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
     ) -> None:
-        """Raise the errors of the host's checks for flagged columns."""
+        """Check the flagged columns on the host too; that check raises the detailed error."""
         count = len(self._flat)
         for column, cells, is_bad in zip(self._flat, decoded.cells, flags[:count], strict=True):
             if is_bad:

@@ -124,7 +124,10 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Reject files named on both sides, and rows of folders with a file `prepared_mark`."""
+    """Reject files named for both training and validation, and rows that are prepared already.
+
+    These are in the folder `train` or `valid` beside a file `prepared_mark`.
+    """
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
         raise InputError(

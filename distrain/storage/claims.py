@@ -54,7 +54,7 @@ class OutputState:
 
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
-        """Return the state from `to_bytes`; unknown fields, of later versions, are ignored."""
+        """Return the state that `to_bytes` wrote; fields of later versions are ignored."""
         # Version 0.2.0 replaced outputs: the old one remained until the new one was moved.
         if document["state"] == MAKING and document.get("before"):
             document = document["before"]

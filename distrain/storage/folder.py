@@ -49,8 +49,8 @@ class _LocalFile:
     def _write_pages(self, content: memoryview) -> int:
         """Write whole pages with direct I/O, which avoids a copy to the page cache.
 
-        Returns the bytes written: 0 if memory or file are not aligned to pages, or the
-        filesystem does not support direct writes.
+        Returns the number of bytes written: 0 if there is no whole page, if the memory or the
+        place in the file is not aligned to pages, or if the filesystem has no direct writes.
         """
         num_bytes = len(content) - len(content) % PAGE_BYTES
         if not num_bytes or (self._offset | _address(content)) % PAGE_BYTES:

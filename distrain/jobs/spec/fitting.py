@@ -96,10 +96,10 @@ def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
 def fit_to(
     document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
 ) -> None:
-    """Write the training that suits the table into a spec's document.
+    """Write training settings that suit the table into a spec's document.
 
     Args:
-        options: The fields of the model's section.
+        options: The names of the fields that the model's section can have.
     """
     if table.rows < 1:
         return

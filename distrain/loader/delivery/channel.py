@@ -52,7 +52,7 @@ class Channel:
         return not self._closed
 
     def put(self, item: Item) -> None:
-        """Pass an item to the consumer; it is dropped if the channel was closed."""
+        """Pass an item to the consumer; if the channel is closed, the item is dropped."""
         self._items.put(item)
         if self._closed:
             self.close()  # drops it

@@ -75,7 +75,7 @@ class ColumnStream:
         return values
 
     def skip(self, rows: int) -> None:
-        """Skip values without decompressing their pages; raises the errors of `read`."""
+        """Skip values; pages that are skipped whole are not decompressed. Raises like `read`."""
         try:
             _pages.skip(self._stream, self._file.number, MEMORY.kernel, rows)
         except OverflowError:

@@ -175,7 +175,7 @@ class EpochSteps:
 
     @property
     def trained_rows(self) -> int:
-        """Rows of all steps: those of the table except rows that `drop_last` drops."""
+        """The number of rows in all steps: the table's, less those dropped by `drop_last`."""
         return self._rows_before[-1]
 
     def window_of(self, step: int) -> int:

@@ -100,7 +100,7 @@ def column_moments(
     """Return mean and standard deviation of numeric columns, from evenly spaced row groups.
 
     Args:
-        columns: For targets, only rows with a known label count.
+        columns: The columns. Rows whose label is unknown do not count for that target.
         weight: The column of the rows' weights; `None` if all are 1.
     """
     import numpy as np

@@ -90,7 +90,7 @@ class _Unit(nn.Module):
     def _weighed(
         self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
     ) -> Tensor:
-        """Return the outputs of the queries at their places, `[rows, queries, width]`."""
+        """Return the attention's output for the queries at `places`, `[rows, queries, width]`."""
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
         apart = places[:, :, None] - torch.arange(others.shape[1], device=places.device)
         bias = functional.embedding(apart.clamp(min=0), self.of_place[:, None])[..., 0]

@@ -58,9 +58,9 @@ class FixedTables:
     Its results are those of the collection's operations and `SparseOptimizer.apply`: on a CPU the
     same bits, on a GPU up to rounding, since sums have another order there.
 
-    `tables` are on their device, and `max_rows` is the maximum number of rows of a batch on any
-    rank. The optimizer's state is used and updated, but not its `num_steps`. `InputError`: there
-    are list columns, or host-cached tables.
+    `tables` must be on their device already. `max_rows` is the maximum number of rows of a batch on
+    any rank. The optimizer's state is used and updated, but not its `num_steps`. `InputError`:
+    there are list columns, or host-cached tables.
     """
 
     def __init__(self, tables: EmbeddingCollection, optimizer: SparseOptimizer, max_rows: int):

@@ -6,11 +6,11 @@ All transfers have the shape of the capacities: the requested row numbers, the r
 their gradients. The capacity is somewhat above the expected number of distinct rows. The maximum
 possible number would multiply the bytes that row-wise tables send by the number of ranks.
 
-With its request, each rank sends each owner a number: the rows that it needs from one owner if they
-exceed the capacity, otherwise 0. So every rank learns the maximum over all ranks. If that is above
-0, rows are missing and the answers must not be used: the ranks raise their capacities to that
-number plus a quarter, and ask again. So the
-capacities are the same on all ranks. They do not affect the results.
+With its request, each rank sends all owners one number: 0 if its requests fit the capacities, else
+the largest number of rows that it needs from one owner. So every rank learns the maximum over all
+ranks. If that is above 0, rows are missing and the answers must not be used: the ranks raise their
+capacities to that number plus a quarter, and ask again. So the capacities are the same on all
+ranks. They do not affect the results.
 """
 
 import math

@@ -164,7 +164,7 @@ class Peers:
         return Arriving(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
-        """Begin to gather all ranks' rows: `[num_ranks, most, ...]`, which `arrived` ends."""
+        """Begin to gather all ranks' rows; `arrived` waits and returns `[num_ranks, most, ...]`."""
         sent = _padded(rows, most).contiguous()
         received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
         work = None

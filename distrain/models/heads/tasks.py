@@ -63,9 +63,9 @@ class Task(Block):
         return None
 
     def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
-        """Return these rows' data for the losses of all ranks' rows.
+        """Return what the losses of all ranks' rows need of these rows.
 
-        `None`: rows are independent.
+        `None` if the loss of a row depends on that row alone.
         """
         return None
 

@@ -47,7 +47,8 @@ def spill_counts(
 ) -> dict[str, Spilled]:
     """Count the values of some parts into the files `STEM-*`, by column or domain.
 
-    Above `held_bytes` a column's counts are summed, and written if they are still large.
+    When the counts of a column exceed `held_bytes`, equal values are merged. If more than half of
+    `held_bytes` remains, the counts are written to a file.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):

@@ -1,4 +1,4 @@
-"""Keeps curves over the steps of a run in bounded memory, and computes their range. Pure."""
+"""Keeps curves over the steps of a run in bounded memory, and computes their range; no I/O."""
 
 import math
 from array import array

@@ -56,7 +56,7 @@ _WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """One open page with its visitor's choices; `other` follows the job shown for comparison."""
+    """The page in one browser, with its visitor's choices; `other` follows the compared job."""
 
     def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch

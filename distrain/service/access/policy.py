@@ -117,7 +117,7 @@ def _without_links(path: str) -> str:
 
 
 def _files_of_database(url: str) -> list[str]:
-    """Return the files in a database URL: SQLite's own, or PostgreSQL's keys."""
+    """Return the files that a database URL names: SQLite's, or PostgreSQL's secrets."""
     parts = urlsplit(url)
     if parts.scheme.startswith("sqlite"):
         name = url.partition("///")[2].partition("?")[0]

@@ -168,7 +168,7 @@ def read_session(key: bytes, cookie: str, now_s: float) -> tuple[bytes, float] |
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """Return a page's proof of its session, which does not reveal the cookie."""
+    """Return the token that proves a page's session and does not reveal the session's cookie."""
     return _csrf_signer(key).get_signature(cookie).decode()
 
 

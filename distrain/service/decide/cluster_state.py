@@ -78,7 +78,7 @@ class Memory:
         )
 
     def is_finishing(self, job: Job) -> bool:
-        """Return True if the end of a job's current submission was seen."""
+        """Return True if a job's current submission has ended and its summary is being written."""
         return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
     def forget_ended(self, alive: set[str]) -> None:

@@ -30,9 +30,11 @@ def backup(source: Path, target: Path) -> None:
 
 
 def restore(copy: Path, path: Path) -> Path | None:
-    """Replace a database that no process has open with a backup; return the earlier one's path.
+    """Put a backup in place of a database, which no process may have open.
 
-    Raises InputError, SchemaDiffers, and OutputError, which leave the database unchanged.
+    Returns the path of the earlier database, `NAME.replaced`; `None` if there was none. InputError
+    and SchemaDiffers leave everything unchanged. After OutputError the earlier database is at its
+    old path or at this one.
     """
     _check(copy)
     fresh = path.with_name(path.name + ".restoring")

@@ -65,7 +65,7 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """Return the connection that holds the locks; a new connection has none."""
+        """Return the locks' connection, tested now and then; a new one holds no locks."""
         now_s = time.monotonic()
         if self._connection is None:
             self._connection, self._tested_s = self._db.reads.connect(), now_s

@@ -199,7 +199,10 @@ _MOST = 2**40
 
 
 def _see_quota(connection: Connection, job: Job) -> None:
-    """Lock the project, last, and check its quota including a job that is already queued."""
+    """Check the project's quota. The job is written already, so the counts include it.
+
+    The project is locked, as the last lock of the transaction.
+    """
     locked = connection.execute(_LOCK_PROJECT, {"of_project": job.project}).first()
     quota = _quota_of(locked, job.project)
     of = {"of_project": job.project, "of_owner": job.owner}

@@ -3,7 +3,8 @@
 Ranks record a hash of every row that they train. The check reads the table itself, in the order of
 its files and without the shuffling of training. It hashes the rows, and compares both as multisets.
 If the table is split into windows, the rows of each window's steps are compared with the rows of
-that window. No step has a row of another, so all rows of a window came before those of the next.
+that window. No step may have rows of two windows; so all rows of a window came before those of the
+next.
 
 Only the history that led to the weights counts: an attempt that continued from a checkpoint after
 step `f` replaces the steps of earlier attempts from step `f` on.

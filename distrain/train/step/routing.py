@@ -1,4 +1,4 @@
-"""A batch and its route through the tables, on the device where it will train."""
+"""A batch and its route (the table rows that it needs, and their owners), on its device."""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ class TableMatch:
 
 @dataclass
 class Match:
-    """The matched tensors, and messages about mismatches; `dense` has the source of each target."""
+    """The matched tensors, and messages about mismatches.
+
+    `dense` maps names of the new model's dense tensors to names of those that they are read from.
+    """
 
     tables: list[TableMatch] = field(default_factory=list)
     dense: dict[str, str] = field(default_factory=dict)

@@ -60,7 +60,7 @@ NumNegatives = Annotated[
 
 
 class CrossSpec(Section):
-    """A hashed cross: columns whose ids together give one of so many bins."""
+    """A hashed cross: the ids of several columns are hashed together to one of `num_bins` bins."""
 
     columns: tuple[str, ...] = Field(description="Categorical columns.", min_length=2)
     num_bins: PositiveInt = Field(10_000, description="Rows of the cross's table.")

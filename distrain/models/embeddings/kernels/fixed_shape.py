@@ -45,7 +45,9 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
-    """Sort places by keys, `[places]`, in `0 .. end`, with `capacity` distinct keys at most.
+    """Sort the places of `keys` by key, and find where the places of each key begin.
+
+    `keys`, `[places]`, are in `0 .. end`, and at most `capacity` of them are distinct.
 
     >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
     >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
@@ -162,9 +164,10 @@ def sum_and_update(
 
 
 def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
-    """Return the keys with each padding replaced by an unused row, whose value is written back.
+    """Return the keys with each padding key replaced by a row that is not among the keys.
 
-    CUDA's deterministic kernels would write copies of one row one after another.
+    The value of that row is written back unchanged. If all padding keys named one row instead,
+    CUDA's deterministic kernels would write its copies one after another.
 
     >>> keys = torch.tensor([1, 2, 5, 6, 6])
     >>> _with_spare_rows(keys, keys < 6, 6).tolist()
