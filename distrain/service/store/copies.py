@@ -93,6 +93,8 @@ def _set_aside(path: Path) -> Path | None:
     """Give a database a second name, and move its write-ahead log."""
     if not path.exists():
         return None
+    with contextlib.suppress(sqlite3.Error):  # a damaged database keeps its log
+        _fold_log(path)
     aside = path.with_name(path.name + ".replaced")
     for end in ("", "-wal", "-shm"):
         aside.with_name(aside.name + end).unlink(missing_ok=True)
@@ -106,3 +108,9 @@ def _set_aside(path: Path) -> Path | None:
         os.replace(log, aside.with_name(aside.name + "-wal"))
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
     return aside
+
+
+def _fold_log(path: Path) -> None:
+    """Write a database's log into its file, which is then whole until the backup replaces it."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

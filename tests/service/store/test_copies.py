@@ -1,5 +1,6 @@
 """Backups while others write, and their return."""
 
+import os
 import sqlite3
 import stat
 import threading
@@ -93,6 +94,31 @@ def test_a_backup_comes_to_an_empty_place_and_to_what_a_killed_service_left(file
         with open_store(settings_for(folder)) as store:
             assert store.jobs(JobFilter(), 10) == [kept]
     assert _ids(replaced) == {kept.id, lost.id}
+
+
+def test_a_restore_that_fails_at_its_last_step_leaves_the_database_whole(
+    files, tmp_path, monkeypatch
+):
+    copy, left = tmp_path / "copy.db", tmp_path / "left"
+    with open_store(files) as store:
+        jobs = {submitted(store).id}
+        store.backup(copy)
+        jobs.add(submitted(store).id)
+        left.mkdir()
+        for end in ("", "-wal"):  # as a kill leaves them
+            (left / f"service.db{end}").write_bytes((tmp_path / f"service.db{end}").read_bytes())
+
+    replace = os.replace
+
+    def refused(source, target):
+        if target == left / "service.db":
+            raise OSError(f"{target} is not replaced")
+        replace(source, target)
+
+    monkeypatch.setattr("distrain.service.store.copies.os.replace", refused)
+    with pytest.raises(OutputError):
+        restore(settings_for(left), copy)
+    assert _ids(left / "service.db") == jobs
 
 
 def test_a_running_service_is_not_pulled_from_under(files, tmp_path):
