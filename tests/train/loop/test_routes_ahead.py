@@ -57,3 +57,20 @@ def test_routes_in_turn_are_a_phase_and_routes_ahead_are_not(gang: Any) -> None:
                 assert seconds["copy"] > 0
             else:
                 assert seconds["copy"] == 0.0
+
+
+def test_a_refit_of_ranks_with_unlike_rows_plays_graphs_with_the_bits_of_plain_steps(
+    folder: Path, tmp_path: Path
+) -> None:
+    gang = on_ranks(2, rank_side.refits, folder / "prepared", tmp_path)
+    for (weights, events), (played, told), asked, replays in gang:
+        assert all(torch.equal(played[name], values) for name, values in weights.items())
+        of_steps = [
+            [event["metrics"] for event in of_kind(each, "steps_done")] for each in (events, told)
+        ]
+        assert of_steps[0] == of_steps[1]
+        _, of_refit = asked
+        assert any(first != second for first, second in of_refit)
+        assert replays > 0
+        assert asked == gang[0][2]
+        assert replays > 0
