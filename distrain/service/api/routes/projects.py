@@ -41,7 +41,7 @@ class ProjectDocument(Answer):
 
 
 class ProjectList(Answer):
-    """Projects by name."""
+    """Projects, sorted by name."""
 
     projects: list[ProjectDocument]
 
@@ -87,7 +87,10 @@ def get_project(project: Name, call: Call) -> ProjectDocument:
     "/v1/projects/{project}", dependencies=[Counted], responses=answers("not_found", "conflict")
 )
 def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
-    """Make a project, or change its quota; for admins. Declared projects cannot be changed."""
+    """Make a project, or change its quota; for admins.
+
+    Projects that the service's configuration declares cannot be changed.
+    """
     call.require(Action.SET_QUOTA)
     if not call.caller.is_admin:
         _seen(call, project)
