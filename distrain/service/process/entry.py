@@ -25,7 +25,7 @@ from distrain.service.store.store import Store, migrate, open_store
 class Serving:
     url: str  # the API's and the page's address
     database: str
-    token: tuple[Token, str] | None  # the first operator's with its text, if it was made just now
+    token: tuple[Token, str] | None  # the first admin's token with its text, if it was made now
 
 
 def serve(
