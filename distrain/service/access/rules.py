@@ -78,7 +78,7 @@ def has_scope(principal: Principal, action: Action) -> bool:
 def role_allows(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Return True if the caller's roles allow the action, whatever the token's scopes."""
+    """Return True if the caller's roles allow the action; the token's scopes are not checked."""
     rule = RULES[action]
     if principal.is_admin or rule.everybody:
         return True

@@ -71,7 +71,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Stop the cluster; ranks have `NOTICE_S` to save checkpoints before `scancel` kills them."""
+        """Stop the cluster; ranks get `NOTICE_S` to save checkpoints before they are killed."""
         jobs = self._jobs()
         if self._found(jobs):
             self._cancel([job for job in jobs if job.state != "RUNNING"])

@@ -29,7 +29,7 @@ class ClusterNow:
 
 @dataclass
 class Memory:
-    """What the answers of a cluster's scheduler have reported since its last boot (`epoch`)."""
+    """The state of a cluster by the scheduler's answers since its last boot (`epoch`)."""
 
     name: str
     epoch: str | None = None

@@ -70,7 +70,7 @@ def behind_in_project(blocker: Job) -> str:
 def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
     """Return a text with the time when `ranks` ranks will be free, by the holders' `eta_s`.
 
-    Returns "" if the known estimates do not free as many.
+    Returns "" if too few jobs have an estimate.
 
     >>> free_ranks_from(1, [], 0.0)
     ''
