@@ -224,7 +224,8 @@ class Client(JobCalls, FileCalls):
 
         Args:
             job_id: The job.
-            after: The `id` of the last event that the caller has.
+            after: The `id` of the last event that the caller has. Default: begin with the job's
+                current state.
         """
         path = job_path(job_id, "events")
         return streams.follow(self._connection, path, after, ends=True)

@@ -102,7 +102,7 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
 
 
 def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
-    """Yield all paths of a place: as given, with links resolved, and through roots with links."""
+    """Yield all paths of a place: as given, without links, and through roots that are links."""
     yield place
     if is_remote(place):
         return

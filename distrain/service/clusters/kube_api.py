@@ -66,7 +66,8 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         """Apply a JSON merge patch to an object, and return it; failed requests are retried.
 
         Raises KubeRefused with the status 409 if the object has changed since the `resourceVersion`
-        in the patch. After any other ClusterError the patch may have been applied.
+        in the patch. After KubeRefused with a status from 500 on, and after any other ClusterError,
+        the patch may have been applied.
         """
         return self._ask("PATCH", path, query, json.dumps(patch).encode())
 

@@ -62,9 +62,9 @@ class KubernetesLauncher:
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
     def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
-        """Set the number of pods to `new(number)`; return whether this call changed the number.
+        """Set the number of pods to `new(number)`; return True if this call may have changed it.
 
-        With `lost_counts`, returns True instead of raising if the change may have been made.
+        With `lost_counts`, returns True instead of raising if the answer to a change was lost.
         """
         tried = False
         with KubeApi(self._section, self._account) as api:

@@ -84,7 +84,7 @@ class SlurmLauncher:
         self._cancel(jobs)
 
     def state(self) -> LauncherState:
-        """Return Slurm's state of the job; cancel jobs that were submitted twice."""
+        """Return Slurm's state of the job; cancel surplus pending jobs of interrupted starts."""
         jobs = self._jobs_lately()
         if not jobs:
             return LauncherState("absent")

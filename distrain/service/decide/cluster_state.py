@@ -29,7 +29,7 @@ class ClusterNow:
 
 @dataclass
 class Memory:
-    """The state of a cluster by the scheduler's answers since its last boot (`epoch`)."""
+    """A cluster's state, from the answers of its scheduler since the scheduler's boot (`epoch`)."""
 
     name: str
     epoch: str | None = None

@@ -37,7 +37,7 @@ from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5  # how many times schedulers may lose one submission of a job
 PROGRESS_EVERY_S = 2.0  # between writes of metrics only; a change of state is written immediately
-PROGRESS_PER_S = 75.0  # most writes of metrics only, per second
+PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per second
 PROGRESS_LATE_S = 15.0  # longest interval between them for one job
 
 _STEPS_A_DOUBLING = 4
@@ -124,7 +124,7 @@ def reconcile(
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
-    """Return the first attempt number of a job's next submission: above all earlier ones."""
+    """Return the first attempt number of a job's next submission, larger than all earlier ones."""
     before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
     return max(attempts_in_run_dir, job.attempt, before) + 1
 

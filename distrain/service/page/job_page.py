@@ -190,7 +190,7 @@ def _form(
 
 
 def short_text(spec: Mapping[str, Any]) -> str:
-    """Return a spec as YAML without most defaults; with all values if it is not valid here."""
+    """Return a spec as YAML without most defaults; a spec of another version is kept complete."""
     try:
         return short_yaml(JobSpec.model_validate(spec))
     except ValidationError:

@@ -82,7 +82,7 @@ def usage(
     by: Annotated[tuple[UsageKey, ...], Query()] = ("project", "user"),
     tag: str = "",
 ) -> HTMLResponse:
-    """Show the hours that ranks and GPUs were held; the default is one month."""
+    """Show the hours that ranks and GPUs were held; the default is the last 30 days."""
     found = used(call, since, until, by, tag or None)
     hours = {row.day: row for row in used(call, found.since, found.until, ("day",)).rows}
     span = range((found.until - found.since).days + 1)

@@ -37,7 +37,8 @@ def serve(
 ) -> None:
     """Run the service until SIGTERM or SIGINT; raises DistrainError if it cannot start.
 
-    With `makes_token` the output contains the first token; do not use it if output is stored.
+    With `makes_token`, `on_ready` gets the first token if it was made now. Do not set it if the
+    output is stored.
     """
     set_up_logs("serve")
     make_folder(settings)

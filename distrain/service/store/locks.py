@@ -64,7 +64,7 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """Return the connection that holds the locks; tests it if it is not new or just tested."""
+        """Return the connection that holds the locks; test it if `TESTED_S` passed since a test."""
         now_s = time.monotonic()
         if self._connection is None:
             self._connection, self._tested_s = self._db.reads.connect(), now_s

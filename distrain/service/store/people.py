@@ -158,7 +158,7 @@ class People:
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
         """Create a project, or change its quota.
 
-        Raises NotNow if the configuration declares the project and this call does not.
+        Raises NotNow if the configuration declares the project, unless `declared`.
         """
         values = {"quota": dataclasses.asdict(quota), "declared": declared}
         with self.db.write() as connection:

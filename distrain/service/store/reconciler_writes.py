@@ -163,7 +163,8 @@ def _apply_figures(
 ) -> dict[str, Job]:
     """Write changes that have only metrics, of known jobs, with one faster statement.
 
-    Returns the written jobs by id: either all of these jobs, or none if a revision has changed.
+    Returns the written jobs by id: all of these jobs, or none if there are fewer than two or a
+    revision has changed.
     """
     jobs, values = dict[str, Job](), list[dict[str, Any]]()
     for change in changes:

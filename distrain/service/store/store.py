@@ -166,7 +166,10 @@ def _make_file(path: Path) -> None:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Lock the file beside a database, and write the holder into it; closing releases it."""
+    """Lock a file beside a database, and write the holder into it; closing the file releases it.
+
+    Raises DatabaseInUse if another process has the lock, and OutputError.
+    """
     beside = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ class ClusterList(Answer):
 
 @router.get("/v1/clusters", responses=answers())
 def list_clusters(call: Call) -> ClusterList:
-    """List the clusters that the caller's projects may use."""
+    """List the clusters that the caller's projects may use; admins see all."""
     call.require(Action.SEE_CLUSTERS)
     return ClusterList(clusters=_documents(call))
 

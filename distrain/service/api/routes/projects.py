@@ -72,7 +72,7 @@ def list_projects(call: Call) -> ProjectList:
 
 @router.get("/v1/quotas", responses=answers())
 def list_quotas(call: Call) -> dict[str, QuotaDocument]:
-    """Return the quotas of the projects in which the caller has a role, by project."""
+    """Return quotas by project, for projects in which the caller has a role; admins see all."""
     return {project.name: _quota(project.quota) for project in _all_seen(call)}
 
 

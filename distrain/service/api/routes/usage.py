@@ -29,7 +29,7 @@ USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
 
 
 class UsageRow(Answer):
-    """Hours of all jobs that have the row's keys: `day`, `project`, ...; null keys do not count."""
+    """Hours of the jobs that match the row's keys; keys that were not requested are null."""
 
     day: date | None = Field(None, description="In UTC.")
     project: str | None = None

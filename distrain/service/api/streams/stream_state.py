@@ -97,7 +97,7 @@ class ApiStreams:
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
         """Count a new stream of a caller; return a function to call at its end.
 
-        Raises `rate` if the caller has `most` streams, or all callers have too many.
+        Raises `rate` if the caller has `most` streams, or this process has too many.
         """
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:

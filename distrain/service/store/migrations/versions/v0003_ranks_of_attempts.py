@@ -1,4 +1,4 @@
-"""The numbers of ranks and GPUs of an attempt."""
+"""Add the numbers of ranks and GPUs to attempts."""
 
 import sqlalchemy as sa
 from alembic import op
