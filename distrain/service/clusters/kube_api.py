@@ -23,7 +23,7 @@ WHOLE_S = 8.0  # for all calls of one `KubeApi`, since a reconciler waits for th
 
 _FIRST_PAUSE_S = 0.1
 _MOST_ANSWER_BYTES = 8 * 2**20
-_MOST_WORDS = 1000  # of an error response, at most
+_MOST_WORDS = 1000  # the longest text of an error response that is repeated in messages
 
 
 class KubeRefused(ClusterError):

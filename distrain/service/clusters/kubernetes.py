@@ -73,7 +73,7 @@ class KubernetesLauncher:
                 now = _whole(before, "spec")
                 if new(now) == now:
                     break  # perhaps an earlier try succeeded, but its answer was lost
-                # Two processes may scale at once: the patch is rejected after a change.
+                # Two processes may scale at once; the patch is rejected if the scale has changed.
                 as_seen = {"resourceVersion": before["metadata"].get("resourceVersion")}
                 tried = True
                 try:

@@ -133,7 +133,7 @@ class Recording:
         for attempt in attempts:
             new = self.db.insert(tables.attempts).values(dataclasses.asdict(attempt))
             known, given = tables.attempts.c, new.excluded
-            # The start and end of an existing row are not changed.
+            # An existing row keeps its start, and its end if it has one.
             first = {n: func.coalesce(known[n], given[n]) for n in ("ended_at_s", *_OF_ENDS)}
             values = {"step": func.coalesce(given.step, known.step), "epoch": given.epoch, **first}
             connection.execute(
