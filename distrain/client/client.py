@@ -1,4 +1,4 @@
-"""The client of a service, and its calls for records and files of jobs."""
+"""The client of a service, and its calls for metrics and files of jobs."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,13 @@ class FileCalls:
     _connection: Connection
 
     def metrics(self, job_id: str, since: str | None = None) -> Records:
-        """Return a job's records of training and validation, or those after a cursor."""
+        """Return a job's records of training and validation, in the order of their writing.
+
+        Args:
+            job_id: The job.
+            since: The `cursor` of an earlier result; only newer records are returned. A result with
+                `restart` replaces the records of all earlier results.
+        """
         records: list[Any] = []
         restart = False
         while True:
@@ -107,7 +113,7 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         idle = 0 if done > before else idle + 1
         if idle > _MOST_BREAKS:
             raise _wrong(connection, path, "the connection breaks before any byte")
-        done = done if etag else 0  # without an ETag it may be another file
+        done = done if etag else 0  # without an ETag, the file may have changed
 
 
 def _begin(answer: httpx2.Response) -> int:
@@ -116,7 +122,7 @@ def _begin(answer: httpx2.Response) -> int:
 
 
 def _length(answer: httpx2.Response) -> int | None:
-    """Return the length of the whole file; `None` if the response does not contain it."""
+    """Return the length of the whole file; `None` if the headers do not name it."""
     match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
     if answer.status_code == 206:
         return int(match[1]) if match else None
@@ -174,11 +180,13 @@ class Client(JobCalls, FileCalls):
         url: str = "http://scheduler",
         token: str | None = None,
     ) -> Self:
-        """Return a client of one scheduler, which supports some of the calls and is not retried.
+        """Return a client that calls a cluster's scheduler directly, without a service.
+
+        A scheduler supports only some of the calls. They are not retried.
 
         Args:
-            address: The scheduler's address in messages.
-            transport: Carries the requests.
+            address: The scheduler's address, as messages show it.
+            transport: Sends the requests.
             url: The URL of the scheduler's HTTP server.
             token: The scheduler's token.
         """
@@ -216,13 +224,18 @@ class Client(JobCalls, FileCalls):
 
         Args:
             job_id: The job.
-            after: The `id` of the last event that the caller has.
+            after: The `id` of the last event that the caller has. Default: begin with the job's
+                current state.
         """
         path = job_path(job_id, "events")
         return streams.follow(self._connection, path, after, ends=True)
 
     def events(self, after: str | None = None) -> Iterator[Event]:
-        """Iterate without end over the events of all jobs that this user may see."""
+        """Iterate over the events of all jobs that this user may see; it does not end.
+
+        Args:
+            after: The `id` of the last event that the caller has. Default: only new events.
+        """
         return streams.follow(self._connection, "/v1/events", after, ends=False)
 
     def logs(
@@ -235,15 +248,15 @@ class Client(JobCalls, FileCalls):
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[bytes]:
-        """Iterate over the bytes of a rank's log, in order and each once, across reconnections.
+        """Iterate over the bytes of a rank's log, without gaps or repetitions after reconnections.
 
         Args:
             job_id: The job.
             rank: The rank.
             attempt: Default: the job's last attempt; with `follow` also later ones.
-            offset: The first byte.
-            tail: Begin with this many of the last lines.
-            follow: Continue until the log's end.
+            offset: The offset of the first byte.
+            tail: Begin with this many of the last lines, whatever the `offset`.
+            follow: Wait for more bytes until the log has ended.
         """
         return logs(
             self._connection,
@@ -270,9 +283,12 @@ class Client(JobCalls, FileCalls):
         return tuple(Token.read(one) for one in document.get("tokens") or ())
 
     def make_token(self, **values: Any) -> NewToken:
-        """Make a token with `label`, `scopes`, `days`, `user`; only this result has its text.
+        """Make a token; only this result has its text, which cannot be read again.
 
         The call is not retried. If there was no response, check `tokens`.
+
+        Args:
+            values: `label`, `scopes`, `days` (until the token expires) and `user`, all optional.
         """
         call = Call("POST", "/v1/tokens", body=values, repeats=False)
         return NewToken.read(self._connection.document(call))

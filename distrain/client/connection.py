@@ -30,9 +30,9 @@ from distrain.client.retries import (
 from distrain.client.target import ServiceTarget
 from distrain.jobs.documents import Mistake, Problem
 
-SLOW_S = 2.0  # the time without the head of an answer after which `on_retry` is called
+SLOW_S = 2.0  # `on_retry` is called if the headers of a response take longer
 _CONNECT_S = 10.0
-_LEAST_READ_S = 1.0  # how long the last try is waited for where next to no time is left
+_LEAST_READ_S = 1.0  # the shortest read timeout, when little time for tries is left
 _MOST_POINTERS = 20
 
 
@@ -43,11 +43,11 @@ class Call:
     params: Mapping[str, str | list[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None  # JSON values, or `None`
-    # whether it may be sent again if nobody knows what became of it: it changes nothing, changes
-    # the same thing once, or names a new job by its id
+    # whether the call may be sent again if the service may have received it: only if a second call
+    # has no further effect, as when it reads something or contains the id of the new job
     repeats: bool = True
     read_s: float = 30.0  # how long the connection may be silent
-    held_s: float = 0.0  # how long the service may hold the request back before it answers
+    held_s: float = 0.0  # how long the service may delay its response, as in `/wait`
 
 
 class Connection:
@@ -76,7 +76,7 @@ class Connection:
 
     @property
     def held_s(self) -> float:
-        """The time for which the service may hold a request before it counts as silent."""
+        """The longest delay of a response, in seconds, that a call should request (`held_s`)."""
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":
@@ -88,7 +88,7 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call) -> httpx2.Response:
-        """Return the response to a call, of any status."""
+        """Send a call, with retries, and return its response, whatever the status."""
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
@@ -117,7 +117,10 @@ class Connection:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[httpx2.Response]:
-        """Yield a response to read piece by piece; a broken connection is a TransportError."""
+        """Send a call and yield the response, whose content is not read yet.
+
+        If the connection breaks while the content is read, httpx2 raises a TransportError.
+        """
         answer = self._answered(call, read=False)
         try:
             yield answer
@@ -159,7 +162,7 @@ class Connection:
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
-        """Send a request once; without `read`, the content of a good response is not read yet."""
+        """Send a call once; without `read`, the content of a good response is not read yet."""
         timeout = httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s))
         request = self._http.build_request(
             call.method,
@@ -177,7 +180,7 @@ class Connection:
 
     @contextmanager
     def _noting_silence(self, call: Call) -> Iterator[None]:
-        """Call `on_retry` if the block, which waits for the head of a response, takes long."""
+        """Call `on_retry` if the block takes long; it waits for the headers of a response."""
         if self._on_retry is None:
             yield
             return
@@ -192,7 +195,7 @@ class Connection:
 
 
 def _last(state: RetryCallState) -> Any:
-    """Return the last response, or raise its error, when there is no time for another try."""
+    """Return the response of the last allowed try, or raise its error."""
     assert state.outcome is not None
     return state.outcome.result()
 
@@ -213,7 +216,7 @@ def _why_again(state: RetryCallState, call: Call) -> str:
 
 
 def _asked_s(state: RetryCallState) -> float:
-    """Return the pause that the service requested."""
+    """Return the seconds of the response's `Retry-After`; 0 if there is none."""
     if state.outcome is None or state.outcome.failed:
         return 0.0
     return retry_after_s(state.outcome.result().headers.get("retry-after", ""))
@@ -243,7 +246,7 @@ def _unavailable(
 
 
 def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
-    """Return the error for a response that refuses a call."""
+    """Return the exception for the response to a failed or rejected call."""
     status = answer.status_code
     document = json_of(answer) if answer.is_stream_consumed else None
     document = document if isinstance(document, dict) else {}
@@ -268,7 +271,7 @@ def _objects(value: Any) -> list[Any]:
 
 
 def _without(mistakes: list[Mistake], message: str) -> str:
-    """Return a message without the list of mistakes at its end; they are shown with their places.
+    """Remove the list of mistakes from the end of a message, since each is also shown alone.
 
     >>> _without([Mistake(pointer="/spec/name", detail="too long")], "the spec: too long")
     'the spec'
@@ -283,7 +286,7 @@ def _without(mistakes: list[Mistake], message: str) -> str:
 def _kind(status: int, code: str) -> type[ServiceError]:
     if status in (401, 403):
         return NotAuthorised
-    if status == 404 and code:  # without a code, something else than a service answered
+    if status == 404 and code:  # without a code, the response is not from a service
         return NotFound
     if code == "not_final":
         return NotFinished

@@ -1,4 +1,4 @@
-"""Addresses of services, the user's logins with their tokens, and the choice among them."""
+"""Addresses of services, the file of a user's logins, and the choice of a login."""
 
 import json
 import os
@@ -18,8 +18,8 @@ _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
 @dataclass(frozen=True)
 class Address:
-    text: str  # as people write it; what is stored and shown
-    base_url: str  # what paths are appended to
+    text: str  # as stored and shown, without a slash at its end
+    base_url: str  # paths are appended to it
     socket: Path | None = None  # the Unix socket, for `unix:`
     # whether the connection is private: TLS, or within this machine
     is_private: bool = True
@@ -27,10 +27,10 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Read an address.
+    """Parse the address of a service.
 
     Raises:
-        InputError: It is none.
+        InputError: The text has none of the supported forms.
 
     >>> parse_address("https://jobs.example/distrain/").base_url
     'https://jobs.example/distrain'
@@ -59,7 +59,7 @@ def parse_address(text: str) -> Address:
 
 def _socket_address(text: str) -> Address:
     path = text.removeprefix("unix:")
-    path = re.sub(r"^//(?=/)", "", path)  # unix:///path, as others write it
+    path = re.sub(r"^//(?=/)", "", path)  # other programs write unix:///path
     if not path.startswith("/") or path.startswith("//"):
         raise _no_address(text, "the path of the socket is not absolute")
     return Address(f"unix:{path}", "http://localhost", Path(path))
@@ -70,9 +70,10 @@ def _no_address(text: str, why: str) -> InputError:
 
 
 def check_token(token: str | None, address: Address, *, plain_http: bool) -> None:
-    """Raise InputError if the token is malformed, or others could read it without `plain_http`.
+    """Raise InputError for a malformed token, or one that would be sent without encryption.
 
-    The error does not contain the token.
+    The latter is allowed with `plain_http`, and within this machine. The error does not contain the
+    token.
     """
     if token is None:
         return
@@ -101,9 +102,9 @@ class Login:
     address: str
     token: str | None = field(default=None, repr=False)
     user: str = ""
-    # the authority that signed its certificate; `None`: those that the system trusts
+    # PEM file of the authority that signed the service's certificate; `None`: those of the system
     ca_file: str | None = None
-    plain_http: bool = False  # whether the user allows the token to be sent over plain http
+    plain_http: bool = False  # whether the user allows sending the token over plain http
 
 
 @dataclass(frozen=True)
@@ -149,17 +150,20 @@ def read_logins(path: Path) -> Logins:
     except (OSError, ValueError, AttributeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise InputError(
-            f"the file of logins cannot be read: {why}",  # not its content: it holds tokens
+            f"the file of logins cannot be read: {why}",  # without its tokens
             where={"file": path},
             hint="Remove it, and log in anew: distrain login ADDRESS.",
         ) from None
 
 
 def store_login(path: Path, login: Login, *, default: bool) -> None:
-    """Store a login in the file, which only this user can read; it is replaced atomically.
+    """Write a login to the file of logins, in place of an earlier login at the same address.
+
+    Only this user can read the file, which is replaced atomically. The first login is the default;
+    a later login becomes the default only with `default`.
 
     Raises:
-        InputError: The present file cannot be read.
+        InputError: The existing file cannot be read.
         OutputError: The file cannot be written.
     """
     known = read_logins(path)
@@ -184,10 +188,11 @@ def find_login(
     environment: Mapping[str, str] = os.environ,
     path: Path | None = None,
 ) -> Login | None:
-    """Return the login of the named service, else of DISTRAIN_SERVER, else the default.
+    """Return the login for `address`, else for DISTRAIN_SERVER, else the default login.
 
-    DISTRAIN_TOKEN comes before a stored token, unless DISTRAIN_SERVER is another service. `None`:
-    no service is named.
+    Its token is the argument, else DISTRAIN_TOKEN, else the stored token. DISTRAIN_TOKEN is ignored
+    if DISTRAIN_SERVER names another service. Returns `None` if no service is named. Raises
+    InputError if an address is invalid or the file of logins cannot be read.
     """
     logins = read_logins(path or servers_file(environment))
     variable = environment.get(SERVER_VARIABLE) or None

@@ -1,4 +1,4 @@
-"""Errors of a service and of the connection to it; `distrain.errors` shows their hierarchy."""
+"""Errors of a service and of the connection to it; `distrain.errors` lists all error classes."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -14,7 +14,7 @@ class ServiceError(DistrainError):
     Attributes:
         code: The service's error code, such as `bad_spec`; "" if no service answered.
         status: The HTTP status; `None` if there was no response.
-        pointers: The single mistakes in the request.
+        pointers: The mistakes in the request, each with a JSON pointer to its place.
     """
 
     code: str = ""
@@ -40,13 +40,13 @@ class ServiceError(DistrainError):
 
 
 class ServiceUnavailable(ServiceError):
-    """All tries had no response, or 502 to 504; the request may have been carried out."""
+    """No try had a response other than 502 to 504; the request may have been carried out."""
 
     exit_code = 69
 
 
 class NotAuthorised(ServiceError):
-    """There is no token, it is not valid, or it does not allow this."""
+    """The token is missing or not valid, or it does not allow the request."""
 
     exit_code = 77
 

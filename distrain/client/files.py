@@ -14,8 +14,8 @@ from distrain.errors import OutputError
 def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that becomes `path` if the block succeeds.
 
-    A `private` file is readable only by this user; otherwise the umask applies. Raises
-    `OutputError`.
+    A `private` file is readable only by this user; otherwise the umask applies. If the file cannot
+    be written, raises `OutputError`; an existing file is then unchanged.
     """
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.partial-", dir=path.parent)
@@ -41,7 +41,7 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def private_folder(path: Path) -> None:
-    """Make a missing folder that only this user may enter; raises OutputError."""
+    """Make a folder that only this user may enter, if it is missing; raises OutputError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -49,7 +49,7 @@ def private_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync a folder's names, so that they outlive a power failure, if the filesystem can."""
+    """Sync a folder, so that renamed files survive a power failure; ignores errors."""
     with suppress(OSError):
         number = os.open(path, os.O_RDONLY)
         try:

@@ -35,7 +35,9 @@ def submission(
     priority: int | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the body of a submission; the service has defaults for omitted arguments.
+    """Return the body of a request that submits or validates a job.
+
+    Arguments that are `None` are left out; the service uses its defaults.
 
     >>> submission({"name": "a"}, priority=3)
     {'spec': {'name': 'a'}, 'priority': 3}
@@ -68,16 +70,17 @@ class JobCalls:
 
         Args:
             spec: The job spec as JSON values; paths in it are absolute.
-            project: Default: the service's.
-            cluster: Needed where several can be used.
-            job_id: Default: a new one. With the id of an earlier submission, an equal call returns
-                that job; keep it to be able to repeat a call that was interrupted.
+            project: The project's name. Default: `default`.
+            cluster: The cluster's name; required if the project may use several clusters.
+            job_id: The id of the new job. Default: a generated id. If an equal call with this id
+                was made before, its job is returned; so a call with a chosen id can be repeated
+                after an interruption.
 
         Raises:
             RequestRefused: The spec is wrong (`pointers` say where), a quota is full, or another
                 job has the id.
-            ServiceUnavailable: No answer came. The job may have been made: the same call with the
-                same id returns it.
+            ServiceUnavailable: There was no response. The job may have been made. If so, the same
+                call with the same id returns it.
         """
         body = submission(spec, project, cluster, priority, tags)
         job_id = job_id or new_job_id(str(spec.get("name", "distrain")))
@@ -91,16 +94,17 @@ class JobCalls:
         cluster: str | None = None,
         data: bool = False,
     ) -> Validation:
-        """Return the service's validation of a spec; nothing is submitted.
+        """Let the service validate a spec, and return its result; nothing is submitted.
 
         Args:
             spec: The job spec as JSON values.
-            project: Default: the service's.
-            cluster: Needed if several can be used.
+            project: The project's name. Default: `default`.
+            cluster: The cluster's name; required if the project may use several clusters.
             data: Also have a worker of the cluster check the data, and wait for its result.
 
         Raises:
-            ServiceUnavailable: With `data`: the cluster cannot check it now.
+            ServiceUnavailable: There was no response; or, with `data`, the cluster cannot check
+                the data now.
         """
         params = {"data": "true"} if data else {}
         body = submission(spec, project, cluster)
@@ -131,7 +135,7 @@ class JobCalls:
 
         Raises:
             NotFound: There is no such job.
-            InputError: There are several.
+            InputError: The ids of several jobs begin with `word`.
         """
         call = Call("GET", job_path(word))
         answer = self._connection.ask(call)
@@ -154,7 +158,7 @@ class JobCalls:
                 code="not_found",
                 status=404,
             )
-        return self.job(job_id)  # a list holds summaries
+        return self.job(job_id)  # lists contain only summaries
 
     def jobs(
         self,
@@ -176,8 +180,8 @@ class JobCalls:
             states: Only jobs in one of these states.
             cluster: Only jobs of this cluster.
             tags: Only jobs with all of these tags.
-            created_after: An RFC 3339 time.
-            text: A part of the name or the id.
+            created_after: Only jobs created after this time, in the format of RFC 3339.
+            text: Only jobs whose name or id contains this text.
             page_jobs: Jobs per page, at most 200.
         """
         named = {"project": project, "owner": owner, "cluster": cluster, "text": text}
@@ -194,13 +198,13 @@ class JobCalls:
         timeout_s: float | None = None,
         on_change: Callable[[Job], object] | None = None,
     ) -> Job:
-        """Wait for a job's end, also across restarts of the service.
+        """Wait until a job has ended, also across restarts of the service, and return the job.
 
         Args:
-            on_change: Called with the job at first, and whenever it has changed.
+            on_change: Called with the job once at the start, and again after each change.
 
         Raises:
-            WaitTimedOut: It has not ended within `timeout_s`.
+            WaitTimedOut: The job has not ended within `timeout_s`.
         """
         began_s = time.monotonic()
         asked_s = began_s
@@ -212,7 +216,7 @@ class JobCalls:
             call = Call(
                 "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
             )
-            # A service that is away is not waited for much longer than the job.
+            # Retries of an unreachable service end soon after the timeout of this wait.
             patience = self._connection.at_most(left_s + _AWAY_S)
             found = Job.read(patience.document(call))
             if found != seen and on_change is not None:
@@ -228,7 +232,7 @@ class JobCalls:
                         where={"server": self._connection.address, "state": found.state},
                         hint=f"It goes on; wait longer: distrain wait {found.id}",
                     )
-            # One that holds no requests must not be asked without a pause.
+            # A server that responds before the job ends must not be polled without a pause.
             if now_s - asked_s < _LEAST_S < left_s:
                 self._connection.pause(_LEAST_S)
             asked_s = time.monotonic()
@@ -236,12 +240,12 @@ class JobCalls:
     def cancel(
         self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
     ) -> Job:
-        """Request a job's end; a job that has ended is not changed.
+        """Request the cancellation of a job; a job that has ended is not changed.
 
         Args:
             job_id: The job.
             grace_s: Time for its ranks to save a checkpoint. Default: the spec's.
-            force: The same as a grace of 0 s.
+            force: The same as `grace_s=0`.
             why: The reason, shown with the job.
         """
         body = {"grace_s": grace_s, "force": force or None, "why": why or None}
@@ -256,13 +260,13 @@ class JobCalls:
         *,
         resumes: int | None = None,
     ) -> Job:
-        """Continue a job that has ended from its last checkpoint.
+        """Queue an ended job again, which continues from its last checkpoint.
 
         Args:
             job_id: The job.
             overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
-            resumes: How often the job was resumed before. Default: the service's current number. A
-                repeated call with the same number resumes the job only once.
+            resumes: How often the job was resumed before this call. Default: the number that the
+                service has now. A repeated call with the same number resumes the job only once.
         """
         if resumes is None:
             resumes = self.job(job_id).resumes
@@ -272,11 +276,12 @@ class JobCalls:
     def clone(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, new_id: str | None = None
     ) -> Job:
-        """Submit a new job with a job's spec.
+        """Submit a new job with the spec of an existing job.
 
         Args:
-            overrides: By dotted path.
-            new_id: As `job_id` of `submit`. Default: a new one, with the name of the old.
+            overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
+            new_id: The new job's id, as `job_id` of `submit`. Default: an id generated from the
+                existing job's name.
         """
         if new_id is None:
             new_id = new_job_id(self.job(job_id).name)
@@ -290,17 +295,17 @@ class JobCalls:
         return job
 
     def set_priority(self, job_id: str, priority: int) -> Job:
-        """Change the priority of a job that waits."""
+        """Change the priority of a job that has not started."""
         return self._change(job_id, priority, None)
 
     def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:
-        """Set single tags of a job, and remove those whose value is `None`; others stay."""
+        """Set the given tags of a job; a value of `None` removes the tag. Other tags are kept."""
         return self._change(job_id, None, tags)
 
     def _change(
         self, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
     ) -> Job:
-        """Change a job's priority and single tags; retry after concurrent changes."""
+        """Change a job's priority and given tags; try again if others change the job meanwhile."""
         for _ in range(10):
             found = self.job(job_id)
             wanted = _changes(found, priority, tags)
@@ -324,17 +329,18 @@ class JobCalls:
         """Delete a job that has ended.
 
         Raises:
-            NotFinished: It has not.
+            NotFound: There is no such job, or this user may not see it.
+            NotFinished: The job has not ended.
         """
         self.job(job_id)
         call = Call("DELETE", job_path(job_id))
         answer = self._connection.ask(call)
-        if answer.status_code != 404:  # an earlier try, or somebody else, has deleted it
+        if answer.status_code != 404:  # an earlier try or another user has deleted the job
             self._connection.check(answer, call)
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """Return a worker's verdict on the data, once its check has ended."""
+    """Poll a worker's check of the data at `url` until it has ended; return its result."""
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
             "the service names no check of the data that it has begun",

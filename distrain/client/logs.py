@@ -1,8 +1,8 @@
 """A rank's log, read by ranges of bytes from the files in the job's run directory.
 
 A log is a file that only grows. Of a very long log, only the beginning and the last parts are kept.
-Each part is a file named by its first byte. Once the rank has closed its log, another file contains
-the total number of bytes.
+Each part is a file named by the offset of its first byte. Once the rank has closed its log, another
+file contains the total number of bytes.
 """
 
 import sys
@@ -25,8 +25,8 @@ _POLL_S = (0.6, 1.0)
 _RANGE_BYTES = 2**22
 _TAIL_BYTES = 2**16
 _MOST_TAIL_BYTES = 2**20
-_TAIL_OF_LOGS_S = 60.0  # how long the last bytes of an ended job's log may be under way
-_QUIET_S = 15.0  # after this long a log without an end, of a killed writer, is whole
+_TAIL_OF_LOGS_S = 60.0  # how long the last bytes of an ended job's log may take to appear
+_QUIET_S = 15.0  # if a killed rank has not closed its log, the log is complete after this time
 
 
 def list_artifacts(connection: Connection, job_id: str, below: str) -> tuple[Artifact, ...]:
@@ -56,7 +56,11 @@ def logs(
     tail: int | None,
     follows: bool,
 ) -> Iterator[bytes]:
-    """Yield the bytes of a rank's log; with `follows` until its end, including later attempts."""
+    """Yield the bytes of a rank's log in one attempt; `None`: the last attempt.
+
+    With `follows`, waits for more bytes until the log is complete. If no attempt was named, the
+    logs of later attempts follow. Raises ServiceError if an ended job's log stays incomplete.
+    """
     later = follows and attempt is None
     found = read_job(connection, job_id)
     while found.attempt == 0 and later and not found.is_final:
@@ -84,7 +88,7 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
     """Yield a log's bytes as they arrive, until it is complete; return the job's last state."""
     idle, progress_s = 0, time.monotonic()
     while True:
-        found = read_job(log.connection, log.job_id)  # first: what it has printed is there then
+        found = read_job(log.connection, log.job_id)  # before the bytes, so that none are missed
         data = log.look_for_bytes()
         while data:
             idle, progress_s = 0, time.monotonic()
@@ -115,8 +119,8 @@ class _Log:
     attempt: int
     rank: int
     offset: int = 0  # of the next byte
-    end: int | None = None  # the number of all bytes, once the rank has closed its log
-    _parts: list[tuple[int, Artifact]] = field(default_factory=list)  # by their first bytes
+    end: int | None = None  # the total number of bytes; `None` until the rank has closed its log
+    _parts: list[tuple[int, Artifact]] = field(default_factory=list)  # with their first offsets
 
     @property
     def path(self) -> Path:
@@ -132,7 +136,10 @@ class _Log:
             yield data
 
     def next_bytes(self) -> bytes:
-        """Return the next bytes of the known parts; forgets parts that are read or removed."""
+        """Return the next bytes of the listed parts, b"" if there are none yet.
+
+        Parts that are read completely or were removed are dropped from the list.
+        """
         while self._parts:
             first, file = self._parts[0]
             self.offset = max(self.offset, first)
@@ -167,7 +174,7 @@ class _Log:
     def _look(self) -> None:
         try:
             files = list_artifacts(self.connection, self.job_id, self.path.parent.as_posix())
-        except NotFound:  # the folder: the attempt has not begun
+        except NotFound:  # the folder does not exist: the attempt has not begun
             return
         end = log_end(self.path).as_posix()
         if self.end is None and any(file.name == end for file in files):
@@ -179,7 +186,7 @@ class _Log:
         self._parts = parts[max(0, earlier - 1) :]
 
     def _read(self, name: str, begin: int, size: int) -> bytes:
-        """Return bytes of a file; b"" after its end, or if it was removed."""
+        """Return at most `size` bytes of a file from `begin`; b"" at its end or if it is gone."""
         headers = {"Range": f"bytes={begin}-{begin + size - 1}"}
         call = Call("GET", artifact_path(self.job_id, name), headers=headers)
         answer = self.connection.ask(call)
@@ -200,7 +207,7 @@ class _Log:
 
 
 def first_byte(name: str, log_name: str) -> int | None:
-    """The first byte of a file of a log; `None` for other files.
+    """Return the offset in a log of a file's first byte; `None` if the log has no such file.
 
     >>> first_byte("logs/attempt-1/rank-0.log", "rank-0.log")
     0

@@ -36,13 +36,13 @@ class Retries:
     most_tries: int | None = None
 
     def pause_s(self, tries: int, asked_s: float = 0.0) -> float:
-        """Return the pause after `tries` tries; `asked_s` is the pause that the service requested.
+        """Return the seconds to wait after `tries` tries, `asked_s` or more if the service sent it.
 
         >>> Retries(draw=lambda: 1.0).pause_s(3)
         1.0
         """
         own_s = doubled_s(self.first_s, tries - 1, self.longest_s)
-        later_s = asked_s and asked_s + 0.5 * self.draw()  # not all return at the same moment
+        later_s = asked_s and asked_s + 0.5 * self.draw()  # spreads clients out
         return max(own_s * (0.5 + self.draw() / 2), later_s)
 
 
@@ -50,7 +50,7 @@ def why_again(answer: httpx2.Response) -> str:
     """Return the reason to retry a request after this response; "" if there is none."""
     if answer.status_code in _LATER:
         return f"the service answered {answer.status_code}"
-    # A server that is being stopped drops questions with a 500 that is not ours.
+    # A server that is shutting down drops requests with a 500 that has no JSON body.
     dropped = answer.status_code == 500 and answer.request.method == "GET"
     return "the service answered 500" if dropped and json_of(answer) is None else ""
 
@@ -75,7 +75,7 @@ def json_of(answer: httpx2.Response) -> object:
 
 
 def retry_after_s(value: str, now: datetime | None = None) -> float:
-    """Return the header `Retry-After` in seconds; 0 if it is invalid.
+    """Return the seconds from `now` that a `Retry-After` header names; 0 if it is invalid.
 
     >>> now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     >>> retry_after_s("7", now), retry_after_s("Sun, 01 Mar 2026 12:00:30 GMT", now)

@@ -18,7 +18,11 @@ _ENDS = frozenset({"end", "job.end"})
 
 
 def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
-    """Yield events after a cursor; reopens a broken stream, until the event `end` if it `ends`."""
+    """Yield the events after the cursor `after`; with `ends`, until the event `end`.
+
+    A broken stream is reopened after the last event. Raises ServiceUnavailable if streams break
+    without any event for `retries.for_s` seconds.
+    """
     last_id, breaks = after or "", 0
     quiet_since_s = time.monotonic()
     while True:
@@ -43,7 +47,10 @@ def follow(connection: Connection, path: str, after: str | None, *, ends: bool) 
 def _events(
     connection: Connection, path: str, last_id: str
 ) -> Generator[Event, None, tuple[str, int, bool]]:
-    """Yield the events of one response; return the cursor, their number, and whether `end` came."""
+    """Yield the events of one response after the cursor `last_id`.
+
+    Returns the last cursor, the number of events, and whether the last event was `end`.
+    """
     if last_id and not re.fullmatch(r"[\x21-\x7e]{1,200}", last_id):
         raise InputError(f"{last_id!r} is no event's id", hint="It is ASCII without spaces.")
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -60,7 +67,7 @@ def _events(
                 if event.event in _ENDS:
                     return last_id, count, True
         except httpx2.TransportError:
-            pass  # it is opened again
+            pass  # `follow` opens the stream again
     return last_id, count, False
 
 
@@ -75,7 +82,7 @@ def _check_stream(answer: httpx2.Response, call: Call, connection: Connection) -
 
 
 def _is_new(event: httpx2.ServerSentEvent, last_id: str) -> bool:
-    """Return True if an event is after the cursor; after a `reset` the numbers may restart.
+    """Return True if an event is after the cursor, or a `reset` or `end`, whose ids may be lower.
 
     >>> _is_new(httpx2.ServerSentEvent("job.state", "{}", "7"), "7")
     False

@@ -28,9 +28,9 @@ class ServiceTarget:
         return f"Target({self.address.text})"
 
     def options(self) -> dict[str, Any]:
-        """Return arguments for httpx2's clients; they follow no redirects, which may lead away."""
+        """Return the keyword arguments of httpx2's clients for this service."""
         headers = {"User-Agent": f"distrain/{__version__}", "Accept": "application/json"}
-        headers["Accept-Encoding"] = "identity"  # bytes are counted: logs, ranges
+        headers["Accept-Encoding"] = "identity"  # uncompressed: logs and ranges count bytes
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         return {
@@ -77,7 +77,10 @@ class ServiceTarget:
 def find_target(
     address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
 ) -> ServiceTarget:
-    """Return the target by arguments, environment and logins; raises InputError."""
+    """Return the service to connect to, by the arguments, the environment and the logins.
+
+    Raises InputError if no service is named, or if the token is malformed or may not be sent to it.
+    """
     login = find_login(address, token)
     if login is None:
         raise InputError(

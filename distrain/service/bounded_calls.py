@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class NoAnswer(Exception):
-    """A call takes longer than allowed; it may still end, or hang for ever."""
+    """A call takes longer than allowed; it continues in its thread, and may hang for ever."""
 
 
 class BoundedCalls:
@@ -21,7 +21,10 @@ class BoundedCalls:
         self._free = threading.BoundedSemaphore(most)
 
     def result(self, work: Callable[[], Result], within_s: float) -> Result:
-        """Return a function's result; raises NoAnswer, also while too many earlier calls hang."""
+        """Return a function's result, or raise its error.
+
+        Raises NoAnswer after `within_s`; also if `most` earlier calls have still not ended then.
+        """
         until_s = time.monotonic() + within_s
         if not self._free.acquire(timeout=within_s):
             raise NoAnswer

@@ -1,4 +1,4 @@
-"""A cluster in the service's settings: its source, and the limits of its jobs."""
+"""A cluster in the service's settings: how it is reached or started, and its jobs' limits."""
 
 import re
 import ssl
@@ -69,7 +69,7 @@ _WORKLOADS = {
 class Kubernetes(SettingsSection):
     """Workers in Kubernetes whose number the service sets, by the `scale` of their workload.
 
-    Without `api_url` the service asks the Kubernetes API of the cluster that its own pod is in, as
+    Without `api_url` the service uses the Kubernetes API of the cluster that its own pod is in, as
     the pod's service account.
     """
 
@@ -99,7 +99,7 @@ class Kubernetes(SettingsSection):
 
     @property
     def resource(self) -> tuple[str, str, str, str]:
-        """Group, version, plural and name of the workload.
+        """The group, version, plural resource and name of the workload.
 
         >>> Kubernetes(workload="deployment/a", max_workers=1).resource
         ('apps', 'v1', 'deployments', 'a')
@@ -146,15 +146,15 @@ ClusterKind = Literal["address", "local", "slurm", "kubernetes"]
 class Traits:
     """The properties of a kind of cluster; its launcher is named in `clusters/choosing.py`."""
 
-    is_started: bool = False  # by the service, which learns the address; others name their url
-    is_own_machine: bool = False  # the service's
-    needs_run_root: bool = False  # since its machines share a filesystem
-    takes_run_urls: bool = True  # false where its scheduler writes run directories itself
-    section: str | None = None  # of the profile, for this kind alone
-    section_names: str = ""  # what the section names
+    is_started: bool = False  # whether the service starts it; other kinds need a `url`
+    is_own_machine: bool = False  # whether it runs on the service's machine
+    needs_run_root: bool = False  # whether its machines must share a filesystem
+    takes_run_urls: bool = True  # whether `run_root` may be a URL
+    section: str | None = None  # the profile's section that only this kind has
+    section_names: str = ""  # the contents of the section, for messages
     needs_section: bool = False
     unused: tuple[str, ...] = ()  # fields that the section replaces
-    unused_since: str = ""
+    unused_since: str = ""  # why they are not used, for messages
 
 
 TRAITS: Mapping[ClusterKind, Traits] = {

@@ -148,15 +148,16 @@ class Settings(BaseSettings):
 
 
 def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
-    """Settings from overrides, then `DISTRAIN_SERVE_*` variables, then a file, then defaults.
+    """Return the settings; each value is from the first of several sources that has it.
 
-    Relative paths in the file are those of its folder.
+    The sources are the overrides, `DISTRAIN_SERVE_*` variables, the file, and the defaults. Paths
+    in the file are relative to its folder.
 
     Args:
         overrides: Nested like the file, such as `listen={"port": 0}`.
 
     Raises:
-        InputError: A key or value cannot be used; the message names all of them.
+        InputError: The file cannot be read, or keys or values are wrong; the message lists all.
     """
     values = _values_of(file) if file else {}
     try:

@@ -1,4 +1,4 @@
-"""The service's values of jobs, users and clusters; nothing here does any work.
+"""The service's value classes of jobs, users, quotas and events.
 
 Times are unix seconds. An unknown value is `None`.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Intent(StrEnum):
-    """The users' wish for a job."""
+    """What users have requested for a job: to run, or to be cancelled."""
 
     RUN = "run"
     CANCEL = "cancel"
@@ -22,23 +22,23 @@ class Phase(StrEnum):
     A submission is a job's first run, or one of its resumptions. Its phases follow each other.
     """
 
-    QUEUED = "queued"  # here, in the database alone
-    HANDING_OVER = "handing_over"  # committed before the scheduler is asked: it may have the job
-    HANDED_OVER = "handed_over"  # the scheduler has said that it has the job
-    FINAL = "final"  # nothing will change, unless somebody resumes it
+    QUEUED = "queued"  # only in the service's database
+    HANDING_OVER = "handing_over"  # the command may have been sent: the scheduler may have the job
+    HANDED_OVER = "handed_over"  # the scheduler has confirmed the job
+    FINAL = "final"  # the job has ended; it only changes if it is resumed
 
 
-NO_CONTACT_S = 30.0  # after this long without a word of its scheduler, a job's state is unknown
-CANCELLING = "cancelling"  # shown of a job that shall end
-UNKNOWN = "unknown"  # shown of a job whose scheduler is silent
+NO_CONTACT_S = 30.0  # a job's state is unknown if its scheduler was silent for this time
+CANCELLING = "cancelling"  # shown for a job whose cancellation was requested
+UNKNOWN = "unknown"  # shown for a job whose scheduler does not answer
 
 
 class Role(StrEnum):
     """The rights of a user in a project, from the least to the most."""
 
     VIEWER = "viewer"  # sees all jobs
-    SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels those of their own
-    OPERATOR = "operator"  # all jobs, members and quotas of the project
+    SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels their own jobs
+    OPERATOR = "operator"  # sees, changes and cancels all jobs, and sets the members
 
 
 class Scope(StrEnum):
@@ -53,19 +53,19 @@ class Scope(StrEnum):
 @dataclass(frozen=True)
 class Principal:
     user: str
-    # whether they operate the service: every project, clusters, users, audit
+    # whether the user operates the service, and may do everything
     is_admin: bool = False
     roles: Mapping[str, Role] = field(default_factory=dict)  # by project
-    # what their token, or their sign-on, may be used for
+    # the permitted uses of the token; all of them with sign-on by a proxy
     scopes: frozenset[Scope] = frozenset(Scope)
-    token_id: str | None = None  # the token that they showed; `None` with sign-on by a proxy
-    # of their projects, where they were read with the token
+    token_id: str | None = None  # the request's token; `None` with sign-on by a proxy
+    # by project, if they were read together with the token
     quotas: Mapping[str, "Quota"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class JobHead:
-    """The values of a job that its submission decides."""
+    """The values of a job that its submission sets."""
 
     id: str
     project: str
@@ -83,28 +83,28 @@ class JobHead:
 class Job(JobHead):
     """A job as the database has it."""
 
-    seq: int  # grows with each job: lists are ordered by it
+    seq: int  # the sequence number, larger for each new job; lists are ordered by it
     created_at_s: float
-    rev: int = 1  # grows with each change; its ETag
+    rev: int = 1  # the revision, which grows with each change; the ETag contains it
     intent: Intent = Intent.RUN
-    resumes: int = 0  # how often it was resumed
-    cancel_why: str = ""  # who wanted its end, or what
-    # what its ranks get to save a checkpoint; `None` takes the spec's
+    resumes: int = 0  # how many times it was resumed
+    cancel_why: str = ""  # who or what cancelled it, and why
+    # the seconds for its ranks to save a checkpoint; `None`: the spec's
     cancel_grace_s: float | None = None
     phase: Phase = Phase.QUEUED  # see `Phase`
     first_attempt: int = 1  # the number of the current submission's first attempt
-    epoch: str | None = None  # the boot of the scheduler that has it, or may have it
-    scheduler_losses: int = 0  # how often a scheduler lost this submission
-    # the coordinator's state as seen last, a `JobState` or one of a later version; `queued` before
-    # the first sight
+    epoch: str | None = None  # the boot of the scheduler that may have it
+    scheduler_losses: int = 0  # how many times a scheduler lost this submission
+    # the last known state at the coordinator: a `JobState`, or a state of a later version; `queued`
+    # before the first
     state: str = "queued"
     attempt: int = 0
     reason: str | None = None
     message: str | None = None
     why_pending: str = ""
-    # its known figures, see `distrain.jobs.status.JobFigures`
+    # its last metrics, see `distrain.jobs.status.JobFigures`
     progress: Mapping[str, Any] = field(default_factory=dict)
-    observed_at_s: float | None = None  # when the scheduler was last heard about it
+    observed_at_s: float | None = None  # when the scheduler last reported it
     started_at_s: float | None = None
     finished_at_s: float | None = None
 
@@ -114,12 +114,12 @@ class NewJob(JobHead):
     """A job to make, checked and resolved."""
 
     spec: Mapping[str, Any]  # the resolved spec as JSON values
-    request_sha256: str = ""  # of the request that makes it; an equal one is a repetition
+    request_sha256: str = ""  # of the request; an equal hash marks a repetition
 
 
 @dataclass(frozen=True)
 class Quota:
-    """The limits of a project; `None`: any number."""
+    """The limits of a project; `None`: no limit."""
 
     max_ranks: int | None = None  # ranks of jobs that are handed over
     max_queued: int | None = None  # jobs that have not ended and hold no workers
@@ -129,7 +129,7 @@ class Quota:
 
     @property
     def counts_queued(self) -> bool:
-        """Whether queued jobs are counted at all."""
+        """Whether the number of queued jobs is limited."""
         return self.max_queued is not None or self.max_queued_per_user is not None
 
 

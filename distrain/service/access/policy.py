@@ -1,7 +1,7 @@
-"""Checks job specs against a cluster's limits. Pure: opens nothing that a spec refers to.
+"""Checks job specs against a cluster's limits, without opening anything that a spec refers to.
 
-Links cannot be checked here: a link under an allowed root may point anywhere. So operators must
-prevent users from making links there, or give the workers' user no access elsewhere.
+Symbolic links cannot be checked here: a link under an allowed root may point anywhere. So operators
+must prevent users from making links there, or give the workers' user no access elsewhere.
 """
 
 import json
@@ -64,7 +64,10 @@ def judge(
     project: str,
     closed: Sequence[str],
 ) -> Judged:
-    """Check a JSON spec against limits and a profile; paths in `closed` are not allowed."""
+    """Check a spec, as JSON values, against the limits and the cluster's profile.
+
+    Paths in `closed` are not allowed, except that the project's runs in `run_root` may be read.
+    """
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # first, since later messages repeat values
         return Judged(None, tuple(mistakes))
@@ -99,7 +102,7 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
 
 
 def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
-    """Yield the names of a closed place: its own, without links, and by roots that are links."""
+    """Yield all paths of a place: as given, without links, and through roots that are links."""
     yield place
     if is_remote(place):
         return
@@ -262,7 +265,7 @@ _LOCAL = ("file", "local")
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 _STORES = ("file", "s3", "gs", "abfs", "adl", "hdfs", "oss")
 """The schemes allowed without allowed roots; others might reach internal services."""
-# Links in /proc reach everything; the other folders contain mounted secrets.
+# Links in /proc lead to any file; the other folders contain mounted secrets.
 _NEVER = (
     *("/proc", "/dev/fd"),
     *("/run/secrets", "/run/credentials", "/var/run/secrets", "/var/run/credentials"),
@@ -295,7 +298,9 @@ def has_credentials(text: str) -> bool:
 
 
 def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) -> str | None:
-    """Return why a spec's path is not allowed; `None` if a root and no `closed` path contains it.
+    """Return why a spec's path is not allowed, to be put after "the path"; `None` if it is allowed.
+
+    It must be in one of `roots`, if there are any, and must not reach into a path in `closed`.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; the service and the workers have folders of their own')
@@ -344,7 +349,7 @@ def _may_reach(place: str, folder: str) -> bool:
 
 
 def _compared(place: str) -> list[str]:
-    """Return a place's parts, without hosts that have several names for the same place."""
+    """Return the parts of a path or URL; hosts that may have several names are left out."""
     scheme, is_url, rest = place.rstrip("/").partition("://")
     if not is_url:
         return scheme.split("/")
@@ -357,7 +362,7 @@ def _compared(place: str) -> list[str]:
 
 
 def _place(path: str) -> str | None:
-    """Return a path in comparable form; `None` for a relative one."""
+    """Return a path or URL in a normal form for comparisons; `None` for a relative path."""
     scheme, _, rest = path.partition("://") if is_remote(path) else ("file", "", path)
     scheme = scheme.lower()
     scheme = _SAME.get(scheme, scheme)

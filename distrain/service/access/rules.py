@@ -1,4 +1,4 @@
-"""The rights of callers: a table of actions, and `may`, which evaluates it. Pure.
+"""The rights of callers: a table of actions, and `may`, which evaluates it; no I/O.
 
 An action needs a scope of the token, and a role in the affected project. Admins need no role. Some
 actions of submitters are limited to their own jobs.
@@ -62,7 +62,7 @@ RULES: Final[Mapping[Action, AccessRule]] = {
 def may(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Return True if a caller may do an action in a project, on a job of `owner`.
+    """Return True if a caller's token and roles allow an action in a project, on a job of `owner`.
 
     >>> alice = Principal("alice", roles={"ads": Role.SUBMITTER})
     >>> may(alice, Action.SEE_JOB, "ads", "alice"), may(alice, Action.SEE_JOB, "ads", "bob")
@@ -78,7 +78,7 @@ def has_scope(principal: Principal, action: Action) -> bool:
 def role_allows(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Return True if the caller's roles allow the action, with any token."""
+    """Return True if the caller's roles allow the action; the token's scopes are not checked."""
     rule = RULES[action]
     if principal.is_admin or rule.everybody:
         return True
@@ -87,9 +87,9 @@ def role_allows(
 
 
 def visible(principal: Principal) -> tuple[tuple[str, str | None], ...] | None:
-    """Return the jobs that a caller may see, as (project, owner or `None` for all).
+    """Return the jobs that a caller may see, as pairs of a project and an owner.
 
-    `None`: all jobs.
+    An owner `None` means all jobs of the project. Returns `None` if the caller may see all jobs.
 
     >>> visible(Principal("alice", roles={"ads": Role.SUBMITTER, "web": Role.VIEWER}))
     (('ads', 'alice'), ('web', None))

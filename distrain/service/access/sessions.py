@@ -53,7 +53,7 @@ def new_token(
     scopes: frozenset[Scope] = frozenset(Scope),
     now_s: float | None = None,
 ) -> tuple[Token, str]:
-    """Store a new token of a user; also return its text, which is not stored."""
+    """Make and store a token of a user; also return its text, which is not stored."""
     made, now_s = make_token(), store.now_s() if now_s is None else now_s
     end_s = now_s + days * _DAY_S
     token = Token(made.id, made.sha256, user, label, scopes, now_s, end_s)
@@ -90,7 +90,10 @@ def key_file(settings: Settings) -> Path:
 
 
 def service_key(settings: Settings) -> bytes:
-    """Return the key that signs cookies, creating it if missing; raises InputError."""
+    """Return the key that signs cookies, creating its file if missing.
+
+    Raises InputError if the file cannot be read or created, or the key is too short.
+    """
     path = key_file(settings)
     try:
         if not path.exists():
@@ -159,7 +162,10 @@ def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
 
 
 def read_session(key: bytes, cookie: str, now_s: float) -> tuple[bytes, float] | None:
-    """Return the hash of a session's token and the time the session began; `None` after its end."""
+    """Return the hash of a session's token, and the unix time at which the session began.
+
+    `None` if the session has ended, or the cookie's signature is invalid.
+    """
     text = signed_text(key, "session", cookie)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Answers in the OpenAPI document: problems by code, headers, and the document itself."""
+"""The OpenAPI document, and the responses of routes in it: problems by code, and headers."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,7 +23,10 @@ LOCATION: Final = {"Location": {"description": "Where the thing is.", "schema": 
 def answers(
     *codes: str, others: Mapping[int, Mapping[str, Any]] | None = None, public: bool = False
 ) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses=` of a route: its problem codes, those of all routes, and `others`."""
+    """Return a route's `responses=`: problems by their codes, and `others` by status.
+
+    The codes that every route may answer are added; `public` routes need no token.
+    """
     kept = ("bad_request", "too_large", "unavailable") if public else _ALWAYS
     found: dict[int | str, dict[str, Any]] = {}
     for code in (*kept, *codes):
@@ -48,7 +51,7 @@ def answers(
 
 
 def as_json(document: BaseModel, status: int = 200, **headers: str) -> Response:
-    """Return a document as the response itself, without FastAPI's validation and copy."""
+    """Return a response with a document as JSON; this avoids FastAPI's validation and copy."""
     text = document.model_dump_json().encode()
     return Response(text, status, headers=headers, media_type="application/json")
 
@@ -71,7 +74,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _drop_validation_errors(document: dict[str, Any]) -> None:
-    """FastAPI documents its own 422; the API answers 400 instead."""
+    """Remove the 422 responses that FastAPI documents; the API answers 400 instead."""
     for operations in document["paths"].values():
         for operation in operations.values():
             answer = operation["responses"].get("422", {})
@@ -83,7 +86,7 @@ def _drop_validation_errors(document: dict[str, Any]) -> None:
 
 def _problem_schema() -> dict[str, Any]:
     schema = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-    del schema["$defs"]  # which stand in the document
+    del schema["$defs"]  # the document defines these already
     codes = ", ".join(f"`{code}`" for code in CODES)
     schema["properties"]["code"]["description"] = f"One of {codes}."
     example = not_found("job 'dlrm-20260301'").document("/v1/jobs/dlrm-20260301")

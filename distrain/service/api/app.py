@@ -19,7 +19,10 @@ _STRANGERS_PER_S = 10.0
 
 
 def make_app(store: Store, settings: Settings) -> FastAPI:
-    """Return the API v1 as an ASGI application; the caller closes `store`. Raises InputError."""
+    """Return the API v1 as an ASGI application; the caller closes `store`.
+
+    Raises InputError if the service's key cannot be read or created.
+    """
     limits = settings.limits
     app = _routed()
     app.state.parts = ApiParts(
@@ -32,7 +35,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
     )
     app.state.streams = ApiStreams(store, settings)
     register(app)
-    # The last added comes first.
+    # The middleware added last is called first.
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)
     app.add_middleware(Audit, write=store.audit)
     app.add_middleware(CleanAddress)
@@ -46,7 +49,7 @@ def openapi_document() -> dict[str, Any]:
 
 def _routed() -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
-    app.router.redirect_slashes = False  # it redirects to whatever the header Host names
+    app.router.redirect_slashes = False  # a caller's header Host would decide the target
     for router in ROUTERS:
         app.include_router(router)
 

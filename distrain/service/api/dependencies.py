@@ -1,7 +1,7 @@
 """Dependencies that routes declare by annotation: the caller, the store, the settings, the time.
 
-Plain `def` routes run in threads, where the store may be called; `async` ones call it
-by `starlette.concurrency.run_in_threadpool`.
+Routes with a plain `def` run in threads, where the store may be called; `async` routes must call it
+with `starlette.concurrency.run_in_threadpool`.
 """
 
 import time
@@ -41,13 +41,13 @@ class ApiParts:
 
     store: Store
     settings: Settings
-    key: bytes  # the service's own, which signs cookies and opaque ids
+    key: bytes  # the service's secret key, which signs cookies and opaque ids
     reads: RequestRates
     submits: RequestRates
     strangers: RequestRates
-    clock: Callable[[], float] = time.monotonic  # grows evenly; for rates
+    clock: Callable[[], float] = time.monotonic  # for rates
     now_s: Callable[[], float] = time.time  # Unix time
-    # when the use of each token was noted last
+    # by token id: the Unix time when its use was last written to the store
     token_used_s: dict[str, float] = field(default_factory=dict)
 
 
@@ -75,9 +75,10 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """Return the caller, by token, session or a proxy's header; reads count against their rate.
+    """Return the caller, by token, session or a proxy's header; count reads against their rate.
 
-    Raises `unauthenticated`, `forbidden` (another site's page sent it) or `rate`.
+    Raises `unauthenticated`, `forbidden` (a browser sent the request for another site's page) or
+    `rate`.
     """
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
@@ -114,7 +115,7 @@ class ApiCall:
         return self.service.store
 
     def require(self, action: Action) -> None:
-        """Reject a token without the action's scope, before any query (`forbidden`)."""
+        """Raise `forbidden` if the token lacks the action's scope; needs no query."""
         if not has_scope(self.caller, action):
             raise Problem(
                 "forbidden",
@@ -123,9 +124,9 @@ class ApiCall:
             )
 
     def allow(self, action: Action, project: str | None = None, owner: str | None = None) -> None:
-        """Reject a caller whose token or role does not allow the action (`forbidden`).
+        """Raise `forbidden` if the caller's token or role does not allow the action.
 
-        Only for objects that the caller may see: others are `not_found`.
+        Call it only for objects that the caller may see; for others, raise `not_found`.
         """
         self.require(action)
         if not role_allows(self.caller, action, project, owner):
@@ -133,7 +134,7 @@ class ApiCall:
             raise Problem("forbidden", f"your role{where} does not allow {action}")
 
     def job(self, job_id: str) -> Job:
-        """Return a job that the caller may see; otherwise `not_found`, whether or not it exists."""
+        """Return a job; raise `not_found` if it does not exist or the caller may not see it."""
         job = self.store.job(job_id) if len(job_id) <= 160 else None
         if job is None or not role_allows(self.caller, Action.SEE_JOB, job.project, job.owner):
             raise not_found(f"job {job_id!r}")
@@ -161,7 +162,7 @@ Counted = Depends(_count_submit)
 def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> None:
     wait_s = rates.wait_s(caller, now_s)
     if wait_s > 0:
-        audit_note(request).keep = False  # whoever floods must not fill the audit as well
+        audit_note(request).keep = False  # floods of requests must not fill the audit table too
         raise Problem(
             "rate",
             f"more than {rates.per_s:g} such requests a second",
@@ -171,7 +172,7 @@ def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> 
 
 
 def audit_note(request: Request) -> AuditNote:
-    """Return the note of a request that may change something; for others, one that is dropped."""
+    """Return the audit note of a changing request; for others, a note that is never written."""
     found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
     return found
 
@@ -185,7 +186,10 @@ VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for ro
 
 
 def caller_now(request: Request, parts: ApiParts) -> Principal:
-    """Query the caller of a long request again (`unauthenticated`); to be called in a thread."""
+    """Look up the caller of a long request again; call it in a thread, since it may block.
+
+    Raises the problem `unauthenticated` if the token or session is no longer valid.
+    """
     caller = _who(request, parts)
     if caller is None:
         raise Problem("unauthenticated", "the request's token does not hold any more")
@@ -193,10 +197,10 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
 
 
 async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job | None]:
-    """Return the caller and their job as they were at most a second ago (`not_found`, ...).
+    """Look up the caller and job of an open stream again; the result is at most a second old.
 
-    All followers of one job with one token share a query; `job_id` is `None` for followers of all
-    jobs.
+    Streams of one job with one token share a query. `job_id` is `None` for streams of all jobs.
+    Raises `unauthenticated`, `forbidden` or `not_found`.
     """
 
     def look() -> tuple[Principal, Job | None]:
@@ -205,7 +209,7 @@ async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job 
         return now.caller, None if job_id is None else now.job(job_id)
 
     secret = shown_secret(call.request)
-    if secret is None:  # whom a proxy names: by more than a secret of their own
+    if secret is None:  # a proxy names the caller: there is no secret as a key
         return await run_in_threadpool(look)
     looks = streams_of(call.request.app).looks
     pair = await looks.get((secret, job_id), lambda: run_in_threadpool(look))
@@ -213,7 +217,7 @@ async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job 
 
 
 def shown_secret(request: Request) -> tuple[str, str] | None:
-    """Return the token or session that identifies the caller; `None` for a proxy's headers."""
+    """Return the request's token or session cookie, with its kind; `None` if it has neither."""
     text = _bearer_text(request)
     if text is not None:
         return "token", text
@@ -238,12 +242,12 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
 
 
 async def _check_origin(request: Request, key: bytes) -> None:
-    """Reject changes that a browser sends with its cookies for another site's page."""
+    """Raise `forbidden` if a browser may have sent a change for another site's page."""
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
         origin = request.headers.get(
             "origin"
-        )  # "null" of a sandboxed page, which is no page of ours
+        )  # "null" for a sandboxed page, which is not a page of this service
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             raise Problem("forbidden", "a page of another site sent the request")
         return
@@ -282,7 +286,7 @@ def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Return True if the peer is on the Unix socket, or has the proxy's certificate."""
+    """Return True if a request came through the Unix socket, or with a proxy's certificate."""
     server = request.scope.get("server") or ("", None)
     socket = settings.listen.unix_socket
     if socket is not None and request.client is None and server[1] is None:

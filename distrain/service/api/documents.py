@@ -28,7 +28,10 @@ Shown = TypeVar("Shown", bound=Answer)
 
 
 def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
-    """Return the answer for a row: its columns by name, and `values`; `NAME_at` is `NAME_at_s`."""
+    """Return the answer for a row, with the row's attributes by name, except those in `values`.
+
+    A time `NAME_at` is converted from the row's `NAME_at_s`.
+    """
     for name in kind.model_fields.keys() - values.keys():
         is_time = name.endswith("_at")
         values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
@@ -63,7 +66,7 @@ class JobRequest(Request):
 
 
 class JobChangeRequest(Request):
-    """The changes of a waiting job."""
+    """Changes of a job."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
 
@@ -80,7 +83,7 @@ Settings = Annotated[dict[str, Any], Field(description="Values by dotted path, a
 
 
 class CloneRequest(Request):
-    """A job with the spec of another one."""
+    """A new job with the spec of an existing job."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"id": "clicks-2", "set": {"train.epochs": 3}}]}
@@ -91,7 +94,7 @@ class CloneRequest(Request):
 
 
 class ResumeRequest(Request):
-    """A job that is to continue."""
+    """How an ended job is resumed."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"resumes": 0, "set": {"train.epochs": 3}}]}
@@ -109,12 +112,15 @@ def contacts(store: Store) -> dict[str, float | None]:
 
 
 def contact_of(store: Store, job: Job) -> float | None:
-    """Return when a job's cluster last answered; `None`, without a query, if no cluster has it."""
+    """Return the Unix time when a job's cluster last answered.
+
+    `None` if the cluster never answered, or if the job is not handed over to a cluster.
+    """
     return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
 def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
-    """Return a job as callers see it; `contact_s` is when its cluster last answered."""
+    """Return a job as callers see it; `contact_s` is the time when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
     own = {"service": None, "recorded": job.phase is Phase.FINAL}
@@ -122,8 +128,8 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
 
 
 def etag(document: JobAnswer) -> str:
-    """Return an ETag: the revision, and whether a silent cluster hides the state.
+    """Return a job's ETag: its revision, and whether it is shown as `unknown`.
 
-    A cluster's silence changes no row, and so no revision.
+    A job is shown as `unknown` while its cluster does not answer, which changes no revision.
     """
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

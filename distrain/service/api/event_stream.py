@@ -1,9 +1,10 @@
-"""One stream of events: its beginning, its events, its end.
+"""One stream of events, as a client receives it.
 
-It begins after a cursor, or with a snapshot: `job.state` for one job without a cursor, `reset` if
-events after the cursor were deleted, or the cursor is above the last event. Past events come from
-the store, new ones from the feed. A job's stream ends with `end` when the job has ended and all its
-events are sent. Any other end is a broken stream: the client reconnects with its cursor.
+A cursor is the number of the last event that the client has. The stream begins after the cursor, or
+with a snapshot: `job.state` for one job without a cursor, `reset` if events after the cursor were
+deleted, or the cursor is above the last event. Past events are read from the store, new events from
+the feed. A job's stream ends with `end` when the job has ended and all its events are sent. Any
+other end is a broken stream: the client reconnects with its cursor.
 """
 
 import time
@@ -24,8 +25,8 @@ from distrain.service.store.listing import JobFilter
 from distrain.service.values import Event, Job, Phase
 
 PING_S = 15.0
-CHECK_S = 3.0  # between looks at whether the caller may still see the job
-LAST_EVENT_S = 1.5  # until an ended job's last event, at most
+CHECK_S = 3.0  # between checks whether the caller may still see the job
+LAST_EVENT_S = 1.5  # the longest wait for an ended job's last event
 _PAGE = 500
 _SNAPSHOT_JOBS = 200
 _DELETED = "job.deleted"
@@ -34,7 +35,7 @@ _End = tuple[int, Mapping[str, Any]]  # the revision and document of an ended jo
 
 
 class EventFollower:
-    """The events of one job, or of all jobs that the caller may see."""
+    """Streams the events of one job, or of all jobs that the caller may see."""
 
     def __init__(self, feed: EventFeed, call: ApiCall, job_id: str | None):
         self._feed, self._call, self._store, self._job_id = feed, call, call.store, job_id
@@ -65,7 +66,7 @@ class EventFollower:
         return frame(kind, await run_in_threadpool(self._snapshot), position)
 
     def _is_kept(self, cursor: int) -> bool:
-        # The last one is asked for second: it only grows.
+        # The last number is queried second, since it only grows.
         return cursor + 1 >= self._store.first_seq() and cursor <= self._store.last_seq()
 
     def _snapshot(self) -> Mapping[str, Any]:
@@ -123,7 +124,7 @@ class EventFollower:
                     await self._look_for_end()
 
     async def _look(self) -> tuple[bool, bool]:
-        """Return whether the caller may still see the job, and whether it had ended."""
+        """Look up the job; return whether the caller may still see it, and whether it has ended."""
         try:
             caller, job = await look_again(self._call, self._job_id)
         except Problem:
@@ -151,7 +152,7 @@ class EventFollower:
             self._may_have_ended = True
 
     async def _look_for_end(self) -> None:
-        """Query the store: a job that ended may be resumed before the stream sends its end."""
+        """Query whether the job has ended; it may have been resumed since the last query."""
         self._may_have_ended = False
         if self._is_over or self._job_id is None:
             return

@@ -1,4 +1,4 @@
-"""Checks before all routes: rates, body sizes, characters of URLs, audit rows."""
+"""Request rates, and middleware of all routes: body sizes, characters of URLs, audit rows."""
 
 import asyncio
 import logging
@@ -22,20 +22,26 @@ _MOST_KEPT = 10_000
 
 @dataclass
 class RequestRates:
-    """Token buckets of two seconds' worth, or `burst`; used only in a process's event loop."""
+    """Limits each caller's requests per second, with token buckets; not thread-safe.
+
+    A bucket has the tokens of two seconds, or `burst` if that is more.
+    """
 
     per_s: float
     burst: float = 0.0
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def wait_s(self, caller: str, now_s: float) -> float:
-        """Take one request from a caller's bucket; return 0, or how long to wait if it is empty."""
+        """Take one token from a caller's bucket; return 0, or the seconds to wait if it is empty.
+
+        `now_s` is the time of a clock that never goes back.
+        """
         most = max(1.0, self.burst, 2 * self.per_s)
         left, then_s = self._left.pop(caller, (most, now_s))
         left = min(most, left + (now_s - then_s) * self.per_s)
         enough = left >= 1
         self._left[caller] = (left - 1 if enough else left, now_s)  # the latest caller comes last
-        if len(self._left) > _MOST_KEPT:  # the one that asked longest ago has a full bucket again
+        if len(self._left) > _MOST_KEPT:  # the oldest bucket is full again
             del self._left[next(iter(self._left))]
         return 0.0 if enough else (1 - left) / self.per_s
 
@@ -59,7 +65,7 @@ class BodyLimit:
             message = await receive()
             read_bytes += len(message.get("body", b""))
             if read_bytes > self._limit_bytes:
-                raise HTTPException(413, self._refusal().detail)  # FastAPI passes this one on
+                raise HTTPException(413, self._refusal().detail)  # FastAPI re-raises this class
             return message
 
         await self._app(scope, counted, send)
@@ -91,7 +97,7 @@ class AuditNote:
     # whether there will be a row; false for requests that turn out to change nothing
     keep: bool = True
     details: dict[str, Any] = field(default_factory=dict)  # JSON values without secrets
-    written: bool = False  # whether the row was written with the change itself, which then was made
+    written: bool = False  # whether the row was written already, in the transaction of the change
 
     def audit_entry(self, scope: Scope, outcome: str) -> AuditEntry:
         name = getattr(scope.get("route"), "name", str(scope["method"]))
@@ -105,14 +111,14 @@ class AuditNote:
         )
 
 
-REFUSALS_PER_S: Final = 0.1  # with a row, of one caller or of all strangers; twenty at once
+REFUSALS_PER_S: Final = 0.1  # with a row, by caller (all unknown ones together); bursts of 20
 
 
 class Audit:
     """Writes an audit row for every request that would change something, before its response.
 
-    If a caller has many rejected requests, some have no row, and the next row has their number, so
-    that nobody can fill the table. `write` is called in a thread.
+    Rejected requests of a caller beyond `REFUSALS_PER_S` get no row, so that nobody can fill the
+    table; the next row contains their number. `write` is called in a thread.
     """
 
     def __init__(self, app: ASGIApp, *, write: Callable[[AuditEntry], object]) -> None:
@@ -128,7 +134,7 @@ class Audit:
 
         async def noted(message: Message) -> None:
             starts = message["type"] == "http.response.start"
-            # Of strangers only that they were refused; their typing mistakes say nothing.
+            # Requests of unknown callers get a row only if they are rejected as such (401).
             keep = note.keep and not (note.written and message.get("status", 500) < 400)
             if starts and keep and (note.user or message["status"] == 401):
                 await self._note(scope, note, message["status"])
@@ -146,7 +152,7 @@ class Audit:
         audit_entry = note.audit_entry(scope, "ok" if status < 400 else f"refused {status}")
         try:
             await run_in_threadpool(self._write, audit_entry)
-        except Exception as error:  # the change is made; its answer must not be lost besides
+        except Exception as error:  # the change is made, so the response must still be sent
             logging.getLogger("distrain.service.api").error(
                 "no audit row for %s %s: %s", scope["method"], scope["path"], type(error).__name__
             )

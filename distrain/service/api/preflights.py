@@ -1,7 +1,8 @@
 """Checks of a spec's data on a worker: one request starts a check, others poll it.
 
-The API opens nothing that a spec names: a cluster's scheduler has a worker check it. The id of a
-check is signed and contains its user, so that every API process can answer, and only for this user.
+The API itself never opens files that a spec names; a worker of the cluster checks them. The id of a
+check is signed and contains its user, so that every API process can look it up, and only for this
+user.
 """
 
 import json
@@ -22,14 +23,17 @@ from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 
 _MOST_OF_CLUSTER, _MOST = 4, 16
-"""Threads of this process that may wait for schedulers: one that hangs leaves the rest of them."""
+"""How many threads of this process may wait for one cluster's scheduler, and for all schedulers.
+
+A scheduler that hangs can thus not block all threads.
+"""
 
 _waiting: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
 class PreflightStarted(Answer):
-    """A check of a spec's data, on a worker."""
+    """A started check of a spec's data, on a worker."""
 
     url: str = Field(description="Where its outcome can be asked for.")
 
@@ -39,7 +43,7 @@ _PURPOSE = "preflight"
 
 @contextmanager
 def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
-    """Yield a client of a cluster's scheduler; `unavailable` while it does not answer."""
+    """Yield a client of a cluster's scheduler; raises `unavailable` if it does not answer."""
     with _turn(cluster):
         try:
             launcher = make_launcher(cluster, service.settings, service.store.service_id)
@@ -55,7 +59,7 @@ def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
 
 @contextmanager
 def _turn(cluster: str) -> Iterator[None]:
-    """Hold one of a few slots for the block; a request without a slot is rejected at once."""
+    """Hold one of a few slots for the block; raises `unavailable` at once if none is free."""
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
             raise _unavailable(cluster, "others are asking it already")
@@ -74,7 +78,10 @@ def _unavailable(cluster: str, why: str) -> Problem:
 
 
 def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> PreflightStarted:
-    """Have a worker of a cluster check the data of a spec; `unavailable` if it cannot now."""
+    """Start a check of a spec's data on a worker of the cluster.
+
+    Raises `unavailable` if the scheduler does not answer or rejects the check now.
+    """
     with _scheduler_of(call.service, cluster) as client:
         try:
             number = client.preflight(spec, call.caller.user)
@@ -85,7 +92,10 @@ def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> Pre
 
 
 def preflight(call: ApiCall, preflight_id: str) -> Preflight:
-    """Return the state of a check; `not_found` if it is forgotten or another user's."""
+    """Return the state of a check.
+
+    Raises `not_found` for an unknown id or another user's check, and `unavailable`.
+    """
     text = signed_text(call.service.key, _PURPOSE, preflight_id)
     cluster, number, user = json.loads(text) if text else ("", "", "")
     if user != call.caller.user or cluster not in call.service.settings.clusters:

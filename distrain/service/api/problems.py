@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): the codes, and the code of each error."""
+"""Errors as `application/problem+json` (RFC 9457): the codes, and the code of each exception."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class Problem(Exception):
     hint: str | None = None  # the likely cause, or what to do next
     errors: Sequence[Mistake] = ()
     retry_after_s: float | None = None  # when a later try may succeed; becomes `Retry-After`
-    # others that go with the answer, such as `Content-Range`
+    # more headers of the response, such as `Content-Range`
     extra_headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -97,12 +97,12 @@ class Problem(Exception):
 
 
 def not_found(what: str, hint: str | None = None) -> Problem:
-    """Return the problem for a missing object, and equally for one that the caller may not see."""
+    """Return the problem for an object that does not exist or that the caller may not see."""
     return Problem("not_found", f"no {what}, or you may not see it", hint=hint)
 
 
 def register(app: FastAPI) -> None:
-    """Answer expected errors of routes with their problem, and others with `internal`."""
+    """Let the app answer expected errors with their problem, and all others with `internal`."""
     kinds = (Problem, HTTPException, RequestValidationError, Unavailable, *_OF_KIND, Exception)
     for kind in kinds:
         app.add_exception_handler(kind, _answer)
@@ -154,7 +154,7 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
     NotNow: ("conflict", None),
     Unstorable: ("bad_request", None),
 }
-"""By error of the store: the code, and when to retry."""
+"""By class of the store's error: the problem's code, and the seconds of `Retry-After`."""
 
 
 _NO_ANSWER = (

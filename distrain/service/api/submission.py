@@ -31,7 +31,7 @@ from distrain.service.values import Job, NewJob, Quota
 
 
 def request_sha256(call: ApiCall, body: BaseModel) -> str:
-    """Return the hash by which a repeated request is recognised."""
+    """Return a hash of a request's path and body, which identifies a repeated request."""
     asked = [call.request.url.path, body.model_dump(mode="json", exclude_unset=True)]
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -45,11 +45,12 @@ def checked(
     where: str = "/spec",
     parent: str | None = None,
 ) -> NewJob:
-    """Return the requested job (`not_found`, `forbidden`, `bad_spec`, `bad_request`).
+    """Validate a request, and return the job to submit.
 
-    `where` is the JSON pointer of the spec in the request's body.
+    Raises `not_found`, `forbidden`, `bad_spec` or `bad_request`. `where` is the JSON pointer of the
+    spec in the request's body; `parent` is the id of the job that is cloned.
     """
-    # The run folder is named by the id: "..", say, would be the folder of all projects.
+    # The run folder has the id as its name; ".." would be the folder of all projects.
     if job_id and not re.fullmatch(JOB_ID, job_id):
         raise Problem(
             "bad_request", "a job's id has letters, digits, dots, hyphens and underscores"
@@ -83,7 +84,7 @@ def checked(
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's spec with changed settings; `bad_spec` for a path that does not exist."""
+    """Return a job's spec with changed settings; raises `bad_spec` for an unknown section."""
     try:
         return with_settings(call.store.spec(job.id), settings)
     except KeyError as error:
@@ -92,7 +93,11 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Reject resuming a succeeded job unless its new spec trains longer (`final`, `bad_spec`)."""
+    """Check that a succeeded job, if it is resumed, trains longer and differs in nothing else.
+
+    Raises `final` if the new spec does not train longer, `bad_spec` for other differences. Jobs
+    that did not succeed pass.
+    """
     if job.state != JobState.SUCCEEDED:
         return
     if _trains_on(before.get("train") or {}, after):
@@ -110,7 +115,7 @@ def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None
 def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
     now, most = after.train.model_dump(mode="json"), before.get("max_steps")
     epochs, done = now["epochs"], before.get("epochs", 1)
-    # How many `auto` stands for is known where the rows are: another value may be more.
+    # The number that `auto` becomes depends on the data, so any other value may be more.
     more_epochs = int(epochs != done) if "auto" in (epochs, done) else epochs - done
     more_steps = 0 if most is None else (now["max_steps"] or inf) - most
     other_end = now["early_stopping"] != before.get("early_stopping")
@@ -137,9 +142,9 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
 
 
 def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
-    """Return the quota of a project in which the caller may do something.
+    """Return a project's quota, after checking that the caller may do the action there.
 
-    Raises `not_found` or `forbidden`.
+    Raises `not_found` (also if the caller may not see the project) or `forbidden`.
     """
     call.require(action)
     caller = call.caller
@@ -161,7 +166,10 @@ def usable_clusters(settings: Settings, project: str) -> list[str]:
 
 
 def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
-    """Return the named cluster, or the project's only one; otherwise `bad_spec`."""
+    """Return the requested cluster, or else the project's only one.
+
+    Raises `bad_spec` if the project may not use it, or if none was requested of several.
+    """
     usable = usable_clusters(settings, project)
     if asked in usable:
         return asked
@@ -179,7 +187,7 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
 
 
 def check_priority(call: ApiCall, project: str, cluster: str, quota: Quota, priority: int) -> None:
-    """Reject priorities beyond what the caller's role allows (`forbidden`)."""
+    """Raise `forbidden` for a priority above the caller's limit in the project and cluster."""
     profile = call.service.settings.clusters.get(cluster)
     of_cluster = profile.max_priority if profile else 0
     most = max_priority(call.caller, project, quota.max_priority, of_cluster)

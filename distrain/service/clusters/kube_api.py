@@ -1,4 +1,4 @@
-"""Calls a Kubernetes API: a few requests with timeouts, and errors with their remedy."""
+"""A client of the Kubernetes API: requests with timeouts and retries, and errors with hints."""
 
 import json
 import os
@@ -19,22 +19,22 @@ from distrain.service.profiles import Kubernetes
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # a pod's, mounted
 CONNECT_S = 2.0
 READ_S = 4.0
-WHOLE_S = 8.0  # for all calls of one use: a reconciler waits for them
+WHOLE_S = 8.0  # for all calls of one `KubeApi`, since a reconciler waits for them
 
 _FIRST_PAUSE_S = 0.1
 _MOST_ANSWER_BYTES = 8 * 2**20
-_MOST_WORDS = 1000  # of a refusal
+_MOST_WORDS = 1000  # the longest text of an error response that is repeated in messages
 
 
 class KubeRefused(ClusterError):
     """The API answered with an error; from status 500 on, a change may have been made."""
 
     status = 0
-    of_api = False  # whether a `Status` object of Kubernetes says so, and nobody before it
+    of_api = False  # whether the response is a `Status` object of Kubernetes, not a proxy's
 
 
 class KubeApi(AbstractContextManager["KubeApi"]):
-    """One use of the API, of at most `WHOLE_S` for all its calls.
+    """A connection to the API for a few calls, which together take at most `WHOLE_S`.
 
     The token is read for each call, since Kubernetes rotates it.
     """
@@ -51,7 +51,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
             headers={"Accept": "application/json", "User-Agent": "distrain"},
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
             verify=self._trust(ca_file),
-            follow_redirects=False,  # or another server gets the token
+            follow_redirects=False,  # a redirect could send the token to another server
             trust_env=False,
         )
 
@@ -59,20 +59,22 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         self._http.close()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Read an object or a list; raises KubeRefused, ClusterError."""
+        """Return an object or a list; raises KubeRefused, and ClusterError without an answer."""
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
-        """Change an object by a JSON merge patch; retried if the request may not have arrived.
+        """Apply a JSON merge patch to an object, and return it; failed requests are retried.
 
-        KubeRefused with status 409: the object has changed. ClusterError: it may have been changed.
+        Raises KubeRefused with the status 409 if the object has changed since the `resourceVersion`
+        in the patch. After KubeRefused with a status from 500 on, and after any other ClusterError,
+        the patch may have been applied.
         """
         return self._ask("PATCH", path, query, json.dumps(patch).encode())
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None
     ) -> dict[str, Any]:
-        pause_s, tries_of_token = _FIRST_PAUSE_S, 2  # the file may be changed just now
+        pause_s, tries_of_token = _FIRST_PAUSE_S, 2  # the token file may just be changing
         while True:
             pause_s *= 2
             wait_s = min(pause_s * random.uniform(0.5, 1.0), READ_S)
@@ -86,7 +88,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
                 trouble = self._refused(status, answer)
                 tries_of_token -= status == 401
                 may_pass = status == 429 or status >= 500 or (status == 401 and tries_of_token > 0)
-                wait_s = max(wait_s, asked_s or 0.0)  # 0 would ask without a pause
+                wait_s = max(wait_s, asked_s or 0.0)  # the server may name 0
             if not may_pass or time.monotonic() + wait_s >= self._until_s:
                 raise trouble
             time.sleep(wait_s)

@@ -10,16 +10,16 @@ from distrain.service.clusters.kube_api import ACCOUNT, KubeApi, KubeRefused
 from distrain.service.clusters.launcher import AddressLauncher, LauncherState, SchedulerAddress
 from distrain.service.profiles import ClusterProfile
 
-_TRIES = 5  # of a change: a workload's controller writes to it, too, while its pods come and go
+_TRIES = 5  # of a change, since the workload's controller may change it at the same time
 
-_PODS = 50  # that are looked at
+_PODS = 50  # that are read at most
 
 
 class KubernetesLauncher:
     """Sets the number of a workload's pods; its scheduler is started elsewhere."""
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):
-        assert profile.kubernetes is not None  # settings see to it
+        assert profile.kubernetes is not None  # the settings ensure it
         self._name, self._section, self._account = name, profile.kubernetes, account
         self._scheduler = AddressLauncher(name, profile)
         self.min_workers, self.max_workers = self._section.min_workers, self._section.max_workers
@@ -36,7 +36,10 @@ class KubernetesLauncher:
         self.shrink()
 
     def shrink(self) -> bool:
-        """As `Scalable.shrink`; an unanswered request counts as a change: workers may be ending."""
+        """Scale down to `min_workers`; return True if there were more workers.
+
+        Also returns True if a request had no answer, since workers may then be ending.
+        """
         return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
 
     def state(self) -> LauncherState:
@@ -59,15 +62,18 @@ class KubernetesLauncher:
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
     def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
-        """Set a number computed from the current one; return whether it changed."""
+        """Set the number of pods to `new(number)`; return True if this call may have changed it.
+
+        With `lost_counts`, returns True instead of raising if the answer to a change was lost.
+        """
         tried = False
         with KubeApi(self._section, self._account) as api:
             for tries_left in reversed(range(_TRIES)):
                 before = self._read(api)
                 now = _whole(before, "spec")
                 if new(now) == now:
-                    break  # perhaps by a try of ours whose answer was lost
-                # As it was seen, or not at all: two may scale at once.
+                    break  # perhaps an earlier try succeeded, but its answer was lost
+                # Two processes may scale at once; the patch is rejected if the scale has changed.
                 as_seen = {"resourceVersion": before["metadata"].get("resourceVersion")}
                 tried = True
                 try:
@@ -152,7 +158,7 @@ class KubernetesLauncher:
     def _why_not_ready(self, api: KubeApi, scale: Mapping[str, Any]) -> str:
         selector = (scale.get("status") or {}).get("selector")
         if not isinstance(selector, str) or not selector:
-            return ""  # an empty one would select all pods
+            return ""  # an empty selector would select all pods
         path = f"/api/v1/namespaces/{api.namespace}/pods"
         query = {"labelSelector": selector, "limit": str(_PODS)}
         try:
@@ -164,7 +170,7 @@ class KubernetesLauncher:
 
 
 def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
-    """The reason of the first waiting pod, and the number of the others.
+    """Return a text with the reason of the first waiting pod, and the number of the others.
 
     >>> why_pods_wait([])
     '; no pod says why: look at the events of the workload'

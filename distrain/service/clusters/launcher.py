@@ -1,4 +1,4 @@
-"""The protocol of launchers, which start, find and end clusters; the one for fixed addresses."""
+"""The protocol of launchers, which start, find and stop clusters, and `AddressLauncher`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from distrain.service.settings import ClusterProfile
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 Phase = Literal["absent", "waiting", "starting", "running", "failed"]
-"""`waiting`: in another queue, such as Slurm's. `failed`: its last start failed."""
+"""`waiting`: queued by another system, such as Slurm. `failed`: the last start failed."""
 
 
 @dataclass(frozen=True)
 class SchedulerAddress:
     url: str  # of its HTTP server
-    token: str | None = None  # what that asks for; `None` where it asks for nothing
+    token: str | None = None  # the token that the server requires; `None`: none
 
     def __repr__(self) -> str:
         return f"Found({self.url!r}, token={'***' if self.token else None})"
@@ -23,30 +23,30 @@ class SchedulerAddress:
 
 @dataclass(frozen=True)
 class LauncherState:
-    """The progress of a cluster, described in `detail`."""
+    """The phase of a cluster's start or end, with an explanation in `detail`."""
 
     phase: Phase
     detail: str = ""
 
 
 class Launcher(Protocol):
-    """Starts, finds and ends a cluster.
+    """Starts, finds and stops a cluster.
 
-    Methods may wait for the cluster, in several processes at once, any of which may be killed. They
-    raise ClusterError if it does not answer.
+    Methods may block. Several processes may call them at once, and may be killed in between. The
+    methods raise ClusterError if the cluster, or the system that runs it, does not answer.
     """
 
     def find(self) -> SchedulerAddress | None:
         """Return the scheduler's address, whichever process started it; `None` if it has none yet.
 
-        The scheduler is not asked, and may not answer.
+        The scheduler is not contacted, so it may not answer.
         """
 
     def start(self, num_workers: int | None = None) -> None:
         """Start the cluster, unless it runs or is starting; returns before it answers."""
 
     def stop(self) -> None:
-        """End the cluster, also a starting one; does nothing without a cluster."""
+        """Stop the cluster, also while it is starting; do nothing if there is none."""
 
     def state(self) -> LauncherState: ...
 
@@ -55,16 +55,16 @@ class Launcher(Protocol):
 class Scalable(Launcher, Protocol):
     """A launcher whose cluster always runs, and whose number of workers the service sets."""
 
-    min_workers: int  # it keeps so many when nobody needs any
-    max_workers: int  # it never asks for more
+    min_workers: int  # the number of workers of an idle cluster
+    max_workers: int  # the largest number of workers
 
     def start(self, num_workers: int | None = None) -> None:
-        """Have at least `num_workers` workers, within the bounds; never reduces their number."""
+        """Request at least `num_workers` workers, within the bounds; never reduce their number."""
 
     def shrink(self) -> bool:
         """Scale down to `min_workers`; return whether there were more.
 
-        The caller has to know that all workers are idle.
+        Call it only while all workers are idle.
         """
 
     def check(self) -> None:
@@ -95,11 +95,11 @@ class AddressLauncher:
 
     def find(self) -> SchedulerAddress | None:
         profile = self._profile
-        assert profile.url is not None  # settings see to it
+        assert profile.url is not None  # the settings ensure it
         if profile.token_file is None:
             return SchedulerAddress(profile.url)
         try:
-            # ASCII: a header holds nothing else
+            # headers can only contain ASCII
             return SchedulerAddress(
                 profile.url, profile.token_file.read_text(encoding="ascii").strip()
             )

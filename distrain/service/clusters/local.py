@@ -17,7 +17,7 @@ STOP_S = 60.0  # how long workers get to save checkpoints and end
 
 
 class LocalLauncher:
-    """Starts `distrain.workers.serve_local`, and finds it by the file in its own folder."""
+    """Starts a process of `distrain.workers.serve_local`, and finds it by a file in its folder."""
 
     def __init__(self, name: str, profile: ClusterProfile, folder: Path):
         self._name, self._profile, self._folder = name, profile, folder
@@ -28,7 +28,7 @@ class LocalLauncher:
         return SchedulerAddress(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the process unless it runs; a second one finds the folder locked and exits."""
+        """Start the process unless it runs; a second process finds the folder locked and exits."""
         if self._running() or self._is_child_alive():
             return
         with translated_errors(self._folder):
@@ -85,7 +85,7 @@ class LocalLauncher:
         return started if started and started.process.is_running() else None
 
     def _is_child_alive(self) -> bool:
-        """Whether this object's process runs; an ended one is reaped."""
+        """Return True if the process that this object started runs; reap it if it has ended."""
         return self._child is not None and self._child.poll() is None
 
 
@@ -95,7 +95,7 @@ def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
     except OSError:
         return True
     try:
-        if not process.is_running():  # the number is another process's by now
+        if not process.is_running():  # the id belongs to another process now
             return True
         signal.pidfd_send_signal(held, number)
         poll = select.poll()

@@ -1,8 +1,8 @@
 """The HTTP client of a scheduler: submits, cancels and follows jobs. Threads may share it.
 
 A scheduler may have another version, so unknown fields of answers are ignored. Users' code may also
-run in the scheduler, so answers are not trusted: long texts are cut, invalid figures count as
-unknown, and answers with wrong types, or other numbers that no database can store, are Unreachable.
+run in the scheduler, so answers are not trusted: long texts are cut, and invalid metrics count as
+unknown. Answers with wrong types, or other numbers that no database can store, raise Unreachable.
 """
 
 import time
@@ -44,8 +44,8 @@ Answer = TypeVar("Answer")
 
 CONNECT_S = 2.0
 READ_S = 5.0
-WHOLE_ANSWER_S = 30.0  # until an answer is here as a whole, however slowly it drips in
-MOST_ANSWER_BYTES = 32 * 2**20  # a scheduler bounds its answers by 4 MiB
+WHOLE_ANSWER_S = 30.0  # for a whole response, however slowly it arrives
+MOST_ANSWER_BYTES = 32 * 2**20  # schedulers limit their responses to 4 MiB
 _OF_PROXIES = (502, 503, 504)
 
 
@@ -98,7 +98,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             headers=headers,
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
             verify=(tls or TlsFiles()).context(),
-            follow_redirects=False,  # or another server gets the token
+            follow_redirects=False,  # a redirect could send the token to another server
             trust_env=False,
             transport=transport,
         )
@@ -119,7 +119,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         epoch: str,
         priority: int | None = None,
     ) -> tuple[Job, bool]:
-        """Queue a job at the scheduler, idempotently; return it, and whether it is new there."""
+        """Queue a job at the scheduler; return it, and whether it is new there.
+
+        A repeated call with the same `first_attempt` has no further effect.
+        """
         status, document = self._order(
             "PUT",
             f"jobs/{job_id}",
@@ -141,7 +144,11 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
     ) -> SchedulerAnswer:
-        """Return the changes since a revision, which acknowledges the earlier ones."""
+        """Return the jobs that changed after the revision `since` of an epoch.
+
+        This also acknowledges the earlier changes. The scheduler may collect jobs of which only the
+        metrics have changed for `collect_s`.
+        """
         query = {"since": str(since), "service": self.service}
         if collect_s:
             query["collect_ms"] = str(round(1e3 * collect_s))
@@ -156,7 +163,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return list(self._ask("GET", "workers")[1].get("workers") or ())
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
-        """Have a worker check a user's spec; return the check's id."""
+        """Start a check of a user's spec and data on a worker; return the check's id."""
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
         return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 

@@ -19,13 +19,13 @@ from distrain.storage.outputs import translated_errors, whole_file
 from distrain.workers.cluster_file import only_one, read_started
 from distrain.workers.serve_slurm import NOTICE_S
 
-COMMAND_S = 30.0  # how long Slurm's commands are waited for
+COMMAND_S = 30.0  # the timeout of Slurm's commands
 POLL_S = 1.0
 SEEN_S = 5.0
 """How long an answer of squeue is reused, to limit requests to Slurm's controller."""
 
 _SEEN: dict[Path, tuple[float, list["SlurmJob"]]] = {}
-"""The jobs in squeue's last answer, by the folder of their cluster, and its time."""
+"""By the folder of a cluster: the time of squeue's last answer, and the jobs in it."""
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"
 
@@ -36,7 +36,7 @@ class SlurmJob:
 
     id: str
     state: str
-    why: str  # why it waits, in Slurm's word
+    why: str  # Slurm's reason why it waits
 
     @property
     def order(self) -> tuple[bool, int]:
@@ -46,7 +46,10 @@ class SlurmJob:
 
 
 class SlurmLauncher:
-    """Looks for its job by name, which no other cluster of this user has, before it submits."""
+    """Submits the cluster as a Slurm job, unless there is a job of its name already.
+
+    No other cluster of this Slurm user may have the name.
+    """
 
     def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
         self._name, self._profile = name, profile
@@ -54,7 +57,7 @@ class SlurmLauncher:
 
     @classmethod
     def of_service(cls, name: str, settings: Settings, service_id: str) -> Self:
-        """Return a service's launcher; `service_id` separates services of one Slurm user."""
+        """Return a service's launcher; `service_id` distinguishes services of one Slurm user."""
         job_name = f"distrain-{service_id[:12]}-{name}"
         folder = settings.run_root(name) / ".clusters" / job_name
         return cls(name, settings.clusters[name], job_name, folder)
@@ -68,7 +71,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """End the cluster; ranks get `NOTICE_S` to save checkpoints: `scancel` alone kills them."""
+        """Stop the cluster; ranks get `NOTICE_S` to save checkpoints before they are killed."""
         jobs = self._jobs()
         if self._found(jobs):
             self._cancel([job for job in jobs if job.state != "RUNNING"])
@@ -81,7 +84,7 @@ class SlurmLauncher:
         self._cancel(jobs)
 
     def state(self) -> LauncherState:
-        """Return Slurm's state of the job; cancels surplus jobs left by killed starters."""
+        """Return Slurm's state of the job; cancel surplus pending jobs of interrupted starts."""
         jobs = self._jobs_lately()
         if not jobs:
             return LauncherState("absent")
@@ -102,7 +105,7 @@ class SlurmLauncher:
     def _found(self, jobs: list[SlurmJob]) -> SchedulerAddress | None:
         running = {job.id for job in jobs if job.state == "RUNNING"}
         started = read_started(self._folder)
-        # The file of an earlier job stays behind: it tells its job.
+        # The file of an earlier job may remain; it contains the job's id.
         if started and started.url and started.slurm_job in running:
             return SchedulerAddress(started.url, started.token)
         return None

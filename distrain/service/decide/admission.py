@@ -30,10 +30,11 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """Return the jobs to hand over, in order, and the others' reasons to wait, by job.
+    """Return the jobs to hand over, in order, and the other jobs' reasons to wait, by job id.
 
-    `min_ranks`: by job, the fewest ranks that it starts with. `elsewhere`: by project, the ranks in
-    use on other clusters.
+    `active` are the jobs that are handed over, or being handed over, to the cluster. `min_ranks`
+    has by job id the fewest ranks that a job starts with, if these are fewer than its `num_ranks`.
+    `elsewhere` has by project the ranks in use on other clusters.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
@@ -45,7 +46,7 @@ def admit(
 
 
 def in_order(queue: Iterable[Job], active: Iterable[Job]) -> list[Job]:
-    """Return the jobs of a queue in the order in which they would start if none was held back."""
+    """Return the jobs of a queue in the order in which they would start with enough workers."""
     shares = _Shares()
     for job in active:
         shares.count(job)
@@ -140,7 +141,10 @@ class _Admission:
 
 
 class _Order:
-    """Iterates over a queue; each job counts toward the shares that order the next ones."""
+    """Iterates over a queue in the order that the module describes.
+
+    The caller counts each job that starts in `used`, which decides the next job.
+    """
 
     def __init__(self, waiters: Iterable[Job], used: _Shares):
         self._used = used
@@ -176,7 +180,8 @@ def workers_wanted(
 ) -> int:
     """Return how many workers, at most `most`, a cluster should have.
 
-    They are those of its active jobs, and of the jobs that `admit` would choose if it had `most`.
+    There is one worker for each rank of its active jobs, and of the queued jobs that `admit` would
+    choose if the cluster had `most` workers.
     """
     used = sum(job.num_ranks for job in active)
     free = max(0, most - used)

@@ -29,7 +29,7 @@ class ClusterNow:
 
 @dataclass
 class Memory:
-    """The scheduler's jobs in one epoch, accumulated from its answers."""
+    """A cluster's state, from the answers of its scheduler since the scheduler's boot (`epoch`)."""
 
     name: str
     epoch: str | None = None
@@ -40,14 +40,14 @@ class Memory:
     contact_s: float | None = None  # the time of its last answer
     since_s: float | None = None  # the time since which it answers, or does not
     trouble: str = ""
-    # the number of passes in which a job without a row was seen
+    # by job id: in how many passes the scheduler had a job that has no row
     orphans: Counter[str] = field(default_factory=Counter)
-    # the time at which a job's reason to wait was last written
+    # by job id: when the job's reason to wait was last written
     told_why: dict[str, float] = field(default_factory=dict)
-    # jobs that have ended and whose summary is being written: the time since then, the submission's
-    # first attempt, and the final columns
+    # by id of a job that has ended, while its summary is being written: the time of the end, the
+    # submission's first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
-    # jobs that needed no action: the row and the sighting of that decision, and the epoch
+    # by id of a job that needed no action: the row, the scheduler's state of the job, and the epoch
     settled: dict[str, tuple[Job, SeenJob, str | None]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:

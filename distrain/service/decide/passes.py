@@ -1,9 +1,9 @@
-"""One pass over a cluster's jobs: read the rows, ask the scheduler, decide, commit, act.
+"""One pass over a cluster's jobs: read the rows, query the scheduler, decide, commit, act.
 
-`Pass.run` lists the steps in order. Rows are read before the scheduler is asked, so a job that it
-lacks was not handed over in between; and a row is committed before the command for it is sent.
-Tests replace database and network with a world that loses answers and kills the pass between any
-two calls.
+`Pass.run` lists the steps in order. Rows are read before the scheduler is queried; so a job that is
+missing in its answer was not handed over in between. A row is committed before the command for it
+is sent. Tests replace database and network with a `World` that loses answers and kills the pass
+between any two calls.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ from distrain.service.decide.world import (
 )
 from distrain.service.values import Job, Phase, Quota
 
-PATIENCE_S = 5.0  # shorter silence of a scheduler is not written as a reason to wait
+PATIENCE_S = 5.0  # a scheduler that is silent for a shorter time is not written as a reason to wait
 FINISH_WITHIN_S = 60.0  # how long a job waits for its summary before it becomes final
 WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # most hand-overs in a pass, so that cancellations do not wait long
@@ -68,10 +68,10 @@ class Pass:
     most_workers: int | None = None  # the largest number of workers, if the service sets it
     growth: str = ""  # why requested workers have not started
     hold: str = ""  # why no job may be handed over now; "" if jobs may
-    # the number of workers that it should have; `None` if not computed
+    # the result: how many workers the cluster should have; `None` if not computed
     wanted_workers: int | None = None
     rows: dict[str, Job] = field(default_factory=dict)  # the jobs by id, as they are now
-    # whether another pass should follow immediately
+    # the result: whether another pass should follow immediately
     active: bool = False
     _undone: list[str] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ class Pass:
                 return
 
     def _adopt(self) -> None:
-        """Adopt jobs whose submission is newer than their row, as after restoring a backup."""
+        """Update rows that are older than the scheduler's submission, as in a restored backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
             if seen is None:
@@ -136,7 +136,7 @@ class Pass:
             self._commit(*changes[first : first + _ROWS])
 
     def _command(self) -> bool:
-        """Send the pending orders of jobs; return whether the scheduler answered all of them."""
+        """Send the pending orders of jobs; stop and return False if the scheduler is silent."""
         for job_id in self._undone:
             job = self.rows[job_id]
             for action in self._decide(job, self.memory.cluster()):
@@ -193,7 +193,10 @@ class Pass:
         self._tell_why(why)
 
     def _tell_why(self, why: Mapping[str, str]) -> None:
-        """Write the reasons to wait, with a rate limit: a whole queue may wait for one job."""
+        """Write changed reasons to wait, but for each job only every `WHY_EVERY_S`.
+
+        Otherwise one job could cause writes of a whole queue, all of which may wait for it.
+        """
         told = self.memory.told_why
         changes = []
         for job_id, words in why.items():
@@ -292,9 +295,9 @@ class Pass:
         return False
 
     def _finished(self, job: Job) -> Mapping[str, Any] | None:
-        """Return the final columns of a job once its summary is written, or takes too long.
+        """Return the final columns of a job once its summary is written or overdue, else `None`.
 
-        An end that was seen is kept, even if the scheduler goes away meanwhile.
+        The end stays valid even if the scheduler restarts meanwhile.
         """
         since_s, _, columns = self.memory.finishing[job.id]
         seen = self.memory.sightings.get(job.id)
@@ -304,7 +307,7 @@ class Pass:
         return None
 
     def _passed_s(self, since_s: float) -> float:
-        """Return the absolute time since then, since a clock may have been set back."""
+        """Return the seconds since a time; not negative, even if the clock was set back."""
         return abs(self.now_s - since_s)
 
     def _cancel_orphans(self) -> None:
@@ -339,7 +342,7 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """Return how a job ended, by a refusal, which only has its last attempt's number."""
+    """Return a job's end from a refusal, which may lack everything but the last attempt."""
     last = ended or SeenJob()
     end = {
         "id": job.id,

@@ -4,7 +4,7 @@ A job is handed to a scheduler by one command (PUT), whose answer may be lost, o
 late. So the row first records that the command may have been sent (`handing_over`), for which
 submission (`first_attempt`) and to which boot of the scheduler (`epoch`). Every order includes its
 submission, and a scheduler accepts each submission once (`docs/decisions/0031...` describes the
-failures that this prevents). All further cases are:
+failures that this prevents). A pass then decides by the user's intent and the scheduler's answer:
 
 | intent | the scheduler | action |
 |---|---|---|
@@ -37,7 +37,7 @@ from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5  # how many times schedulers may lose one submission of a job
 PROGRESS_EVERY_S = 2.0  # between writes of metrics only; a change of state is written immediately
-PROGRESS_PER_S = 75.0  # most writes of metrics only, per second
+PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per second
 PROGRESS_LATE_S = 15.0  # longest interval between them for one job
 
 _STEPS_A_DOUBLING = 4
@@ -66,12 +66,12 @@ class HandOver:
 
 @dataclass(frozen=True)
 class PutAgain:
-    """PUT the row's submission again: the scheduler may or may not have it."""
+    """Send the PUT of the row's submission again, since the scheduler may not have received it."""
 
 
 @dataclass(frozen=True)
 class Take:
-    """Write the observed values that differ into the row, with the time."""
+    """Write changed values that the scheduler reported into the row, with the time."""
 
     columns: Mapping[str, Any]
 
@@ -124,7 +124,7 @@ def reconcile(
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
-    """Return the first attempt number of a job's next submission: above all earlier ones."""
+    """Return the first attempt number of a job's next submission, larger than all earlier ones."""
     before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
     return max(attempts_in_run_dir, job.attempt, before) + 1
 
@@ -149,7 +149,7 @@ def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]
 
 
 def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
-    """The columns of a job that the scheduler has ended."""
+    """Return the final columns of a job that the scheduler has ended."""
     columns = _observed(job, seen, job.epoch, now_s)
     # A submission that ended before its first attempt has still used its number: the scheduler
     # rejects the same submission again.
@@ -165,7 +165,8 @@ def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
 def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> tuple[Finish, ...]:
     """Return the actions after the scheduler reports the end of a cancelled submission.
 
-    A submission that it never had ends by the cancellation itself: a late PUT is rejected.
+    If the scheduler never had the submission, the job counts as cancelled, since a late PUT is
+    rejected. Returns () if the answer is about an earlier submission.
     """
     if tombstone.first_attempt < job.first_attempt:
         return ()
@@ -251,7 +252,7 @@ def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
 
 
 def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of an attempt's ranks, kept until the next attempt has its own."""
+    """Return `ranks` and `gpus` of a job's metrics, kept until the next attempt reports its own."""
     return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 
 

@@ -1,4 +1,4 @@
-"""Formats the reasons to wait for a job's owner; each includes the blocker."""
+"""Texts that explain to a job's owner why the job waits, and for which job or limit."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,9 @@ def behind_in_project(blocker: Job) -> str:
 
 
 def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
-    """Return when that many ranks will be free, from the jobs' own estimates; else "".
+    """Return a text with the time when `ranks` ranks will be free, by the holders' `eta_s`.
+
+    Returns "" if too few jobs have an estimate.
 
     >>> free_ranks_from(1, [], 0.0)
     ''

@@ -73,10 +73,9 @@ Outcome = Accepted | Refusal | Silence  # the result of a command
 
 
 class World(Protocol):
-    """The database, the scheduler and the run folders of one cluster.
+    """The database, the scheduler and the run folders of one cluster, as a pass calls them.
 
-    A pass calls these in order. Between any two calls other processes act, and this one may be
-    killed.
+    Between any two calls, other processes may change everything, and this process may be killed.
     """
 
     def alive(self) -> list[Job]:
@@ -92,7 +91,7 @@ class World(Protocol):
         """Return the ranks in use on all clusters, by project."""
 
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
-        """Ask the scheduler what changed since a revision of that epoch."""
+        """Query the scheduler for jobs that changed since a revision of that epoch."""
 
     def put(self, job: Job) -> Outcome:
         """Hand a job to the scheduler."""
@@ -101,7 +100,7 @@ class World(Protocol):
         """Send the scheduler an order about a job."""
 
     def prepare(self, job: Job) -> int | NotBegun:
-        """Begin or update a job's run folder; return the highest attempt there."""
+        """Create or update a job's run folder; return the highest attempt number in it."""
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
-        """Write the summary of a job that no scheduler ends; ignores failures."""
+        """Write the summary of a job that ended without its scheduler; ignores failures."""

@@ -14,7 +14,7 @@ from distrain.service.page.rendering import STATIC
 
 
 def add_pages(app: FastAPI) -> None:
-    """Add the pages to the API's application: they share its store, its sessions and its rules."""
+    """Add the pages to the API's application, whose store, sessions and access rules they use."""
     for part in (signing_on, job_list_page, job_page, queue_page, clusters_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

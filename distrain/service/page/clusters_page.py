@@ -31,7 +31,7 @@ def clusters(call: Call) -> HTMLResponse:
                 "message": state.get("message") or "",
                 "observed_at_s": row.observed_at_s if row else None,
                 "workers": state.get("workers") or {},
-                # It shows the jobs of everybody, and asks for the scheduler's own token.
+                # The dashboard shows the jobs of all users, and requires its own token.
                 "scheduler_url": state.get("url") if caller.is_admin else None,
             }
         )

@@ -1,4 +1,4 @@
-"""Jobs side by side: which settings differ, and which job has the best of each metric. Pure."""
+"""Compares jobs: which settings differ, and which job has the best value of each metric."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ class Row:
 
     Attributes:
         values: One text per job; `-` where a job has no value.
-        best: Positions of the jobs with the best value; empty where no value is better.
+        best: Positions of the jobs with the best value; empty if no value is better than others.
     """
 
     field: str
@@ -27,7 +27,7 @@ class Row:
 
 
 def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return the settings that differ, by their dotted names.
+    """Return a row for each setting that differs, by its dotted name.
 
     >>> setting_rows([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
@@ -43,7 +43,7 @@ def _text(value: Any) -> str:
 
 
 def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> list[Row]:
-    """Return the metrics that any of the jobs has, the validation of the saved model first."""
+    """Return a row for each metric that any of the jobs has; `lasted_s` are their durations."""
     rows = [
         _row("Validation AUC", [job.valid_auc for job in jobs], number, max),
         _row("Validation loss", [job.valid_loss for job in jobs], number, min),

@@ -1,4 +1,4 @@
-"""The list of jobs with its filters, and several jobs side by side."""
+"""The pages that list jobs by filters, and that compare several jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ _MOST_COMPARED = 8
 
 @dataclass(frozen=True)
 class StateLink:
-    """A link to the jobs in a state; "" is any state. Ended jobs are not counted."""
+    """A link to the jobs in a state; "" is any state. `count` is `None` for final states and ""."""
 
     state: str
     count: int | None
@@ -87,7 +87,7 @@ def job_documents(call: ApiCall, found: Sequence[Job]) -> list[JobAnswer]:
 
 
 def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLink]:
-    """Links to all jobs, and to those in each state: final, chosen, or with jobs in it."""
+    """Return links to all jobs, and to each state that is final, chosen, or has jobs."""
     live = [name for name in STATES if name not in FINAL_STATES]
     counts = call.store.live_counts(replace(wanted, states=()), live)
     shown = [s for s in STATES if counts.get(s) or s in FINAL_STATES or s == chosen]
@@ -98,7 +98,7 @@ def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLin
 
 
 def _model_and_data(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """The kind of model and the first training path of a spec; "" where it has none."""
+    """Return the kind of model and the first training path of a spec; "" if it has none."""
     model, data = spec.get("model") or {}, spec.get("data") or {}
     train = data.get("train") or ""
     return str(model.get("kind", "")), train if isinstance(train, str) else str(train[0])

@@ -1,4 +1,4 @@
-"""One job: its state, files and settings, and a form that submits it again with changes.
+"""The page of a job: its state, files and settings, and a form to submit it with changes.
 
 Curves, times and logs are drawn by the page's scripts from the API.
 """
@@ -41,7 +41,7 @@ MOST_FILES = 200
 MOST_FILES_READ = 1000
 _SHOWN = r"[^./][^/]*|model/[^./][^/]*|logs/[^./][^/]*/[^./][^/]*\.log"
 _NOT_SHOWN = r"(model/[^/]*/|(?!model/|logs/)[^/]*/).*"
-_BEHIND = "\U0010ffff"  # behind all names in a folder
+_BEHIND = "\U0010ffff"  # after all names in a folder
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def files_of(run_dir: str) -> list[File]:
 
 
 def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
-    """Yield files by name, without looking into the folders whose files are not shown."""
+    """Yield the files that the page shows, by name; folders of other files are not listed."""
     after: str | None = ""
     while after is not None:
         names, after = folder.files("", after), None
@@ -91,7 +91,7 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         job=document,
         reason=next((one for one in Reason if one == document.reason), None),
         start_in_s=next((q["starts"][found.id] for q in waits if found.id in q["starts"]), None),
-        # It shows the jobs of everybody, and asks for the scheduler's own token.
+        # The dashboard shows the jobs of all users, and requires its own token.
         scheduler_url=dashboards.get(found.cluster) if call.caller.is_admin else None,
         now_s=call.service.now_s(),
         is_final=found.phase is Phase.FINAL,
@@ -113,7 +113,7 @@ def edit(call: Call, job_id: str) -> HTMLResponse:
     call.require(Action.SUBMIT)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
-    # Tags and priority may have been given, or changed, beside the spec.
+    # Tags and priority may have been set or changed outside the spec.
     spec |= {"tags": {**found.tags}, "queue": {**spec.get("queue", {}), "priority": found.priority}}
     return _form(call, found, short_text(spec), new_job_id(found.name))
 
@@ -123,9 +123,9 @@ def submit_again(
     call: Call,
     job_id: str,
     spec: Annotated[str, Form()],
-    new_id: Annotated[str, Form(pattern=f"^{JOB_ID}$")],  # a folder has this name
+    new_id: Annotated[str, Form(pattern=f"^{JOB_ID}$")],  # the name of the run folder
 ) -> Response:
-    """Submit a new job with the changed settings; with mistakes, show the form again."""
+    """Submit a new job with the changed settings; if they are wrong, show the form again."""
     call.require(Action.SEE_JOB)
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
@@ -158,7 +158,7 @@ def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
 
 
 def _is_larger(document: Any, most_bytes: int) -> bool:
-    """Return whether the values, written out, exceed a size; stops once they do.
+    """Return True if the values, with YAML aliases expanded, have more than `most_bytes`.
 
     >>> _is_larger({"x": ["a" * 50] * 3}, 100), _is_larger({"x": ["a" * 50]}, 100)
     (True, False)
@@ -190,7 +190,7 @@ def _form(
 
 
 def short_text(spec: Mapping[str, Any]) -> str:
-    """Return a spec as YAML without most defaults; all of a spec of another version."""
+    """Return a spec as YAML without most defaults; a spec of another version is kept complete."""
     try:
         return short_yaml(JobSpec.model_validate(spec))
     except ValidationError:

@@ -27,14 +27,14 @@ _WAITING = (QUEUED, HANDING_OVER, "pending")
 
 @router.get("/queue")
 def queue(call: Call) -> HTMLResponse:
-    """Show the waiting jobs of each cluster: those handed over, then the queue by its shares."""
+    """Show each cluster's waiting jobs: first jobs that are handed over, then the queue."""
     call.require(Action.SEE_JOB)
     here_url = str(call.request.base_url).rstrip("/")
     return page(call.request, "queue.html", call.caller, queues=queues(call), here_url=here_url)
 
 
 def queues(call: ApiCall) -> list[dict[str, Any]]:
-    """Return the waiting jobs of each cluster that the caller may see, with estimated starts."""
+    """Return for each cluster the waiting jobs that the caller may see, with estimated starts."""
     states = {row.name: row.state for row in call.store.clusters()}
     alive = {name: call.store.alive(name) for name in call.service.settings.clusters}
     quotas = {project.name: project.quota for project in call.store.projects()}
@@ -82,7 +82,7 @@ def usage(
     by: Annotated[tuple[UsageKey, ...], Query()] = ("project", "user"),
     tag: str = "",
 ) -> HTMLResponse:
-    """Show the hours that ranks and GPUs were held; the default is one month."""
+    """Show the hours that ranks and GPUs were held; the default is the last 30 days."""
     found = used(call, since, until, by, tag or None)
     hours = {row.day: row for row in used(call, found.since, found.until, ("day",)).rows}
     span = range((found.until - found.since).days + 1)

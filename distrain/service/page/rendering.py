@@ -1,4 +1,4 @@
-"""Pages as responses: routes, templates, their filters, and security headers."""
+"""Renders pages: templates with their filters, security headers, and the class of routes."""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -36,13 +36,13 @@ _HEADERS = {
 
 
 def state(word: str) -> Markup:
-    """Return a state with its colour; unknown states have none."""
+    """Return a state as HTML with its colour; unknown states have none."""
     css = "".join(c for c in word if c.isalnum() or c in "-_")
     return Markup('<span class="state state-{}">{}</span>').format(css, escape(word))
 
 
 def moment(text: str | None) -> str:
-    """A time of the API, to the second.
+    """Return a time of the API as text, to the second; "-" for `None`.
 
     >>> moment("2026-03-01T12:30:00.250000Z")
     '2026-03-01 12:30:00 UTC'
@@ -58,7 +58,7 @@ def lasted_s(job: JobAnswer) -> float | None:
 
 
 def at(seconds: float | None) -> str:
-    """A unix time, to the second.
+    """Return a unix time as text, to the second; "-" for `None`.
 
     >>> at(0.25)
     '1970-01-01 00:00:00 UTC'
@@ -74,7 +74,7 @@ def age(text: str | None) -> str:
 
 
 def ago(text: str | None) -> str:
-    """A time of the API, relative to now.
+    """Return how long ago a time of the API was, as text; "-" for `None`.
 
     >>> ago(utc(0.0))[-5:], ago(None)
     ('d ago', '-')
@@ -89,7 +89,7 @@ def ago(text: str | None) -> str:
 
 
 def progress(job: JobAnswer) -> int:
-    """The share of its steps that a job has taken, in whole percent.
+    """Return the share of a job's steps that are done, in whole percent; 0 if unknown.
 
     >>> progress(JobAnswer(step=50, num_steps=200)), progress(JobAnswer())
     (25, 0)
@@ -98,7 +98,9 @@ def progress(job: JobAnswer) -> int:
 
 
 def main_score(job: JobAnswer, split: str = "") -> str:
-    """The AUC of training, or with `valid_` of validation; without one, the loss and other targets.
+    """Return a job's training AUC as text, or if it is unknown, the loss and the targets' scores.
+
+    With the `split` `valid_`, these are of the validation.
 
     >>> main_score(JobAnswer(auc=0.75, loss=0.5)), main_score(JobAnswer(valid_loss=0.5), "valid_")
     ('0.75000', 'loss 0.50000')
@@ -117,7 +119,7 @@ def suffix(job_id: str, name: str) -> str:
 
 
 def labels(jobs: Sequence[JobAnswer]) -> list[str]:
-    """A short name of each job: its own, with the end of its id where others have the same.
+    """Return a short name of each job: its name, with the end of its id if several share it.
 
     >>> labels([JobAnswer(id="a-1", name="a"), JobAnswer(id="a-2", name="a")])
     ['a 1', 'a 2']
@@ -130,7 +132,7 @@ def labels(jobs: Sequence[JobAnswer]) -> list[str]:
 
 
 def last_part(place: str) -> str:
-    """The last part of a path or URL, with its folder where it begins with a wildcard.
+    """Return the last part of a path or URL, with its folder if the part begins with a wildcard.
 
     >>> last_part("s3://clicks/day_1/*.parquet"), last_part("/data/criteo/"), last_part("")
     ('day_1/*.parquet', 'criteo', '')
@@ -206,7 +208,7 @@ class PageRoute(APIRoute):
                 return _shown(request, problem)
             except RequestValidationError:
                 return _shown(request, Problem("bad_request", "the address or form has a mistake"))
-            except DistrainError as error:  # of the database, say
+            except DistrainError as error:  # for example of the database
                 return _shown(request, problem_of(error))
 
         return handler

@@ -44,8 +44,8 @@ def login(
     row = service.store.token_by_sha256(token_sha256(text)) if is_token(text) else None
     now_s = service.now_s()
     if row is None or not row.is_good(now_s):
-        # Only bad tokens count: behind a proxy all peers are one, and strangers must not keep
-        # users out.
+        # Only bad tokens count: behind a proxy all peers have one address, and other people's
+        # tries must not lock users out.
         peer = request.client.host if request.client else "socket"
         if service.strangers.wait_s(peer, service.clock()) > 0:
             return refuse("Too many attempts. Wait a moment.", 429)
@@ -76,7 +76,7 @@ def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = ""
 
 
 def _own_path(path: str) -> str:
-    r"""A path of this server; the jobs' page instead of another server's.
+    r"""Return a path of this server unchanged, and for any other text that of the jobs' page.
 
     >>> _own_path("/jobs/a?x=1"), _own_path("//elsewhere"), _own_path("/\\elsewhere")
     ('/jobs/a?x=1', '/jobs', '/jobs')

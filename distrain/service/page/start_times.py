@@ -1,4 +1,4 @@
-"""Estimates when waiting jobs start, from the time that running jobs have left. Pure."""
+"""Estimates when waiting jobs start, from the remaining time of running jobs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ def starts_in_s(
 ) -> dict[str, float]:
     """Return the seconds until waiting jobs get their workers, by job id.
 
-    Jobs start in the given order and keep their workers, since their durations are unknown. Jobs
-    without an estimate are left out: those beyond their project's quota, and all from the first job
-    that needs workers of jobs which do not report their time left.
+    The estimate assumes that jobs start in the order of `waiting`, and keep their workers, since
+    their durations are unknown. Jobs beyond their project's quota are left out. So are all jobs
+    from the first job on that needs workers of a job which does not report its remaining time.
 
     Args:
         holding: The jobs that hold workers.

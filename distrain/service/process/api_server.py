@@ -21,7 +21,7 @@ from distrain.service.page import add_pages
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store
 
-GRACE_S = 5  # how long requests that are being answered get when the process ends
+GRACE_S = 5  # the time for open requests to finish when the process ends
 
 
 class ApiServer(uvicorn.Server):
@@ -48,7 +48,7 @@ class ApiServer(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Requests that wait for news would be cut off with a 500, which clients do not repeat.
+        # Otherwise requests that wait for events would be cut off with a 500.
         self.app.state.streams.stop()
         await super().shutdown(sockets)
 
@@ -57,7 +57,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "log_config": None,
         "access_log": False,
-        "proxy_headers": False,  # who the client is decides about sign-on: no header may say it
+        "proxy_headers": False,  # sign-on trusts the peer's address, which no header may set
         "server_header": False,
         "timeout_graceful_shutdown": GRACE_S,
     }
@@ -78,7 +78,7 @@ def take_all_descriptors() -> None:
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Puts the common name of a client's certificate into the ASGI scope, as uvicorn does not."""
+    """Puts the common name of a client's certificate into the ASGI scope; uvicorn does not."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -88,7 +88,7 @@ class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # c
 
 
 def common_name(certificate: Any) -> str | None:
-    """The common name of a certificate as `ssl` gives it; `None` without one.
+    """Return the common name of a certificate in the form of `ssl`; `None` if it has none.
 
     >>> common_name({"subject": ((("commonName", "proxy"),),)})
     'proxy'

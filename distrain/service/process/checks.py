@@ -48,7 +48,7 @@ def check_service(settings: Settings) -> list[Check]:
 
 
 def exit_code(checks: list[Check]) -> int:
-    """Return 1 if a check failed, else 69 if something does not answer, else 0, also with notes."""
+    """Return 1 if a check failed, else 69 if something does not answer, else 0."""
     verdicts = {check.verdict for check in checks}
     if CheckVerdict.FAIL in verdicts:
         return 1
@@ -102,7 +102,7 @@ def _private_file(name: str, path: Path) -> Check:
             pass
     except OSError as error:
         return Check(name, CheckVerdict.FAIL, f"{path}: {error.strerror}", "Check path and owner.")
-    # Kubernetes and packages hand secrets over as files of root that a service's group may read.
+    # Kubernetes and packages provide secrets as files of root that the service's group may read.
     from_root = found.st_uid == 0 and os.geteuid() != 0
     if found.st_mode & (0o037 if from_root else 0o077):
         return Check(name, CheckVerdict.FAIL, f"others may read {path}", f"chmod 600 {path}")

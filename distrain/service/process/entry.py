@@ -25,7 +25,7 @@ from distrain.service.store.store import Store, migrate, open_store
 class Serving:
     url: str  # the API's and the page's address
     database: str
-    token: tuple[Token, str] | None  # the first operator's with its text, if it was made just now
+    token: tuple[Token, str] | None  # the first admin's token with its text, if it was made now
 
 
 def serve(
@@ -37,7 +37,8 @@ def serve(
 ) -> None:
     """Run the service until SIGTERM or SIGINT; raises DistrainError if it cannot start.
 
-    With `makes_token` the output contains the first token; do not use it if output is stored.
+    With `makes_token`, `on_ready` gets the first token if it was made now. Do not set it if the
+    output is stored.
     """
     set_up_logs("serve")
     make_folder(settings)

@@ -66,7 +66,7 @@ def set_up_logs(process: str, *, console: bool | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         structlog.processors.StackInfoRenderer(),
     ]
-    # Tracebacks become text before secrets are looked for: they hold arguments and URLs.
+    # Tracebacks contain arguments and URLs, so they become text before secrets are removed.
     last: list[Processor] = [structlog.processors.format_exc_info, _redacted]
     last += [
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

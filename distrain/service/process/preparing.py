@@ -14,7 +14,10 @@ _KEY = "key_fingerprint"
 
 
 def make_folder(settings: Settings) -> None:
-    """Make the data folder for its owner alone, and the service's key in it; raises OutputError."""
+    """Make the data folder, which only its owner may enter, and the service's key if missing.
+
+    Raises OutputError if the folder cannot be written, and InputError for an unusable key.
+    """
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.access(settings.data_dir, os.W_OK | os.X_OK):
@@ -33,10 +36,11 @@ def keep_key(store: Store, settings: Settings) -> None:
 
 
 def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
-    """Raise InputError if the key differs from that of processes on other machines.
+    """Raise InputError if this process's key differs from that of the service's other processes.
 
-    They could not verify each other's signatures. A service with SQLite is on one machine, and may
-    change its key. With `keeps`, that key is stored, and with PostgreSQL the first one.
+    Processes with different keys could not verify each other's signatures. The database has the
+    fingerprint of the key. With `keeps`, a missing fingerprint is stored. With SQLite a different
+    fingerprint is replaced and no error is raised, since such a service is on one machine.
     """
     mine, kept = key_fingerprint(settings), store.fact(_KEY)
     if kept == mine:
@@ -48,7 +52,7 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
     if kept is None and not keeps:
         return
     if kept is None and store.keep_first(_KEY, mine) == mine:
-        return  # of several first starts at once, one notes its key, and all compare with that
+        return  # of several processes that start at once, one stores its key for all
     raise InputError(
         "the service's key is not that of its other processes over this database",
         where={"file": str(key_file(settings)), "database": store.db.where},

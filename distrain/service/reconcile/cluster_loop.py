@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ClusterLoop:
-    """Reconciles one cluster while this process has its lock."""
+    """Reconciles one cluster while this process has the cluster's lock."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ClusterLoop:
         self._world, self._contact = world, contact
         self._memory = Memory(name)
         self._since: int | None = None
-        self._waits = False  # whether it waits for another process to release the cluster
+        self._waits = False  # whether another process has the cluster's lock
         self._told: Mapping[str, Any] = {}
         self._told_s = 0.0
         self._quotas: dict[str, Quota] = {}
@@ -77,7 +77,7 @@ class ClusterLoop:
         self._contact.close()
 
     def turn(self) -> bool:
-        """Make a pass if this process has the cluster; return True if another should follow."""
+        """Make a pass if this process has the lock; return True if another pass should follow."""
         before, self._since = self._since, self._store.locks.hold(f"cluster:{self.name}")
         if self._since is None:
             if not self._waits:
@@ -141,7 +141,7 @@ class ClusterLoop:
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
     def _tell(self, alive: list[Job], now_s: float) -> None:
-        """Write the cluster's state when it has changed, and every `TELL_EVERY_S`."""
+        """Write the cluster's state if it has changed, and at least every `TELL_EVERY_S`."""
         memory, contact = self._memory, self._contact
         scaling = contact.scaling
         state = {

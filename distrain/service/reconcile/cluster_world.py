@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 _JOBS_PER_S = 125.0
 _COLLECT_S = 8.0
-"""About `_JOBS_PER_S` jobs with new metrics only are read per second, or more if a scheduler would
-collect them for longer than this."""
+"""The longest time for which a scheduler collects jobs of which only the metrics have changed. With
+fewer jobs the time is shorter, so that about `_JOBS_PER_S` such jobs are read per second."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -140,7 +140,7 @@ def _may_pass(error: OutputError) -> bool:
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
-    """Return the final view of a job that no scheduler reports any more."""
+    """Return the final state of a job that no scheduler reports any more, for its summary."""
     assert columns["phase"] is Phase.FINAL
     return JobView(
         job.id,
@@ -154,7 +154,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return how long a scheduler may collect jobs with new metrics only, in seconds.
+    """Return for how many seconds a scheduler may collect jobs with only new metrics.
 
     >>> collect_s(100), collect_s(500)
     (0.0, 4.0)

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 10.0  # interval between requests for missing workers
 AFTER_TROUBLE_S = 30.0
-LOOK_AT_IDLE_S = 60.0  # between scaling down an idle cluster, which others may have scaled
+LOOK_AT_IDLE_S = 60.0  # between tries to scale down an idle cluster; others may scale it up
 HOLD_S = 120.0  # the longest pause of hand-overs while workers are ending
 
 
@@ -30,7 +30,11 @@ class Scaling:
         self.hold = ""  # why no job may be handed over now: its ranks could start on ending workers
 
     def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
-        """Request more workers, or scale down idle ones; returns within seconds."""
+        """Request `wanted` workers if there are fewer, or scale down an idle cluster.
+
+        `there` and `in_use` are the numbers of workers, and of those with a rank; `None` if the
+        scheduler does not answer. Returns within seconds; errors are in `words`.
+        """
         now_s = self._clock()
         self._look_at_hold(there, now_s)
         is_idle = wanted == 0 and in_use == 0

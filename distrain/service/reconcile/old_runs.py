@@ -23,9 +23,9 @@ _REMOVED = ".removed-"
 def remove_old_runs(
     settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
-    """Remove the folders from `old_runs`, and yield them.
+    """Remove the folders from `old_runs`, and yield each that was removed.
 
-    Failures are logged and retried at the next call.
+    Failures are logged; the next call tries again.
     """
     for folder in old_runs(settings, service, now_s, may_go):
         if folder.name.startswith(_REMOVED):

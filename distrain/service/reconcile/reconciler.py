@@ -69,13 +69,16 @@ log = logging.getLogger(__name__)
 
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile all clusters of the settings until `stop` is set; one process per cluster."""
+    """Reconcile the clusters of the settings until `stop` is set.
+
+    Several processes may do this; each cluster is reconciled by the process that has its lock.
+    """
     with open_store(settings) as store:
         Reconciler(settings, store).run(stop)
 
 
 class Reconciler:
-    """Reconciles this process's share of the clusters; the factories are for tests."""
+    """Reconciles the clusters whose locks this process gets; only tests pass the last two."""
 
     def __init__(
         self,

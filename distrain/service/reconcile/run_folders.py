@@ -1,4 +1,4 @@
-"""Begins run folders for the service, and writes summaries of jobs without a scheduler.
+"""Creates run folders, and writes the summaries of jobs that end without a scheduler.
 
 A filesystem may hang, so each call runs in its own thread, with a timeout.
 """
@@ -38,7 +38,7 @@ class RunFolders:
         self._calls = BoundedCalls("run-folder", _MOST_HANGING)
 
     def prepare(self, job: Job, spec: JobSpec) -> int:
-        """Begin or update a job's run folder, and return the highest attempt there, 0 for none.
+        """Create or update a job's run folder; return the highest attempt number in it, 0 if none.
 
         Called before each hand-over; may be repeated. OutputError: the folder cannot be written, or
         belongs to another job. Unavailable: its filesystem does not answer.
@@ -93,7 +93,10 @@ def check_place_of(place: str) -> None:
 
 
 def make_folder(root: Path, run_root: Path) -> None:
-    """Make a run directory; inside the run root, with its permissions (OutputError)."""
+    """Make a run directory; new folders in the run root get the permissions of the run root.
+
+    Raises OutputError, also if a folder in the run root is a symbolic link.
+    """
     with translated_errors(root):
         run_root.mkdir(parents=True, exist_ok=True)
         mode = run_root.stat().st_mode & 0o7777

@@ -13,7 +13,10 @@ from distrain.storage.folder import sync_path
 
 
 def backup(source: Path, target: Path) -> None:
-    """Copy a snapshot of a database to a new file, completely or not at all (OutputError)."""
+    """Write a consistent copy of a database to a new file.
+
+    Raises OutputError if `target` exists or cannot be written; no partial file remains.
+    """
     partial = target.with_name(target.name + ".partial")
     if target.exists():
         raise OutputError("the file exists already", where={"path": target})
@@ -33,8 +36,8 @@ def restore(copy: Path, path: Path) -> Path | None:
     """Put a backup in place of a database, which no process may have open.
 
     Returns the path of the earlier database, `NAME.replaced`; `None` if there was none. InputError
-    and SchemaDiffers leave everything unchanged. After OutputError the earlier database is at its
-    old path or at this one.
+    and SchemaDiffers leave everything unchanged. After OutputError the earlier database is complete
+    at `path` or at `NAME.replaced`.
     """
     _check(copy)
     fresh = path.with_name(path.name + ".restoring")
@@ -90,10 +93,13 @@ def _check(copy: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Give a database a second name, and move its write-ahead log."""
+    """Link a database to `NAME.replaced`, and move its write-ahead log there; return that path.
+
+    The database remains at `path`, too. Returns `None` if there is no database.
+    """
     if not path.exists():
         return None
-    with contextlib.suppress(sqlite3.Error):  # a damaged database keeps its log
+    with contextlib.suppress(sqlite3.Error):  # for a damaged database, keep the log as it is
         _fold_log(path)
     aside = path.with_name(path.name + ".replaced")
     for end in ("", "-wal", "-shm"):
@@ -104,13 +110,13 @@ def _set_aside(path: Path) -> Path | None:
         shutil.copy2(path, aside)
     log = path.with_name(path.name + "-wal")
     if log.exists():
-        # Beside another database it would be used for that one.
+        # SQLite would apply the log to another database of this name.
         os.replace(log, aside.with_name(aside.name + "-wal"))
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
     return aside
 
 
 def _fold_log(path: Path) -> None:
-    """Write a database's log into its file, which is then whole until the backup replaces it."""
+    """Write a database's write-ahead log into its file, which then is complete without the log."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,12 +1,13 @@
 """Connections to SQLite and PostgreSQL, the two kinds of transactions, and the database's clock.
 
-A `read` is one or several statements, which may see different moments. A `write` is one
-transaction. On SQLite it begins with BEGIN IMMEDIATE, so that it never has to upgrade from reader
-to writer, the cause of "database is locked". Writers of one process queue up before that, since
-SQLite itself waits by polling. On PostgreSQL it is READ COMMITTED with row locks. Rows are locked
-in this order: job, project.
+A `read` has one or several statements; a commit between two of them changes what the second reads.
+A `write` is one transaction. On SQLite it begins with BEGIN IMMEDIATE, so that it never has to
+upgrade from reader to writer, the cause of "database is locked". Writers of one process first wait
+for a lock of the process, since SQLite itself waits by polling. On PostgreSQL a `write` is READ
+COMMITTED with row locks. Rows are locked in this order: job, project.
 
-Work of several threads shares one transaction, so that all wait for the disk only once.
+On SQLite, `together` runs the work of several threads in one transaction, so that all of them wait
+for the disk only once.
 """
 
 import threading
@@ -53,7 +54,10 @@ class _Work:
 
 
 class GroupCommit:
-    """Batches the work of several threads; the first thread waits for the write lock."""
+    """Runs the work of several threads in one transaction.
+
+    The first thread waits for the write lock, and then does the work that has arrived meanwhile.
+    """
 
     def __init__(self, write: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._write = write
@@ -61,7 +65,7 @@ class GroupCommit:
         self._waiting: list[_Work] = []
 
     def run(self, do: Callable[[Connection], T]) -> T:
-        """Do some work in a transaction; return after its commit, or raise its error."""
+        """Do some work in a transaction; return its result after the commit, or raise its error."""
         mine = _Work(do)
         with self._lock:
             self._waiting.append(mine)
@@ -109,9 +113,10 @@ class GroupCommit:
 
 
 def _all_done(connection: Connection, batch: list[_Work]) -> bool:
-    """Do all work; return False if the database itself failed.
+    """Do the work of a batch in one transaction; return False if each must be repeated alone.
 
-    Each work has a savepoint, so that one with a DistrainError is undone alone.
+    Each work has a savepoint, so that work that raises a DistrainError is rolled back alone. Any
+    other exception rolls back the whole batch. A batch of one work raises its exception.
     """
     for work in batch:
         try:
@@ -153,7 +158,7 @@ class Database:
         self.path = None if self.is_postgres else Path(url.database or "")
         self.where = str(self.path or url.render_as_string(hide_password=True))
         self.engine = _postgres(url) if self.is_postgres else _sqlite(url)
-        # Each statement of these is its own transaction. PostgreSQL has a separate pool for them:
+        # Each statement of a read is its own transaction. PostgreSQL has a separate pool for reads:
         # switching a connection's mode takes as long as a short query.
         self.reads = (
             _postgres(url, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
@@ -169,7 +174,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Yield a connection for queries; each sees the data committed when it begins."""
+        """Yield a connection for queries; each query sees the data committed before it begins."""
         self.check_file()
         with translated(self.where), self.reads.connect() as connection:
             yield connection
@@ -220,7 +225,7 @@ class Database:
             yield connection
 
     def together(self, work: Callable[[Connection], T]) -> T:
-        """Return the result of some work, in a transaction that is committed on return.
+        """Run `work` in a transaction, and return its result after the commit.
 
         On SQLite, work of other threads that arrives meanwhile shares the transaction and so the
         wait for the disk; failing work is rolled back alone. `work` may be called a second time,
@@ -232,7 +237,10 @@ class Database:
         return self._together.run(work)
 
     def now(self) -> ColumnElement[float]:
-        """Return the clock for a statement, in unix seconds; for SQLite, this machine's."""
+        """Return the SQL expression of the current time in unix seconds.
+
+        It is the clock of the PostgreSQL server, and for SQLite that of this machine.
+        """
         return POSTGRES_NOW if self.is_postgres else SQLITE_NOW
 
     def now_s(self, connection: Connection) -> float:
@@ -288,7 +296,10 @@ def database_url(settings: Settings) -> URL:
 
 
 def _test_idle(dialect: Any) -> Callable[[Any, ConnectionPoolEntry, object], None]:
-    """Test connections that were idle before they are used; each test is a round trip."""
+    """Return a listener that tests a connection before use if it was idle for `IDLE_TESTED_S`.
+
+    Other connections are not tested, since each test is a round trip.
+    """
 
     def checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:
         now_s = time.monotonic()

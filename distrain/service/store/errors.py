@@ -26,15 +26,15 @@ class IdTaken(StoreError):
 
 
 class RevisionDiffers(StoreError):
-    """A job that changed since its caller read it."""
+    """The job has changed since its caller read it."""
 
 
 class NotNow(StoreError):
-    """The job's state, or the project's origin, does not allow the change."""
+    """The job's state does not allow the change, or the configuration declares the project."""
 
 
 class QuotaExceeded(StoreError):
-    """A job that a project's quota does not allow until others have started or ended."""
+    """The project's quota allows no more queued jobs until others have started or ended."""
 
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
@@ -69,7 +69,10 @@ class ReadOnly(Unavailable):
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Convert the database's errors to `StoreError`s and others, without a statement's values."""
+    """Convert the driver's errors in the block to Unstorable or Unavailable, or their subclasses.
+
+    The messages do not contain the values of statements. Other errors are not converted.
+    """
     try:
         yield
     except exc.DataError as error:

@@ -25,10 +25,7 @@ class Changing:
         return None if row is None else rows.job_of(row)
 
     def has_ended(self, job_id: str) -> bool:
-        """Return True if no job of that id is alive.
-
-        Its row may be deleted before its run directory.
-        """
+        """Return True if a job has ended, or its row does not exist."""
         job = self.job(job_id)
         return job is None or job.phase is Phase.FINAL
 
@@ -42,7 +39,7 @@ class Changing:
         return document
 
     def specs(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The specs of the current submissions of those of some jobs that exist, by job id."""
+        """Return the specs of jobs' current submissions, by job id; unknown jobs are omitted."""
         table = tables.specs
         statement = select(table.c.job_id, table.c.document).where(table.c.job_id.in_(job_ids))
         return {row.job_id: row.document for row in self.db.all(statement)}
@@ -53,7 +50,11 @@ class Changing:
         return [Attempt(**row._mapping) for row in self.db.all(statement)]
 
     def usage(self, project: str) -> dict[str, int]:
-        """Return a project's `ranks` that are or may be handed over, and its `queued` jobs."""
+        """Return a project's numbers of `ranks` and `queued` jobs, without jobs that have ended.
+
+        `ranks` counts jobs that are handed over to a cluster, or are being handed over. `queued`
+        counts jobs that hold no workers; a job may count in both.
+        """
         handed_over = func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value)
         counted = select(func.coalesce(handed_over, 0), func.count().filter(waiting()))
         counted = counted.where(_jobs.c.project == project, _jobs.c.finished_at_s.is_(None))
@@ -68,7 +69,11 @@ class Changing:
         priority: int | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Job:
-        """Change a job's tags or priority (NotThere, RevisionDiffers; NotNow: it has started)."""
+        """Change a job's priority or tags, unless they are `None`; return the job.
+
+        Raises NotThere, RevisionDiffers if the job has another revision than `rev`, and NotNow for
+        a new priority of a job that has started.
+        """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if rev is not None and job.rev != rev:
@@ -91,7 +96,11 @@ class Changing:
         return job
 
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
-        """Request a job's end; a queued job ends at once. `grace_s` may be changed later."""
+        """Request the cancellation of a job for the user `by`; return the job. Raises NotThere.
+
+        A queued job ends at once, and an ended job is not changed. A repeated call can only change
+        `grace_s`, the time for the ranks to save a checkpoint.
+        """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is Phase.FINAL:
@@ -114,7 +123,10 @@ class Changing:
             return _write(self.db, connection, job, changes) if changes else job
 
     def delete(self, job_id: str) -> None:
-        """Delete an ended job (NotThere, NotNow); its id is not used again."""
+        """Delete an ended job; its id is not used again.
+
+        Raises NotThere, and NotNow for a job that has not ended.
+        """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is not Phase.FINAL:

@@ -1,9 +1,10 @@
-"""Lists jobs in pages, newest first, by keyset: a page starts below the previous page's last seq.
+"""Lists jobs in pages, newest first, by their sequence numbers (`seq`).
 
-Each page costs about its own size, however many jobs there are. To achieve that, a filter is split
-into branches, each of which walks one index in seq order and stops after a page. There is one
-branch for each project or owner that the caller may see, and for each requested final state; jobs
-that have not ended have separate indexes. The branches' rows are then merged.
+Each page starts below the last number of the previous page, and costs about its own size, however
+many jobs there are. To achieve that, a filter is split into branches, each of which scans one index
+in the order of `seq` and stops after a page. There is one branch for each project or owner that the
+caller may see, and for each requested final state; jobs that have not ended have separate indexes.
+The branches' rows are then merged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,14 +37,14 @@ _jobs = tables.jobs
 
 @dataclass(frozen=True)
 class JobFilter:
-    """A filter of jobs; `None` and empty mean any."""
+    """A filter of jobs; fields that are `None` or empty do not restrict it."""
 
     project: str | None = None
     owner: str | None = None
     # shown states: `queued`, `handing_over`, `cancelling`, `unknown`, or the coordinator's
     states: tuple[str, ...] = ()
     cluster: str | None = None
-    tags: tuple[tuple[str, str], ...] = ()  # all must be present with these values
+    tags: tuple[tuple[str, str], ...] = ()  # a job must have all of these tags
     created_after_s: float | None = None
     text: str = ""  # part of the name or the id, case-insensitive
     # the jobs visible to the caller: projects, each with the only visible owner or `None` for all
@@ -70,7 +71,7 @@ class Listing:
     db: Database
 
     def worked(self, wanted: JobFilter, since_s: float, until_s: float) -> Iterator[Worked]:
-        """Yield the attempts of these jobs between two times, clipped to them."""
+        """Yield the attempts of matching jobs that ran between two unix times, cut to them."""
         attempts, jobs = tables.attempts.c, _jobs.c
         with self.db.read() as connection:
             now_s = min(self.db.now_s(connection), until_s)
@@ -97,7 +98,10 @@ class Listing:
                 yield Worked(project, owner, cluster, tags, job_id, ranks, gpus, *held_s)
 
     def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
-        """Return a page of jobs, newest first, below `before_seq`, the previous page's last."""
+        """Return at most `limit` jobs, newest first.
+
+        Only jobs with a `seq` below `before_seq`, the `seq` of the previous page's last job.
+        """
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             common = [*_common(wanted), *_after(connection, wanted.created_after_s)]
@@ -107,7 +111,7 @@ class Listing:
             return [rows.job_of(row) for row in connection.execute(statement)]
 
     def live_counts(self, wanted: JobFilter, states: Sequence[str]) -> dict[str, int]:
-        """Count the jobs that match a filter and have not ended, by these states.
+        """Return the numbers of jobs that match a filter and have not ended, by each of the states.
 
         Ended jobs are not counted: there may be millions, and no index counts them.
         """
@@ -143,7 +147,7 @@ class Listing:
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
-    """Return the condition for a shown state, as defined in `distrain.service.decide`."""
+    """Return the SQL condition for jobs that are shown in a state, like `decide.api_values`."""
     alive = _jobs.c.finished_at_s.is_(None)
     cancelling = _jobs.c.intent == Intent.CANCEL.value
     heard = tables.clusters
@@ -189,7 +193,10 @@ def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 
 def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
-    """Return conditions for jobs created after a time, with a bound of seq to end the walk."""
+    """Return the conditions for jobs created after a time.
+
+    One of them is a lower bound of `seq`, at which the scan of an index ends.
+    """
     if created_after_s is None:
         return []
     before = (

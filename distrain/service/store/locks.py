@@ -1,8 +1,8 @@
-"""Locks for reconciling a cluster or publishing events; they end with their holder.
+"""Locks for reconciling a cluster or publishing events; a lock ends when its process ends.
 
-Locks only save work: two holders would repeat each other's requests, but rows have revisions, and a
-scheduler accepts each submission once. So a lock may be lost unnoticed for a moment. SQLite allows
-one service, whose file is locked while its store is open.
+The locks are only needed for speed, so a process may lose one and notice it a moment later. Two
+holders would repeat each other's requests without harm, since rows have revisions, and a scheduler
+accepts each submission once. On SQLite only one service can open the file, so it has all locks.
 """
 
 import threading
@@ -33,9 +33,8 @@ class Locks:
     def hold(self, name: str) -> int | None:
         """Acquire a lock if it is free; return the time since which this process holds it.
 
-        `None`: another process holds it.
-
-        The time is in unix milliseconds, and later than that of every earlier holder.
+        Returns `None` if another process holds the lock. The time is in unix milliseconds, and
+        later than that of every earlier holder. Raises Unavailable; all locks are then released.
         """
         with self._lock:
             if self._db.is_postgres and not self._is_mine(name):
@@ -44,7 +43,7 @@ class Locks:
             return self._since.setdefault(name, time.time_ns() // 1_000_000)
 
     def since(self, name: str) -> int | None:
-        """Return the time since which this process holds a lock, as far as it knows, or `None`."""
+        """Return the last result of `hold`, without a query; `None` if the lock is not held."""
         return self._since.get(name)
 
     def release(self) -> None:
@@ -65,7 +64,7 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """Return the locks' connection, tested now and then; a new one holds no locks."""
+        """Return the connection that holds the locks; test it if `TESTED_S` passed since a test."""
         now_s = time.monotonic()
         if self._connection is None:
             self._connection, self._tested_s = self._db.reads.connect(), now_s

@@ -56,7 +56,7 @@ class People:
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Create a missing user; `is_admin` also changes an existing one."""
+        """Create a user if missing; `is_admin`, unless `None`, also changes an existing user."""
         row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
@@ -91,7 +91,10 @@ class People:
         return None if row is None else _token(row._asdict())
 
     def token_and_user(self, sha256: bytes) -> tuple[Token, Principal] | None:
-        """Return the token with its user, roles and quotas, in one statement."""
+        """Return the token with this hash, and its user with roles and quotas, by one query.
+
+        The token may have expired or be revoked. `None` if there is no such token.
+        """
         found = self.db.all(_SHOWN, {"sha256": sha256})
         if not found:
             return None
@@ -110,7 +113,7 @@ class People:
             connection.execute(_tokens.insert().values(fields))
 
     def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token immediately; repeating it changes nothing. Raises NotThere."""
+        """Revoke a token immediately; a repeated call changes nothing. Raises NotThere."""
         with self.db.write() as connection:
             connection.execute(
                 update(_tokens)
@@ -123,7 +126,7 @@ class People:
         return _token(row._asdict())
 
     def end_sessions(self, sha256: bytes, now_s: float) -> None:
-        """End the browser sessions of a token."""
+        """End the browser sessions of a token that began until `now_s`."""
         with self.db.write() as connection:
             connection.execute(
                 update(_tokens).where(_tokens.c.sha256 == sha256).values(signed_out_at_s=now_s)
@@ -153,7 +156,10 @@ class People:
         return None if row is None else _project(row)
 
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
-        """Create a project, or change its quota; NotNow if the configuration declares it."""
+        """Create a project, or change its quota.
+
+        Raises NotNow if the configuration declares the project, unless `declared`.
+        """
         values = {"quota": dataclasses.asdict(quota), "declared": declared}
         with self.db.write() as connection:
             _refuse_declared(connection, name, declared)
@@ -164,7 +170,7 @@ class People:
             )
 
     def undeclare_projects(self, but: Iterable[str]) -> None:
-        """Let the API change projects that the configuration no longer declares."""
+        """Mark all projects except `but` as not declared, so that the API may change them."""
         with self.db.write() as connection:
             connection.execute(
                 update(_projects)

@@ -1,9 +1,10 @@
 """Publishes events: rows of the outbox are numbered without gaps, for streams to read.
 
-Transactions commit in another order than a sequence numbers their rows. A reader that remembered
-such a number would miss rows that commit late. So one process at a time moves committed rows to the
-events, and only the numbers assigned then are cursors. Of two simultaneous publishers, one fails on
-a duplicate number. Changes of one job are committed one after the other, so their order is kept.
+Rows get sequence numbers when they are written, but transactions may commit in another order. A
+reader that used these numbers as cursors would miss rows that commit late. So one process at a time
+moves committed rows from the outbox to the events, and only the numbers assigned then are cursors.
+Of two simultaneous publishers, one fails on a duplicate number. Changes of one job are committed
+one after the other, so their order is kept.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ class Publishing:
     db: Database
 
     def publish(self, limit: int = 500) -> int:
-        """Number waiting rows and move them to the events, oldest first; return how many."""
+        """Number rows of the outbox and move them to the events, oldest first; return how many."""
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
             return 0  # without a write transaction, since this is called constantly
 
@@ -62,9 +63,9 @@ class Publishing:
         return self.db.scalar(select(func.max(_events.c.seq))) or 0
 
     def first_seq(self) -> int:
-        """Return the oldest kept event's number, or 0.
+        """Return the number of the oldest kept event; 0 if there is none.
 
-        Cursors below it minus 1 are invalid: events after them were deleted.
+        A lower cursor than this number minus 1 is invalid, since events after it were deleted.
         """
         return self.db.scalar(select(func.min(_events.c.seq))) or 0
 

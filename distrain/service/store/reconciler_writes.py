@@ -1,4 +1,4 @@
-"""The writes of reconcilers: jobs, if their revision is unchanged, attempts and clusters."""
+"""The writes of reconcilers: jobs (if their revision is unchanged), attempts and clusters."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ class Recording:
     db: Database
 
     def alive(self, cluster: str, known: Mapping[str, Job] | None = None) -> list[Job]:
-        """Return a cluster's jobs that have not ended, by seq.
+        """Return a cluster's jobs that have not ended, in the order of `seq`.
 
-        Unchanged `known` jobs are not read.
+        Jobs in `known`, by id, are not read again if their revision is unchanged.
         """
         with self.db.read() as connection:
             if not known:
@@ -61,10 +61,10 @@ class Recording:
     def record(
         self, cluster: str, changes: Iterable[JobChange], known: dict[str, Job] | None = None
     ) -> list[JobChange]:
-        """Write changes of jobs of a cluster.
+        """Write changes of a cluster's jobs in one transaction.
 
-        Returns the skipped changes: their job has another revision, or is gone. `known` jobs are
-        kept up to date.
+        Returns the changes that were skipped, because their job has another revision or is gone.
+        The written jobs are put into `known`, by id.
         """
         in_order = sorted(changes, key=lambda change: change.job_id)
 
@@ -90,9 +90,10 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """Return numbers by cluster that change when jobs are submitted, resumed or changed.
+        """Return two numbers by cluster; when they change, a pass over the cluster is due at once.
 
-        A cancellation is a change, too.
+        This is the case when a job is submitted, resumed or cancelled, or a queued job is changed.
+        Clusters without queued or cancelled jobs are omitted.
         """
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (
@@ -105,7 +106,10 @@ class Recording:
     def put_cluster(
         self, cluster: str, state: Mapping[str, Any], observed_at_s: float | None = None
     ) -> None:
-        """Write a cluster's state with the current time, and the time of its scheduler's answer."""
+        """Write a reconciler's report of a cluster, with the current time.
+
+        `observed_at_s` is the time of the scheduler's last answer; `None` leaves it unchanged.
+        """
 
         def write(connection: Connection) -> None:
             values: dict[str, Any] = {"state": {**state, "at_s": self.db.now_s(connection)}}
@@ -129,7 +133,7 @@ class Recording:
         for attempt in attempts:
             new = self.db.insert(tables.attempts).values(dataclasses.asdict(attempt))
             known, given = tables.attempts.c, new.excluded
-            # A row's start and end are kept: a job's own start is that of its first attempt.
+            # An existing row keeps its start, and its end if it has one.
             first = {n: func.coalesce(known[n], given[n]) for n in ("ended_at_s", *_OF_ENDS)}
             values = {"step": func.coalesce(given.step, known.step), "epoch": given.epoch, **first}
             connection.execute(
@@ -157,7 +161,11 @@ _ALIVE_AMONG = select(_jobs).where(
 def _apply_figures(
     connection: Connection, cluster: str, changes: Sequence[JobChange], known: Mapping[str, Job]
 ) -> dict[str, Job]:
-    """Write changes of metrics only for known jobs, with one faster statement; all or none."""
+    """Write changes that have only metrics, of known jobs, with one faster statement.
+
+    Returns the written jobs by id: all of these jobs, or none if there are fewer than two or a
+    revision has changed.
+    """
     jobs, values = dict[str, Job](), list[dict[str, Any]]()
     for change in changes:
         before = known.get(change.job_id)

@@ -23,8 +23,9 @@ class Pruning:
     ) -> dict[str, int]:
         """Delete expired rows in short transactions; return the number of rows by table.
 
-        Events are deleted oldest first, so that the rest has no gaps. The last one is kept: the
-        next one continues its number. The next call continues where `must_stop` ended this one.
+        Events are deleted oldest first, so that the numbers of the rest have no gaps. The newest
+        event is kept, since the number of the next event follows it. Once `must_stop` returns True,
+        the remaining rows are left to the next call.
         """
         full = BATCH_ROWS
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [

@@ -82,7 +82,10 @@ def told(job: Job, kind: str) -> dict[str, Any]:
 def tell(
     connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
 ) -> None:
-    """Write the events of changed jobs, with kind and body, in the same transaction."""
+    """Write events, as (job, kind, body), to the outbox in the transaction of the changes.
+
+    If a body is `None`, the job's columns are used.
+    """
     rows = [
         {
             "job_id": job.id,

@@ -68,7 +68,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
             connection.execute(put)
 
     def keep_first(self, name: str, value: str) -> str:
-        """Store a fact unless its name exists; return the stored one."""
+        """Store a fact unless one of this name exists; return the stored value."""
         new = self.db.insert(tables.facts).values(name=name, value=value)
         with self.db.write() as connection:
             connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
@@ -76,9 +76,9 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
         return value if kept is None else kept
 
     def backup(self, target: Path) -> None:
-        """Copy SQLite's database to a new file while it is in use.
+        """Copy SQLite's database to a new file, also while it is in use.
 
-        Raises InputError, OutputError.
+        Raises InputError for PostgreSQL, and OutputError.
         """
         if self.db.path is None:
             raise _postgres_has_tools(self.db)
@@ -100,10 +100,11 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
 
 
 def open_store(settings: Settings, *, single: bool = True) -> Store:
-    """Open the database (SchemaDiffers, DatabaseInUse, Unavailable).
+    """Open the database.
 
-    `single` raises DatabaseInUse if another service has the file; one process of a service sets it
-    for the service's whole life.
+    With `single`, an SQLite file is locked until the store is closed; DatabaseInUse is raised if
+    another service has the lock. Only one process of a service sets `single`, for the service's
+    whole life. Also raises SchemaDiffers and Unavailable.
     """
     db = Database(database_url(settings))
     lock = None
@@ -134,7 +135,10 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup while no service runs (DatabaseInUse)."""
+    """Replace SQLite's database with a backup, like `copies.restore`.
+
+    Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
+    """
     db = Database(database_url(settings))
     try:
         if db.path is None:
@@ -162,7 +166,10 @@ def _make_file(path: Path) -> None:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Lock the file beside a database, and write the holder into it; closing releases it."""
+    """Lock a file beside a database, and write the holder into it; closing the file releases it.
+
+    Raises DatabaseInUse if another process has the lock, and OutputError.
+    """
     beside = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """Submits and resumes jobs: spec, tags, event and audit row in one transaction.
 
-A job's id is unique, and its submitter chooses it. Two requests with one id meet at the job's row:
-the second waits until the first has ended, and then compares itself with it. Two requests of one
-project meet at the project's row, which is locked last, so that the number of jobs for the quota
-does not change until the transaction ends.
+A job's id is unique, and its submitter chooses it. Of two requests with one id, the second waits
+for the first request's transaction because of the job's row, and then compares its hash with that
+of the first. Each request locks the row of its project, as its last lock, so that the number of
+jobs that is compared with the quota does not change until the transaction ends.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ class Submitting:
     def submit(self, new: NewJob, audit_entry: AuditEntry | None = None) -> tuple[Job, bool]:
         """Queue a job, or find the job of an equal earlier request; also return whether it is new.
 
-        Raises IdTaken, NotThere (the project), QuotaExceeded.
+        Raises IdTaken, NotThere if there is no such project, and QuotaExceeded.
         """
 
         def work(connection: Connection) -> tuple[Job, bool]:
@@ -94,11 +94,10 @@ class Submitting:
         resumes: int,
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue an ended job again that was resumed `resumes` times.
+        """Queue an ended job again; return it, and False if an equal earlier call has done it.
 
-        False: an equal earlier call has done it.
-
-        Raises NotThere, NotNow (it has not ended, or was resumed with another spec), QuotaExceeded.
+        `resumes` is the number of times that the job was resumed before. Raises NotThere, NotNow if
+        the job has not ended or was resumed with another spec, and QuotaExceeded.
         """
         with self.db.write() as connection:
             before = rows.found(connection, job_id, lock=True)
@@ -125,7 +124,7 @@ class Submitting:
 
 
 def waiting() -> ColumnElement[bool]:
-    """Return the condition for jobs that count as queued: not ended, and without workers."""
+    """Return the SQL condition for jobs that count as queued: not ended, and without workers."""
     return and_(_jobs.c.finished_at_s.is_(None), _jobs.c.state.not_in(WITH_WORKERS))
 
 
@@ -139,7 +138,10 @@ def put_tags(connection: Connection, job: Job) -> None:
 
 
 def _put(connection: Connection, new: NewJob, audit_entry: AuditEntry | None) -> Job | None:
-    """Write the rows of a job; `None` if another job has its id."""
+    """Write the rows of a job; return `None` if an existing job has its id.
+
+    Raises IdTaken if a deleted job had the id.
+    """
     fields = {name: value for name, value in vars(new).items() if name not in _OF_SPECS}
     job = Job(seq=0, created_at_s=0.0, **fields | {"tags": dict(new.tags)})
     columns = {name: getattr(job, name) for name in _WRITTEN}
@@ -187,7 +189,10 @@ def _spec(connection: Connection, job_id: str) -> Any:
 
 
 def _count_up_to(*which: ColumnElement[bool]) -> Select[Any]:
-    """Count a project's waiting jobs up to `most`, so that long queues take no longer."""
+    """Return the statement that counts a project's queued jobs, but at most `most` of them.
+
+    The limit keeps the query fast for long queues.
+    """
     of_project = _jobs.c.project == bindparam("of_project")
     some: Select[Any] = select(literal_column("1")).where(of_project, *which, waiting())
     return select(func.count()).select_from(some.limit(bindparam("most")).subquery())
@@ -199,9 +204,10 @@ _MOST = 2**40
 
 
 def _see_quota(connection: Connection, job: Job) -> None:
-    """Check the project's quota. The job is written already, so the counts include it.
+    """Check the project's quota of queued jobs; raises QuotaExceeded, NotThere.
 
-    The project is locked, as the last lock of the transaction.
+    The job is written already, so the counts include it. The project's row is locked, as the last
+    lock of the transaction.
     """
     locked = connection.execute(_LOCK_PROJECT, {"of_project": job.project}).first()
     quota = _quota_of(locked, job.project)

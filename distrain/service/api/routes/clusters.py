@@ -1,4 +1,4 @@
-"""`/v1/clusters`, and their checks of data."""
+"""`/v1/clusters`; and `/v1/preflights`, checks of a spec's data on a cluster's worker."""
 
 from fastapi import APIRouter
 
@@ -16,14 +16,14 @@ router = APIRouter(tags=["clusters"])
 
 
 class ClusterList(Answer):
-    """Clusters by name."""
+    """Clusters, sorted by name."""
 
     clusters: list[Cluster]
 
 
 @router.get("/v1/clusters", responses=answers())
 def list_clusters(call: Call) -> ClusterList:
-    """List the clusters that the caller's projects may use."""
+    """List the clusters that the caller's projects may use; admins see all."""
     call.require(Action.SEE_CLUSTERS)
     return ClusterList(clusters=_documents(call))
 
@@ -40,7 +40,7 @@ def get_cluster(cluster: str, call: Call) -> Cluster:
 
 @router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))
 def get_preflight(preflight_id: str, call: Call) -> Preflight:
-    """Return the state of a check of a spec's data."""
+    """Return the state of a check of a spec's data, which `validate` with `data` has started."""
     call.require(Action.SUBMIT)
     return preflight(call, preflight_id)
 

@@ -40,8 +40,9 @@ async def job_events(
 ) -> Response:
     """Stream the events of a job, from a cursor or from its current state on.
 
-    `end` comes when the job has ended. A stream that closes without it is broken: reconnect with
-    the last id. `reset` contains the current job: events after the cursor were deleted.
+    The event `end` is sent when the job has ended. If the stream closes without `end`, reconnect
+    with the id of the last event. The event `reset` contains the current job; it is sent if events
+    after the cursor were deleted.
     """
     return _stream(call, job.id, _cursor(after, last_event_id))
 
@@ -50,7 +51,8 @@ async def job_events(
 async def events(call: Call, after: After = None, last_event_id: LastEventId = None) -> Response:
     """Stream the events of all jobs that the caller may see, from a cursor or from now on.
 
-    The stream has no end. `reset` contains the newest jobs: events after the cursor were deleted.
+    The stream has no end. The event `reset` contains the newest jobs; it is sent if events after
+    the cursor were deleted.
     """
     call.require(Action.SEE_JOB)
     return _stream(call, None, _cursor(after, last_event_id))

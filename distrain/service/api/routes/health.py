@@ -50,7 +50,7 @@ async def readyz(request: Request, service: Service) -> JSONResponse:
 
 @router.get("/metrics", response_class=Response, responses=answers(public=True))
 async def metrics(request: Request, service: Service) -> Response:
-    """Return metrics for Prometheus: without a token from this machine, with one from others."""
+    """Return metrics for Prometheus. From other machines or through a proxy, a token is needed."""
     streams = streams_of(request.app)
     if not _is_local(request):
         await run_in_threadpool(caller_now, request, service)

@@ -74,7 +74,7 @@ def list_jobs(
     """List the jobs that the caller may see, newest first. Totals are omitted: counting is slow."""
     call.require(Action.SEE_JOB)
     if created_after is not None and created_after.tzinfo is None:
-        created_after = created_after.replace(tzinfo=UTC)  # this machine's zone has no year 1
+        created_after = created_after.replace(tzinfo=UTC)  # year 1 overflows in some zones
     wanted = JobFilter(
         project=project,
         owner=owner,
@@ -104,7 +104,7 @@ def _page(service: ApiParts, wanted: JobFilter, limit: int, at: str | None) -> R
 
 
 def _states(asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the states of a filter; an unknown state is rejected, since it would match nothing."""
+    """Return the states of a filter; raises `bad_request` for unknown ones, which match no job."""
     unknown = [repr(word[:64]) for word in dict.fromkeys(asked) if word not in STATES]
     if unknown:
         mistake = Mistake("#state", f"it is one of {', '.join(STATES)}")
@@ -203,7 +203,10 @@ def change_job(
 
 
 def _revision(if_match: str | None, job: Job) -> int | None:
-    """Return the revision in an ETag; `None` for `*`."""
+    """Return the job's revision if it is in `If-Match`; `None` for `*`.
+
+    Raises `revision_required` without the header, and `revision_differs` for other revisions.
+    """
     if if_match is None:
         raise Problem(
             "revision_required",
@@ -264,7 +267,10 @@ def delete_job(job_id: str, call: Call) -> None:
 
 
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
-    """Return the job that the caller may change, and note it as the audit row's target."""
+    """Return a job, and note it as the audit row's target.
+
+    Raises `not_found` or `forbidden` unless the caller may do the action.
+    """
     call.require(action)
     job = call.job(job_id)
     call.note(job.id)
@@ -288,7 +294,10 @@ def _cursor(seq: int, filters: Mapping[str, Any]) -> str:
 
 
 def _seq_of(text: str, filters: Mapping[str, Any]) -> int:
-    """The seq in a cursor; `bad_request` for another list's cursor."""
+    """Return the sequence number in a cursor.
+
+    Raises `bad_request` if the cursor is malformed, or of a list with other filters.
+    """
     try:
         body = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         seq, _, mark = body.decode("ascii").partition(".")

@@ -98,7 +98,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     "/v1/tokens/{token_id}", status_code=204, dependencies=[Counted], responses=answers("not_found")
 )
 def revoke_token(token_id: str, call: Call) -> None:
-    """Revoke a token immediately. Every token may revoke itself, with any scopes."""
+    """Revoke a token immediately. A token may always revoke itself, even without scopes for it."""
     call.note(token_id)
     own = {token.id for token in call.store.tokens(call.caller.user)}
     if token_id not in own and not call.caller.is_admin:

@@ -41,7 +41,7 @@ class ProjectDocument(Answer):
 
 
 class ProjectList(Answer):
-    """Projects by name."""
+    """Projects, sorted by name."""
 
     projects: list[ProjectDocument]
 
@@ -72,7 +72,7 @@ def list_projects(call: Call) -> ProjectList:
 
 @router.get("/v1/quotas", responses=answers())
 def list_quotas(call: Call) -> dict[str, QuotaDocument]:
-    """Return the quotas of the projects in which the caller has a role, by project."""
+    """Return quotas by project, for projects in which the caller has a role; admins see all."""
     return {project.name: _quota(project.quota) for project in _all_seen(call)}
 
 
@@ -87,7 +87,10 @@ def get_project(project: Name, call: Call) -> ProjectDocument:
     "/v1/projects/{project}", dependencies=[Counted], responses=answers("not_found", "conflict")
 )
 def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
-    """Make a project, or change its quota; for admins. Declared projects cannot be changed."""
+    """Make a project, or change its quota; for admins.
+
+    Projects that the service's configuration declares cannot be changed.
+    """
     call.require(Action.SET_QUOTA)
     if not call.caller.is_admin:
         _seen(call, project)

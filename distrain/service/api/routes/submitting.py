@@ -69,7 +69,7 @@ _NewId = Annotated[
     responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
-    """Submit a job. If an equal request is repeated, the response is 200 with the job."""
+    """Submit a job. If an equal request made the job before, the response is 200 with that job."""
     call.require(Action.SUBMIT)
     return put_job(call, job_id, body, request_sha256(call, body))
 
@@ -96,7 +96,7 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
     set_anew = body.set.get("queue.priority") is not None
-    request = JobRequest.model_construct(  # of values that were checked
+    request = JobRequest.model_construct(  # not validated: the values are the parent's
         spec=again(call, parent, body.set),
         project=parent.project,
         cluster=parent.cluster,
@@ -129,7 +129,7 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
     before = call.job(job_id)
     call.allow(Action.CHANGE_JOB, before.project, before.owner)
     document = again(call, before, body.set)
-    choose_cluster(call.service.settings, before.project, before.cluster)  # or it may no longer
+    choose_cluster(call.service.settings, before.project, before.cluster)  # may have changed
     judged = judge_for(call.service.settings, before.cluster, before.project, document)
     if judged.spec is None:
         raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
@@ -169,7 +169,7 @@ def validate(
     if judged.spec is not None and not mistakes:
         try:
             checked(call, "", body.model_copy(update={"cluster": cluster}))
-        except Problem as problem:  # the priority, or the tags of both together
+        except Problem as problem:  # the priority, or all tags together
             mistakes += [*problem.errors] or [Mistake("", problem.detail)]
     if data and judged.spec is not None and not mistakes:
         spec = judged.spec.model_dump(mode="json")
@@ -204,11 +204,14 @@ def put_job(
     where: str = "/spec",
     parent: str | None = None,
 ) -> Response:
-    """Make a job, or return the one that an equal request made; raises `Problem`."""
+    """Submit a job; return 201, or 200 with the job that an equal earlier request made.
+
+    Raises the problems of `checked`, and the errors of the store.
+    """
     try:
         new = checked(call, job_id, request, sha256, where, parent)
     except Problem:
-        # What was good when the request came first is answered as it was then.
+        # A repeated request returns its job, even if the request would be rejected today.
         owner = call.caller.user
         job = call.store.made_before(job_id, owner, sha256)
         if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):

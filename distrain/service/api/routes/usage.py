@@ -29,7 +29,7 @@ USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
 
 
 class UsageRow(Answer):
-    """Hours of the jobs that are equal in all non-null keys."""
+    """Hours of the jobs that match the row's keys; keys that were not requested are null."""
 
     day: date | None = Field(None, description="In UTC.")
     project: str | None = None
@@ -92,7 +92,11 @@ def used(
     tag: str | None = None,
     project: str | None = None,
 ) -> Usage:
-    """Return the usage that a caller may see, in rows by the keys."""
+    """Return the usage of the jobs that a caller may see, one row for each value of the keys.
+
+    `since` and `until` default to the last 30 days. Raises `bad_request` if they are reversed or
+    too far apart.
+    """
     call.require(Action.SEE_JOB)
     today = datetime.fromtimestamp(call.store.now_s(), UTC).date()
     last = min(until or today, today)
@@ -111,7 +115,7 @@ def used(
 def summed(
     worked: Iterable[Worked], by: Sequence[UsageKey], tag: str | None = None
 ) -> list[UsageRow]:
-    """Return the rows in the order of their keys, the newest day first."""
+    """Return the sums for each value of the keys `by` and `tag`, with the newest day first."""
     sums: dict[tuple[Any, ...], _Sum] = defaultdict(_Sum)
     names = [*dict.fromkeys(by), *(["tag"] if tag else [])]
     for one in worked:

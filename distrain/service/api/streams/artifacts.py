@@ -51,31 +51,38 @@ def headers_of(file: RunFileReader) -> dict[str, str]:
 async def chunks_of(
     file: RunFileReader, first: int, end: int, in_thread: InThread
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes from `first` up to `end`; fewer only if the file was truncated meanwhile."""
+    """Yield the bytes from `first` to before `end`; fewer only if the file was truncated."""
     while first < end:
         size = min(CHUNK_BYTES, end - first)
         data = await in_thread(partial(file.pread, size, first))
         if not data:
-            return  # shorter than promised: the client sees that the answer broke off
+            return  # shorter than Content-Length, so the client notices it
         first += len(data)
         yield data
 
 
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
-    """Return a page of files, and whether there are more; raises NotInRun, OSError."""
+    """Return the next `limit` files of a run directory, and whether there are more.
+
+    Only files in the folder `below` whose names are after `after`. Raises NotInRun if there is no
+    such folder, and OSError.
+    """
     with open_run_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))
     return found[:limit], len(found) > limit
 
 
 def open_artifact(run_dir: str, name: str) -> RunFileReader:
-    """Open the current file, which the caller closes; raises NotInRun, OSError."""
+    """Open a file of a run directory; the caller closes it.
+
+    Raises NotInRun if there is no such file, and OSError.
+    """
     with open_run_folder(run_dir) as folder:
         return folder.open(name)
 
 
 def is_named(header: str | None, etag: str) -> bool:
-    """Return True if `If-None-Match` contains an ETag.
+    """Return True if the header `If-None-Match` contains an ETag, or is `*`.
 
     >>> is_named('W/"a", "b"', '"a"'), is_named("*", '"a"'), is_named(None, '"a"')
     (True, True, False)
@@ -92,10 +99,10 @@ class NoSuchBytes(ValueError):
 
 
 def wanted_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Return the first byte of a range, and the one after its last; `None`: the whole file.
+    """Return the first byte of the header `Range`, and the byte after its last.
 
-    A header with a mistake, with several ranges or of another unit is ignored, as RFC 9110 allows.
-    A range beyond the file raises `NoSuchBytes`.
+    `None` means the whole file: without the header, and if it is malformed, has several ranges or
+    another unit, as RFC 9110 allows. Raises `NoSuchBytes` for a range beyond the file.
 
     >>> wanted_range("bytes=2-4", 10), wanted_range("bytes=-3", 10), wanted_range("bytes=8-", 10)
     ((2, 5), (7, 10), (8, 10))

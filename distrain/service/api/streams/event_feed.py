@@ -1,8 +1,9 @@
 """Reads events once for all streams of a process.
 
-While there are streams, one task queries the store for new events, and keeps the last ones. Each
-stream has only a cursor, so a slow one costs no memory. When the event after its cursor is no
-longer kept, the stream is closed, and its client reconnects with its cursor.
+While there are streams, one task queries the store for new events, and keeps the newest in memory.
+Each stream has only a cursor, the number of the last event that it has sent, so a slow stream costs
+no memory. When the event after a cursor is no longer kept, the stream is closed, and its client
+reconnects with the cursor.
 """
 
 import asyncio
@@ -23,11 +24,15 @@ _LONGEST_PAUSE_S = 5.0
 
 
 class FellBehind(Exception):
-    """A stream's next event is no longer kept here."""
+    """The event after a stream's cursor is no longer in memory."""
 
 
 class EventFeed:
-    """New events of the store; `read` and `last` are called in threads."""
+    """Keeps the newest events of the store in memory.
+
+    `read` takes a number and a limit, and returns the events after that number; `last` returns the
+    number of the last event. Both are called in threads.
+    """
 
     def __init__(self, read: Callable[[int, int], list[Event]], last: Callable[[], int]):
         self._read, self._last = read, last
@@ -42,7 +47,7 @@ class EventFeed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator["EventFeed"]:
-        """Keep the events that arrive during the block; `position` is the last one before them."""
+        """Read new events during the block; at its start, `position` is the last event's number."""
         self._followers += 1
         try:
             async with self._start:
@@ -58,7 +63,11 @@ class EventFeed:
                 self._events.clear()
 
     async def after(self, seq: int, within_s: float) -> list[Event]:
-        """Return kept events after a number; with none within `within_s`, []. Raises FellBehind."""
+        """Return the events after the number `seq`; wait for them at most `within_s`.
+
+        Returns [] if there are none, or if the feed was stopped. Raises FellBehind if the first of
+        these events is no longer in memory.
+        """
         if seq >= self.position:
             news = self._news
             try:
@@ -76,12 +85,12 @@ class EventFeed:
         return [self._events[n] for n in range(begin, min(begin + _AT_ONCE, len(self._events)))]
 
     def framed(self, event: Event, make: Callable[[Event], bytes]) -> bytes:
-        """Return an event's bytes, encoded once for all streams that are up to date."""
+        """Return `make(event)`; recent results are kept, so that all streams share one call."""
         found = self._frames.get(event.seq)
         if found is None:
             found = self._frames[event.seq] = make(event)
             if len(self._frames) > _KEPT_FRAMES:
-                del self._frames[next(iter(self._frames))]  # the one that was made first
+                del self._frames[next(iter(self._frames))]  # the oldest
         return found
 
     def stop(self) -> None:
@@ -93,7 +102,7 @@ class EventFeed:
         while True:
             try:
                 events = await run_in_threadpool(self._read, self.position, _AT_ONCE)
-            except Exception as error:  # the streams stay, and go on when the database is back
+            except Exception as error:  # streams stay open, and continue when the database answers
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 logging.getLogger(__name__).warning(
                     "the events cannot be read now: %s", type(error).__name__
@@ -109,7 +118,7 @@ class EventFeed:
         if not events:
             return
         if self._events and events[0].seq != self._events[-1].seq + 1:
-            self._events.clear()  # those in between were pruned
+            self._events.clear()  # events between them were deleted
         self._events.extend(events)
         self.position = events[-1].seq
         news, self._news = self._news, asyncio.Event()
@@ -119,7 +128,10 @@ class EventFeed:
 async def until_ended(
     feed: EventFeed, job_id: str, has_ended: Callable[[str], bool], within_s: float
 ) -> None:
-    """Wait at most so long until a job has ended, as `has_ended` says after each of its events."""
+    """Wait until a job has ended, but at most `within_s`, and not after the feed has stopped.
+
+    `has_ended` queries the job; it is called at the start, and after each event of the job.
+    """
     with suppress(TimeoutError, FellBehind):
         async with asyncio.timeout(within_s), feed.followed():
             cursor = feed.position

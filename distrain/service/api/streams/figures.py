@@ -1,6 +1,6 @@
 """The service's metrics for Prometheus: request counts, and figures of the database and disks.
 
-They have few label values, and callers choose none of them.
+The values of their labels are few, and callers cannot choose them.
 """
 
 import math
@@ -56,7 +56,7 @@ class ServiceMetrics:
             self._seconds.labels(self._process, route).observe(seconds)
 
     def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
-        """Return Prometheus text: own metrics, those of `now`, and the number of streams."""
+        """Return text for Prometheus: counters, the metrics `now`, and the number of streams."""
         about = "Streams of events that this process serves"
         streams = GaugeMetricFamily("distrain_service_streams", about, labels=("process",))
         streams.add_metric((self._process,), num_streams)

@@ -16,7 +16,7 @@ DATABASE_S = 2.0
 
 
 def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> float | None:
-    """Return the age of the oldest report on a cluster; `None` if one never had a reconciler.
+    """Return the age in seconds of the oldest report on a cluster; `None` if a cluster has none.
 
     >>> reconcile_lag_s({"a": 3.0, "b": 35.0}, ["a", "b"])
     35.0
@@ -44,7 +44,7 @@ class DiskSpace:
 
 
 class Places:
-    """Queries the free space of filesystems; one that hangs does not delay the others."""
+    """Queries the free space of filesystems; a hanging filesystem does not delay the others."""
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = dict(folders)
@@ -52,7 +52,7 @@ class Places:
         self._threads: dict[Path, threading.Thread] = {}
 
     def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, DiskSpace | None]:
-        """Return the space by name; `None` without an answer within `within_s`."""
+        """Return the space by folder name; `None` if a filesystem did not answer in `within_s`."""
         paths = set(self._folders.values())
         for path in paths:
             thread = self._threads.get(path)
@@ -65,7 +65,7 @@ class Places:
         return {name: self._spaces[path] for name, path in self._folders.items()}
 
     def _begin(self, path: Path) -> threading.Thread:
-        # A daemon: a filesystem that hangs does not keep the process.
+        # A daemon thread, so that a hanging filesystem does not keep the process from exiting.
         thread = threading.Thread(target=self._ask, args=(path,), name="room", daemon=True)
         thread.start()
         return thread

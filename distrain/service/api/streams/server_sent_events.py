@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 PING = KEEPALIVE_COMMENT
-SEND_S = 30.0  # how long a client may take in nothing before its stream is cut
+SEND_S = 30.0  # a stream is closed if its client reads nothing for this time
 
 _UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers that stop proxies from buffering the stream, and clients from storing it."""
@@ -22,7 +22,10 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """An answer that goes on while things happen; who reads nothing for `SEND_S` is cut."""
+    """A response that sends `frames` as they come, and closes if nothing is read for `SEND_S`.
+
+    `done` is called at the end of the response.
+    """
 
     media_type = "text/event-stream"
 
@@ -32,7 +35,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def in_time(message: Message) -> None:
-            async with asyncio.timeout(SEND_S):  # `wait_for` would make a task of each
+            async with asyncio.timeout(SEND_S):  # `wait_for` would create a task for each message
                 await send(message)
 
         try:

@@ -35,14 +35,14 @@ class SharedResults(Generic[Seen]):
         self._results: dict[Hashable, asyncio.Future[Seen]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
-        """Return the result of a query with this key, or raise its error.
+        """Return the result of `look`, or of a recent call with the same key; raises its error.
 
-        The query continues when a caller leaves.
+        The query continues if a waiting caller is cancelled.
         """
         found = self._results.get(key)
         if found is None:
             found = self._results[key] = asyncio.ensure_future(look())
-            # Python warns of errors that nobody takes; the waiting callers may be gone.
+            # asyncio warns of errors that nobody retrieves; all callers may have been cancelled.
             found.add_done_callback(lambda future: future.cancelled() or future.exception())
             asyncio.get_running_loop().call_later(self._holds_s, self._results.pop, key, None)
         return await asyncio.shield(found)
@@ -74,14 +74,17 @@ class ApiStreams:
         self.look = BoundedCalls("distrain-health")
         self.metrics = ServiceMetrics()
         self.places = Places(folders_of(settings))
-        # Now, not at a scrape: this process goes on with these, even if their files are replaced.
+        # Read once: this process keeps using these certificates, even if their files are replaced.
         self.certificate_ends_s = certificate_ends_s(settings)
         self._threads = CapacityLimiter(_FILE_THREADS)
 
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:
-        """Do work that may hang with a filesystem (`unavailable`)."""
+        """Return the result of `work`, which reads files, from a thread of a separate pool.
+
+        Raises `unavailable` if no thread is free in time, or the storage fails for the moment.
+        """
         try:
-            with fail_after(_THREAD_S):  # until it begins: what runs cannot be cut short
+            with fail_after(_THREAD_S):  # until it begins: running work cannot be cancelled
                 return await to_thread.run_sync(work, limiter=self._threads)
         except TimeoutError:
             raise _no_answer("the filesystem of the run directories does not answer") from None
@@ -92,7 +95,10 @@ class ApiStreams:
             raise _no_answer("the storage of the run directories does not answer") from error
 
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
-        """Count a stream of a caller; return a function to release it; `rate` beyond the limit."""
+        """Count a new stream of a caller; return a function to call at its end.
+
+        Raises `rate` if the caller has `most` streams, or this process has too many.
+        """
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:
             raise Problem(

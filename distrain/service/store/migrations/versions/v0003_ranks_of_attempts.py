@@ -1,4 +1,4 @@
-"""The numbers of ranks and GPUs of an attempt."""
+"""Add the numbers of ranks and GPUs to attempts."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,6 +8,6 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add columns that may be null: what ended before this version stays without them."""
+    """Add columns that are null for attempts that ended before this version."""
     for name in ("ranks", "gpus"):
         op.add_column("attempts", sa.Column(name, sa.Integer(), nullable=True))

@@ -1,4 +1,4 @@
-"""When a token's browser sessions were ended."""
+"""Add the time at which a token's browser sessions were ended."""
 
 import sqlalchemy as sa
 from alembic import op

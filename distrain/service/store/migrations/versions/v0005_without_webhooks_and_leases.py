@@ -1,4 +1,4 @@
-"""Webhooks and leases are gone: events are read, and locks end with their connections."""
+"""Drop webhooks (clients read events instead) and leases (replaced by `store.locks`)."""
 
 from alembic import op
 

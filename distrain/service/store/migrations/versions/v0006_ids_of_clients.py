@@ -1,4 +1,4 @@
-"""Requests are recognised by their job's id: no table of idempotency keys."""
+"""Repeated requests are recognised by their job's id and a hash, without idempotency keys."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,6 +8,6 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Drop the keys; earlier jobs have no request hash."""
+    """Drop the table of keys, and add the hash, which is null for earlier jobs."""
     op.drop_table("idempotency")
     op.add_column("specs", sa.Column("request_sha256", sa.String(length=64), nullable=True))
