@@ -29,7 +29,7 @@ _KEY, _TRAIN, _VALID, _UNTHINNED = "key", "train", "valid", "unthinned"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Tables of a job, with their schema."""
+    """The tables of a job, and their schema."""
 
     schema: Schema
     train: Table
@@ -45,7 +45,7 @@ class Inputs:
 
     @property
     def fingerprint(self) -> str:
-        """Return both tables' fingerprints in hex, equal on ranks that see the same files."""
+        """Return both tables' fingerprints in hex, equal on ranks that read the same files."""
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
