@@ -82,7 +82,10 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """Return a manifest as JSON values; `Damaged`, or `DataError` for another format."""
+    """Return a manifest as JSON values.
+
+    Raises `Damaged` if its checksum or its fields are wrong, `DataError` for an unsupported format.
+    """
     where = {"file": f"{url}/{MANIFEST_FILE}"}
     try:
         document = json.loads(content)
@@ -109,9 +112,10 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
 
 
 def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
-    """Return a manifest from its JSON values; `Damaged` if a value is impossible.
+    """Return a manifest from its JSON values; raise `Damaged` if a value is impossible.
 
-    Its values are compared with each other here, and with files before memory is allocated.
+    This only compares the values with each other. `ShardReading.check` compares them with the
+    files.
     """
     try:
         manifest = Manifest(
