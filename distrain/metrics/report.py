@@ -51,7 +51,7 @@ class BinaryReport:
         log_loss: Mean logistic loss in nats; `None` without rows.
         normalised_entropy: `log_loss` over the entropy of the click rate; `None` as `auc`.
         calibration: Sum of predictions over sum of labels; `None` without positives.
-        targets: Metrics by name of the same rows' further targets, by name.
+        targets: By target, the metrics of further targets of the same rows, by name.
         calibration_error: The expected calibration error: the mean distance between predicted and
             observed rate in 20 groups of adjacent predictions, weighted by their rows; `None`
             as `auc`.
@@ -70,7 +70,7 @@ class BinaryReport:
     calibration_error: float | None = None
 
     def figures(self) -> dict[str, float | None]:
-        """Return the metrics that further targets report, by name."""
+        """Return, by name, the metrics that are reported for a further target."""
         names = ("auc", "auc_bound", "log_loss", "normalised_entropy", "calibration")
         return {name: getattr(self, name) for name in names}
 
