@@ -1,4 +1,4 @@
-"""Rows counted per distinct score: AUC if the bins of `BinaryMetrics` are too wide.
+"""Counts rows per distinct score, for the AUC if the bins of `BinaryMetrics` are too wide.
 
 Every float32 score has a key, an unsigned integer in the same order. The state holds, sorted, each
 occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs

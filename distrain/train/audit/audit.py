@@ -155,7 +155,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """Return a number for each row's list, which depends on every value and its position."""
+    """Return a number for each row's list, `[rows]`, int64, from every value and its position."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts
@@ -343,7 +343,10 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """Return the hashes more frequent in the table, then those more frequent in training."""
+    """Return the hashes that occur more often in the table, then those more often in `trained`.
+
+    Each is repeated as often as it is in excess.
+    """
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))
     counts -= np.bincount(places[len(table) :], minlength=len(values))

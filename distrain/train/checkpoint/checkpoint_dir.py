@@ -28,9 +28,11 @@ class CheckpointEntry:
 @dataclass(frozen=True)
 class Survey:
     whole: list[CheckpointEntry] = field(default_factory=list)  # ordered like `CheckpointDir.list`
-    broken: dict[str, str] = field(default_factory=dict)  # why one is unusable, by its name
-    foreign: dict[str, str] = field(default_factory=dict)  # likewise, for unsupported formats
-    others: dict[str, str | None] = field(default_factory=dict)  # another run's: the run, if known
+    # by the name of an unusable checkpoint, the reason; `foreign` has those of unsupported formats
+    broken: dict[str, str] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)
+    # by the name of a checkpoint of another run, that run; `None` if it is unknown
+    others: dict[str, str | None] = field(default_factory=dict)
 
 
 class CheckpointDir:

@@ -62,12 +62,12 @@ class CheckpointPlan:
 
     @property
     def written_key(self) -> str:
-        """Return the key to which all ranks except the first add their results."""
+        """Return the key to which all ranks except rank 0 add their results."""
         return f"checkpoint/{self.number}/{self.name}/written"
 
     @property
     def all_done_key(self) -> str:
-        """Return the key that the last of these ranks posts once all have added their results."""
+        """Return the key that is posted once all ranks except rank 0 have added their results."""
         return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
@@ -145,7 +145,7 @@ class CheckpointWrite:
             except Exception as error:  # training continues after any error
                 problems = [in_words(error)]
         if problems:
-            self._remove()  # first, because the others might write there again
+            self._remove()  # before the others get the outcome, since they may then write there
         self._announce(_FAILED if problems else _WHOLE)
         if problems:
             url = f"{self.settings.directory.url}/{self.plan.name}"

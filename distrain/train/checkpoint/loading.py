@@ -1,4 +1,4 @@
-"""Loading of a checkpoint: the newest complete one with all its state, or the weights of one."""
+"""Loads the newest complete checkpoint with all its state, or only a checkpoint's weights."""
 
 import contextlib
 import json

@@ -33,7 +33,7 @@ class Rows:
     block: int = 0  # the number of a rank's first block, from the table's start
 
     def row(self, place: Any) -> Any:
-        """Return the row's number at an index, or the numbers at indices `[n]`, int64."""
+        """Return the number of the row at index `place`, or the numbers at indices `[n]`, int64."""
         start = self.first + place * self.stride
         if self.rank is None:
             return start

@@ -1,4 +1,6 @@
-"""The file that makes a folder a checkpoint: its content, with checksums; written last.
+"""The manifest of a checkpoint: a JSON file with the checkpoint's content, and checksums.
+
+It is written last: a folder without a manifest is not a checkpoint.
 
 Anyone with write access to a bucket can write a manifest. Its values become paths, allocations and
 offsets in memory, so all of them are checked before use.

@@ -128,7 +128,7 @@ class CheckpointWriter(WriterSettings):
         return None if self._last is None else self._last.whole
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Finish writing to the disk within `timeout_s`, and abandon waiting for ranks."""
+        """Stop waiting for other ranks' files; wait up to `timeout_s` for this rank's writing."""
         self.given_up.set()
         self.wait(timeout_s)
 
@@ -152,11 +152,11 @@ class CheckpointWriter(WriterSettings):
                 self._buffer = empty((content.num_bytes,), torch.uint8, align_bytes=PAGE_BYTES)
             with torch.no_grad():
                 return copied(content, self._buffer, self.progress)
-        except Exception as error:  # the others must receive any error
+        except Exception as error:  # the other ranks must receive any error
             return in_words(error)
 
     def _forget_last_posts(self) -> None:
-        """Delete the posts about the previous checkpoint, which rank 0 has read."""
+        """Delete what this rank posted about the previous checkpoint, which rank 0 has read."""
         if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
                 self.store.clear(self._last.plan.all_done_key)

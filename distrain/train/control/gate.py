@@ -63,7 +63,7 @@ class _Request:
 
 
 class StepGate:
-    """The places of one rank, at which it executes agreed requests.
+    """Holds the training thread of one rank at a place until the ranks have agreed on a request.
 
     `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
     """
@@ -107,7 +107,11 @@ class StepGate:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Request all ranks to save, or end, at one place; a number seen before is ignored."""
+        """Hold this rank's training until all ranks agree on a place to save or, with `stops`, end.
+
+        Every rank must get the request, with the same number; a number seen before is ignored.
+        `wait_s` limits the time for the agreement. The call returns at once: a thread waits.
+        """
         with self._changed:
             if number in self._seen:
                 return

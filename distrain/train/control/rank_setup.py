@@ -53,7 +53,10 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
 
 @contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Restore on exit the state that a rank sets: generators, threads, cuBLAS's workspace."""
+    """Return a context that restores, on exit, the state that a rank sets in its process.
+
+    These are the random generators, the number of threads, and cuBLAS's workspace.
+    """
     threads, cublas = torch.get_num_threads(), os.environ.get(_CUBLAS)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     seed = torch.initial_seed()

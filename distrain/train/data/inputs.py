@@ -192,7 +192,7 @@ def _schema_of_workflow(workflow: str) -> Path:
 
 
 def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
-    """Raise `SchemaError` if the workflow does not make the columns and vocabularies wanted."""
+    """Raise `SchemaError` if the workflow lacks a wanted column, or has other cardinalities."""
     made, sizes = set(raw.columns), raw.workflow.cardinalities
     others = [
         column.name
@@ -276,7 +276,7 @@ def _check_validation(spec: JobSpec) -> None:
 
 
 def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) -> None:
-    """Raise an error for a model that the columns, weights or targets do not fit.
+    """Raise an error if the model does not fit the columns, weights or targets.
 
     A user-defined model is checked on the ranks only: its package may be missing here.
     """
@@ -308,7 +308,7 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Raise an error for parts of the schema that loaders support, but no current model does."""
+    """Raise `SchemaError` for parts of the schema that the loader supports, but not the model."""
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:
@@ -336,7 +336,7 @@ def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
     """
     names = schema.select_by_tag(Tags.TARGET).names
     kinds = [target.kind for target in task.targets]
-    # Tasks of two-tower models have other metrics: they rank, and give no probabilities.
+    # Tasks of two-tower models rank items and predict no probabilities, so they lack the log loss.
     if data.negatives < 1 and (
         len(names) != 1 or kinds != ["binary"] or "log_loss" not in task.metrics
     ):

@@ -50,7 +50,7 @@ class Inputs:
 
 
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Write the tables for the ranks, which then do not read the footers."""
+    """Write the tables to a file for the ranks, which then do not read the footers."""
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
         file.writestr(_KEY, _key(spec, inputs.schema))
         file.writestr(_TRAIN, inputs.train.to_bytes())
@@ -61,7 +61,10 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
-    """Return the tables in the file; `None` if it is missing, damaged, or of other data."""
+    """Return the tables in the file from `hand_on`.
+
+    `None` if the file is missing or damaged, or was written for other data or another schema.
+    """
     try:
         with zipfile.ZipFile(path) as file:
             if file.read(_KEY).decode() != _key(spec, schema):

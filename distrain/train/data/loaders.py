@@ -60,7 +60,7 @@ _OTHER_THREADS = 2
 
 
 def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) -> int:
-    """Return the number of decoding threads of a rank with `cores` cores.
+    """Return the number of decoding threads of a rank with `cores` cores: `wanted`, unless "auto".
 
     >>> decode_threads("auto", "cpu", 16), decode_threads(3, "cuda", 16)
     (1, 3)

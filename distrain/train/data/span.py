@@ -97,7 +97,7 @@ class JobSpan:
 
 @dataclass(frozen=True)
 class RefitSpan(JobSpan):
-    """The steps of a refit, which follow those of the first training in number.
+    """The steps of a refit, whose numbers continue those of the first training.
 
     >>> from distrain.loader.partition.epoch_plan import EpochPlan
     >>> one = EpochSteps((EpochPlan(10, lanes=1, global_batch_size=2),))

@@ -150,9 +150,10 @@ class BalancedBatches:
 
 
 def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
-    """Return the layout of a batch's flat columns, and the columns as one block, as in a loader.
+    """Return the layout of a batch's flat columns, and these columns in one block.
 
-    The block is `[rows, columns]`, int32.
+    The block is `[rows, columns]`, int32, with the columns in a loader's order; floats are stored
+    as their bits.
     """
     assert batch.labels is not None
     parts = [batch.continuous, batch.labels]

@@ -155,7 +155,7 @@ def evaluate(
 ) -> TargetMetrics:
     """Return the metrics of this rank's rows of a table.
 
-    It contains no collective operations except those of the tables.
+    Its only collective operations are lookups in sharded tables.
 
     Args:
         before_batch: Called before each batch; its errors end the scoring.
@@ -231,7 +231,7 @@ def scored_batches(
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[TargetRows, ...]]:
-    """Yield the rows of each batch for each target; arguments as of `evaluate`."""
+    """Yield, for each batch, its scored rows for each target; arguments as of `evaluate`."""
     for batch in _batches(model, loader, device, before_batch):
         yield rows_of(model.task.targets, model.scores(batch), batch)
 

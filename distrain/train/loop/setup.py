@@ -122,7 +122,7 @@ def _claim(job: RankJob, directory: CheckpointDir) -> None:
     if directory.run is None:  # a rank without a run
         return
     peers = Peers(job.world.rank, job.world.num_ranks)
-    # If earlier attempts have trained, a later one continues even if it can no longer save.
+    # If earlier attempts have trained, this attempt continues even if it can no longer save.
     report = job.report if job.attempt > job.first_attempt else None
     with waiting(READER):
         claim_on_all_ranks(directory, job.paths.place, peers, job.device, report)

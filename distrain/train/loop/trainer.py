@@ -409,7 +409,7 @@ class Trainer(RankJob):
         return self.rank_events.finished(self.taken, self.setup_s, stats, self.clock)
 
     def _save_model(self, folder: Path, step: int) -> None:
-        """Save the model with its current weights, those of `step`; a collective operation."""
+        """Save the model with its current weights, of `step` steps; a collective operation."""
         slab_done = self.control.activity.count_slab
         save_model(
             folder,

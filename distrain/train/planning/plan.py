@@ -165,7 +165,7 @@ def peak_of(
         batches=batches_held(
             loader.dataset,
             loader.options,
-            # The batch that trains, those with a route, and the one whose route is being made.
+            # The batch that trains, batches with routes, and the batch whose route is being made.
             consumer_batches=2 + spec.train.route_ahead,
             num_steps=most_steps,
         ),

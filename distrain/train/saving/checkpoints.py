@@ -130,7 +130,7 @@ class RankCheckpoints:
             report=self.report,
             progress=self.control.activity.count_slab,
         )
-        # Only those of rank 0 are saved.
+        # Only rank 0's vocabularies are saved.
         self.vocabularies = Vocabularies({})
         if self._peers.rank == 0:
             self.vocabularies = find_vocabularies(self.spec.data, self.inputs.schema)

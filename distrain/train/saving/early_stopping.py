@@ -31,7 +31,7 @@ class Validations:
     """
 
     metric: str
-    # steps before the best validation; of equal ones, before the first
+    # steps before the best validation; if several are equal, before the first of them
     best_step: int | None = None
     best_value: float | None = None
     reference: float | None = None  # the metric at the last gain of more than `min_delta`

@@ -41,7 +41,7 @@ def keep_workflow(
                 source = open_folder(vocabularies.workflow + part)
                 (folder / part.lstrip("/")).mkdir(exist_ok=True)
                 for name in source.files():
-                    if not name.startswith("rare."):  # counts that only an update needs
+                    if not name.startswith("rare."):  # only an update of the workflow needs these
                         to = folder / part.lstrip("/") / name
                         _copy(f"{source.url}/{name}", to, after_slab)
             found = vocabularies_in(str(folder), schema)

@@ -82,7 +82,7 @@ class GradientBuckets:
                 while self.begun < len(self._pieces) and not self._missing[self.begun]:
                     self._begin_next()
 
-        # torch has no annotation for it.
+        # torch has no type annotation for this method.
         parameter.register_post_accumulate_grad_hook(has_come)  # type: ignore[no-untyped-call]
 
     def _begin_next(self) -> None:

@@ -105,7 +105,7 @@ class DenseTraining:
             self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
-        """Return the logits, `[rows]`, fp32 (float64 for a float64 module); 0 rows are allowed."""
+        """Return the module's output, fp32 (float64 for a float64 module); 0 rows are allowed."""
         with self._dense_part():
             logits: Tensor = self._forward(embedded, continuous, *lists)
         return logits
@@ -356,7 +356,7 @@ def _make(
     choices = signature(make).parameters
     if "fused" in choices:  # some of torch's optimizers lack the option
         options["fused"] = fused
-    # Adam cannot be captured without it. The fused kernel is the same.
+    # Adam's step cannot be captured without `capturable`. The fused kernel is the same.
     if "capturable" in choices and captured and isinstance(lr, Tensor):
         options["capturable"] = True
     optimizer = make(parameters, lr=lr, **options)

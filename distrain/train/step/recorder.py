@@ -53,7 +53,7 @@ class CudaStepGraph:
         self._result: tuple[Tensor, ...] = ()
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Record a call; waiting for the device, or reading from it, is an error of CUDA."""
+        """Record a call; raises `RuntimeError` if it waits for the device or reads from it."""
         stream = torch.cuda.current_stream()
         # An older graph that is freed during the recording would make it fail, so garbage is
         # collected before; torch does not do so.
@@ -215,7 +215,7 @@ class Recorder:
 
 
 def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy all tensors, with one launch for all of one item size."""
+    """Copy all tensors, with one kernel launch for each item size."""
     by_size: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         to, of = by_size.setdefault(target.element_size(), ([], []))

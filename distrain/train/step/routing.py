@@ -52,7 +52,10 @@ class Routed(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A routed batch that is complete after an event of the stream that made it."""
+    """A routed batch that is complete once the side stream has reached `event`, or now if `None`.
+
+    `memory` has the tensors of the batch and its route that are on the GPU.
+    """
 
     routed: Routed
     event: torch.cuda.Event | None
@@ -107,7 +110,7 @@ class RouteMaker:
 
 
 class StreamForRoutes(CudaStreams):
-    """A GPU with a side stream for routes only, which do not queue behind the loader's copies."""
+    """A GPU's streams, with a side stream for routes, which do not queue behind loaders' copies."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)

@@ -158,7 +158,7 @@ PEERS = "peers"
 READER = "reader"
 STORAGE = "storage"
 
-# By thread: its reason to wait, or the number of the thread for which it waits.
+# By a thread's `ident`: its reason to wait, or the `ident` of the thread for which it waits.
 _waits: dict[int, str | int] = {}
 
 

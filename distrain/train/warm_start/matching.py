@@ -61,7 +61,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TableMatch:
-    """The origin of a table's rows."""
+    """From which saved table, if any, a table of the new model gets its rows."""
 
     target: TablePlace
     # the table on disk; `None` if the rows keep their initial values

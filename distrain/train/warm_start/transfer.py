@@ -189,7 +189,7 @@ def _matched(
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table, and the new id of each old one; -1 drops a row, `None` means equal ids."""
+    """The match of a table, and the new id of each old id: -1 drops its row; `None`: equal ids."""
 
     match: TableMatch
     ids: Ids | None
@@ -275,7 +275,7 @@ class _IntoTable:
         self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
     def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
-        """Return the table's old position, and the indices of its rows among `rows`."""
+        """Return the table's position in the source, and the indices of its rows among `rows`."""
         was = self.plan.match.source
         assert was is not None
         ends = was.first, was.first + was.cardinality
