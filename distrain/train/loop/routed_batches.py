@@ -1,8 +1,9 @@
 """Batches with their routes, which a thread makes while earlier batches train.
 
-A route depends on ids alone, so the ranks can exchange the rows that they need in advance. On a
-GPU, making a route requires the host to wait for the device. Here only the thread waits, on a
-separate stream, and the training thread does not.
+A batch's route is the table rows that it needs, and their owners. It depends on ids alone, so the
+ranks can request the rows from their owners in advance. On a GPU, making a route requires the
+host to wait for the device. Here only the thread waits, on a separate stream, and the training
+thread does not.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def tables_budget_bytes(
 def least_over_ranks(value: int, device: torch.device) -> int:
     """Return the minimum of the ranks' values; a collective operation.
 
-    `device` must be one that the process group supports: a GPU with NCCL.
+    `device` must be one that the process group supports, such as a GPU for NCCL.
     """
     least = torch.tensor([value], dtype=torch.int64, device=device)
     dist.all_reduce(least, op=dist.ReduceOp.MIN)

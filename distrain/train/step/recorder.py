@@ -22,7 +22,8 @@ WARM_UP_STEPS = 3
 """Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
 
 MOST_GRAPHS = 48
-"""Maximum number of graphs. With 24 lanes there are at most 24 combinations of the ranks' rows.
+"""Maximum number of graphs. With `train.lanes` of 24, the ranks' numbers of rows have at most 24
+combinations.
 
 A step takes two graphs: one requests rows from owners, one trains.
 """
