@@ -1,7 +1,7 @@
 """Batches with their routes, which a thread makes while earlier batches train.
 
 A batch's route is the table rows that it needs, and their owners. It depends on ids alone, so the
-ranks can request the rows from their owners in advance. On a GPU, making a route requires the
+ranks can exchange their requests for rows in advance. On a GPU, making a route requires the
 host to wait for the device. Here only the thread waits, on a separate stream, and the training
 thread does not.
 """

@@ -4,7 +4,7 @@
     batches, decoding   of the loader: `loader/memory.py`
     tables              weights and optimizer state of this rank's rows, by placement and storage
     dense parameters    one vector of values, one of gradients, and the optimizer's state
-    averages            with `train.ema`: of all weights, and a copy of these while rows are scored
+    averages            with `train.ema`: of dense parameters; copies of weights for scoring
     embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its gradient
     activations         the other tensors of the dense part that live at a time (`LiveBytes`)
     routes              of the batch that trains, of the batches made ahead, and of one being made
