@@ -100,7 +100,7 @@ class BinaryMetrics:
         self.prediction_sum += float(predictions.sum())
 
     def begin_weights(self) -> None:
-        """Hold sums of weights from now on; each row so far has the weight 1."""
+        """Store sums of weights from now on; each row so far has the weight 1."""
         if self.counted is None:
             self.counted = self.rows, int(self.positives.sum())
             self.negatives = self.negatives.astype(np.float64)
@@ -182,7 +182,7 @@ def losses_and_predictions(
     logits: Doubles, positive: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Doubles]:
     """Return each row's logistic loss in nats and its probability."""
-    # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
+    # log(1 + exp(x)) - y * x without overflow: exp is only computed of -|x|.
     decay = np.exp(-np.abs(logits))
     losses = np.log1p(decay) + np.maximum(np.where(positive, -logits, logits), 0.0)
     return losses, np.where(logits >= 0, 1.0, decay) / (1.0 + decay)

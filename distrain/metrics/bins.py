@@ -50,9 +50,10 @@ def pack_counts(counts: Weights) -> dict[str, str]:
     """Return counts as JSON values: the distances between non-empty bins, and the counts.
 
     Most reports fill a small part of the bins. Serialising only that part takes a tenth of the time
-    of zlib over all bins, and the scheduler reads every rank's reports. A distance is one byte;
-    longer distances have steps of 255 to bins with the count 0. Counts use the narrowest unsigned
-    integers that hold them; fractional sums of weights are float64. Both are encoded as base64.
+    of zlib over all bins, and the scheduler reads every rank's reports. A distance is one byte; a
+    longer distance is split into steps of 255, to bins with the count 0. Counts use the narrowest
+    unsigned integers that hold them; fractional sums of weights are float64. Distances and counts
+    are encoded as base64.
     """
     held = np.flatnonzero(counts)
     distances = np.diff(held, prepend=-1)
@@ -73,7 +74,7 @@ def _narrowest(counts: Weights) -> str:
 
 
 def add_packed(into: Weights, documents: Sequence[Mapping[str, str]]) -> None:
-    """Add counts from `pack_counts`, many at once, since NumPy has a cost per call.
+    """Add counts from `pack_counts` to `into`, many at once, since NumPy has a cost per call.
 
     Raises:
         ValueError: A document does not hold counts of ascending bins of `into`, or has fractional

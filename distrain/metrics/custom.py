@@ -16,10 +16,10 @@ from distrain.errors import DistrainError, SpecError
 class Metric:
     """A metric of validation rows that a job spec names in `evaluate.metrics`.
 
-    Every rank creates one without arguments, updates it with its rows, and sends its state to the
-    others. They merge all states in the order of the ranks. The attributes of a subclass must be
-    JSON values, of a size that does not grow with the rows; otherwise the subclass also defines
-    `to_json` and `from_json`.
+    Every rank creates an object without arguments, updates it with its rows, and sends its state to
+    the other ranks. Each rank merges all states, in the order of the ranks. The attributes of a
+    subclass must be JSON values; otherwise the subclass also defines `to_json` and `from_json`. The
+    size of the state must not grow with the rows.
 
     >>> class Accuracy(Metric):
     ...     rows = right = 0
@@ -38,15 +38,16 @@ class Metric:
     """
 
     def update(self, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> None:
-        """Add rows, float32 `[rows]` each.
+        """Add rows: the scores and labels of the job's first binary target, float32 `[rows]` each.
 
-        In a job with weights there is a third argument, the rows' weights, 0 or more: a weight of 2
-        counts a row twice, and 0 ignores it.
+        If no target is binary, they are those of the first target. In a job with weights there is a
+        third argument, the rows' weights, 0 or more: a weight of 2 counts a row twice, and a weight
+        of 0 ignores it.
         """
         raise NotImplementedError
 
     def merge(self, other: Self) -> None:
-        """Add the rows of another; the order of merges must not matter."""
+        """Add the rows of another object; the order of merges must not matter."""
         raise NotImplementedError
 
     def compute(self) -> float | None:
@@ -67,7 +68,11 @@ class Metric:
 
 @contextmanager
 def metric_errors(name: str) -> Iterator[None]:
-    """Add the metric's name and the failing line to errors of a user's metric."""
+    """Return a context that turns errors of a user's metric into `SpecError`.
+
+    The error has the metric's name and the failing line. `DistrainError` and `MemoryError` are not
+    changed.
+    """
     try:
         yield
     except (DistrainError, MemoryError):
@@ -144,7 +149,10 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """Return class attributes that are lists, dicts, sets or arrays, by name as text."""
+    """Return the values, as text by name, of class attributes that objects could change in place.
+
+    These are lists, dicts, sets and arrays.
+    """
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return {

@@ -1,4 +1,4 @@
-"""Rows counted per distinct score: AUC if the bins of `BinaryMetrics` are too wide.
+"""Counts rows per distinct score, for the AUC if the bins of `BinaryMetrics` are too wide.
 
 Every float32 score has a key, an unsigned integer in the same order. The state holds, sorted, each
 occurring key with its negatives and positives. Up to `max_entries` keys, nothing is lost: pairs
@@ -38,7 +38,7 @@ class DistinctScores:
     Args:
         max_entries: Maximum number of distinct scores; more are merged with adjacent ones. An entry
             takes 20 bytes, and three times as much while rows are added.
-        weighted: Whether rows have weights, whose sums an entry then holds.
+        weighted: Whether rows have weights; then an entry has sums of weights instead of counts.
 
     Attributes:
         shift: Number of dropped low bits of the keys; 0: every distinct score has its entry.
@@ -101,7 +101,7 @@ class DistinctScores:
             self.coarsen(self.shift + 1)
 
     def add_all(self, other: DistinctScores) -> None:
-        """Count the rows of another state, which may be coarsened.
+        """Count the rows of another state; both states are coarsened to the larger `shift`.
 
         >>> ours, other = DistinctScores(), DistinctScores()
         >>> ours.update(np.array([-2.0, 50.0]), np.array([0, 1]))
@@ -119,7 +119,7 @@ class DistinctScores:
         """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal.
 
         Raises:
-            ValueError: More are already dropped.
+            ValueError: More than `shift` bits are dropped already.
         """
         if shift < self.shift:
             raise ValueError(f"{self.shift} bits are dropped already, which is more than {shift}")
@@ -167,7 +167,7 @@ def key_of(scores: Floats) -> Keys:
 
 
 def _step_sum(negatives: Weights, positives: Weights) -> float:
-    """Return the average precision if rows of one entry are ties: one threshold admits them all."""
+    """Return the exact average precision; the rows of an entry are ties, admitted together."""
     p: Doubles = positives[::-1].astype(np.float64)
     admitted = np.cumsum(p)
     among = admitted + np.cumsum(negatives[::-1].astype(np.float64))

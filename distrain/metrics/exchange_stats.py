@@ -57,7 +57,7 @@ class ExchangeStats:
         return self
 
     def to_json(self) -> dict[str, float]:
-        """Return all fields by name, and the ratios.
+        """Return all fields by name, and `unique_ratio` and `sent_bytes_per_step`.
 
         >>> ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()["unique_ratio"]
         0.5
@@ -66,7 +66,7 @@ class ExchangeStats:
 
 
 def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums over all ranks of the same steps; empty without any.
+    """Return the sums over the ranks, each of which reports the same steps; empty for no ranks.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = add_up_exchanges([one, one])
@@ -81,7 +81,7 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums over consecutive windows of one rank; empty for no windows.
+    """Return the sums over consecutive reports of one rank; empty for no reports.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = follow_up_exchanges([one, one])

@@ -23,10 +23,11 @@ class GroupedReport:
 
     Attributes:
         scored_groups: Number of groups with both classes.
-        scored_rows: Number of rows of these.
-        grouped_auc: Mean of their AUC, weighted by rows or their weights; `None` if there is none.
-        mean_auc: Unweighted mean of their AUC.
-        numbers: Per group, its number, `[groups]`.
+        scored_rows: Number of rows in these groups.
+        grouped_auc: Mean of their AUC, weighted by rows or their weights; `None` without such a
+            group.
+        mean_auc: Unweighted mean of their AUC; `None` without such a group.
+        numbers: Per group, its number in the argument `groups`, ascending, `[groups]`.
         rows: Per group, its rows, int64 `[groups]`.
         positives: Per group, its rows with label 1, int64 `[groups]`.
         auc: Per group, its AUC, float64 `[groups]`; NaN for a single class.
@@ -72,7 +73,8 @@ def grouped_metrics(
     order = order[mass[order] > 0]
     group, score, positive = groups[order], scores[order], labels[order] != 0
     of_positives, of_negatives = np.where([positive, ~positive], mass[order], 0.0)
-    # Wider, since a group's sums begin where those of groups of larger weights end.
+    # Wider than float64: a group's sums are differences of running sums over all groups, in which
+    # larger weights of earlier groups would round off its own.
     of_negatives = of_negatives.astype(np.longdouble)
     firsts = _firsts(group)
     rows = np.diff(np.append(firsts, len(group)))

@@ -65,7 +65,8 @@ class RankingMetrics:
     Args:
         k: Number of items recommended to a user, at least 1.
         users: Number of users counted.
-        sums: Of recall, capped recall, hit rate, NDCG and reciprocal ranks, float64 `[5]`.
+        sums: Sums over users of recall, capped recall, hit rate, NDCG and reciprocal rank, float64
+            `[5]`.
         shown: For each item whether it was recommended to any user, `[items]`; `None` computes no
             coverage.
 
@@ -119,7 +120,10 @@ class RankingMetrics:
         self.users += len(counts)
 
     def merge(self, other: "RankingMetrics") -> "RankingMetrics":
-        """Return a new state with the users of both; `ValueError` for another k or other items."""
+        """Return a new state with the users of both.
+
+        Raises `ValueError` if they differ in `k` or in the number of items.
+        """
         if other.k != self.k:
             raise ValueError(f"metrics at {self.k} and at {other.k} cannot be merged")
         sizes = [None if one.shown is None else len(one.shown) for one in (self, other)]
@@ -158,8 +162,9 @@ class RankingMetrics:
 class TopItems:
     """Each user's k best items so far; ties favour the lower id.
 
-    Items come in chunks, here or in other states that are merged into this one. The cuts and the
-    order of chunks do not change the result, and memory holds the scores of one chunk at a time.
+    Call `update` with chunks of the items, here or in other states that are merged into this one.
+    The size and order of chunks do not change the result, and only the scores of one chunk are in
+    memory at a time.
 
     Args:
         users: Number of users.
@@ -179,7 +184,7 @@ class TopItems:
         self._worst_first = np.full((users, k), np.inf)
 
     def update(self, scores: NDArray[Any], items: Ids, exclude: ItemLists | None = None) -> None:
-        """Count a chunk of items.
+        """Add a chunk of items, and keep the k best so far.
 
         Args:
             scores: `[users, items of the chunk]`, higher for better items, finite.
@@ -202,7 +207,7 @@ class TopItems:
         self._take(worst_first, np.broadcast_to(items, worst_first.shape))
 
     def merge(self, other: "TopItems") -> None:
-        """Count the items of another state of the same users; `ValueError` for another k."""
+        """Add the items of another state of the same users; raise `ValueError` for another k."""
         if other.ranked.shape != self.ranked.shape:
             shapes = " and ".join(str(list(one.ranked.shape)) for one in (self, other))
             raise ValueError(f"rankings [users, k] of {shapes} cannot be merged")

@@ -53,8 +53,9 @@ def reliability(
 def calibration_error(negatives: Weights, positives: Weights) -> float | None:
     """Return the mean distance between predicted and observed rate over groups of `reliability`.
 
-    Weighted by rows: the expected calibration error of Naeini et al. 2015, "Obtaining Well
-    Calibrated Probabilities Using Bayesian Binning", with groups of about equally many rows.
+    The mean is weighted by rows; `None` without rows. It is the expected calibration error of
+    Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", with
+    groups of about equally many rows.
     """
     bins = reliability(negatives, positives)
     if bins is None:

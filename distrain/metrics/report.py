@@ -46,15 +46,15 @@ class BinaryReport:
         positives: Number of rows with label 1.
         auc: Area under the ROC curve; `None` unless both classes occur.
         auc_bound: Maximum error of `auc`.
-        average_precision: Area under the precision-recall curve as a step sum; `None` as `auc`.
+        average_precision: Area under the precision-recall curve as a step sum; `None` if `auc` is.
         average_precision_bound: Maximum error of `average_precision`.
         log_loss: Mean logistic loss in nats; `None` without rows.
-        normalised_entropy: `log_loss` over the entropy of the click rate; `None` as `auc`.
+        normalised_entropy: `log_loss` over the entropy of the click rate; `None` if `auc` is.
         calibration: Sum of predictions over sum of labels; `None` without positives.
-        targets: Metrics by name of the same rows' further targets, by name.
+        targets: Metrics of further targets of the same rows: by target, then by metric.
         calibration_error: The expected calibration error: the mean distance between predicted and
             observed rate in 20 groups of adjacent predictions, weighted by their rows; `None`
-            as `auc`.
+            if `auc` is.
     """
 
     rows: int
@@ -70,7 +70,7 @@ class BinaryReport:
     calibration_error: float | None = None
 
     def figures(self) -> dict[str, float | None]:
-        """Return the metrics that further targets report, by name."""
+        """Return, by name, the metrics that are reported for a further target."""
         names = ("auc", "auc_bound", "log_loss", "normalised_entropy", "calibration")
         return {name: getattr(self, name) for name in names}
 

@@ -14,7 +14,7 @@ class Report(Protocol):
 
 
 class Parts(NamedTuple):
-    """A state's arrays, which are added over ranks."""
+    """A state's arrays, which are added over ranks; `counts` is `None` if `bins` has the counts."""
 
     bins: Weights
     sums: Doubles

@@ -34,7 +34,7 @@ class TargetMetrics:
 
     @classmethod
     def of_kinds(cls, kinds: Mapping[str, str]) -> TargetMetrics:
-        """Return empty states of targets' kinds."""
+        """Return empty states; `kinds` has the kind of each target by its name."""
         return cls({name: STATES[kind]() for name, kind in kinds.items()})
 
     @property
@@ -60,7 +60,10 @@ class TargetMetrics:
         return {name: state.compute().figures() for name, state in others}
 
     def merge(self, other: TargetMetrics) -> TargetMetrics:
-        """Return the rows of both, which have the same targets; one may have none."""
+        """Return states with the rows of both.
+
+        Raises `ValueError` if their targets differ, unless one of them has no targets.
+        """
         if not self.states or not other.states:
             return other if other.states else self
         mine = self.states

@@ -100,7 +100,10 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
-    """Return a file's first step and its complete steps; `DataError` for other files."""
+    """Return a file's first step and its complete steps.
+
+    Raises `DataError` if the file cannot be read or is not a record of rows.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -152,7 +155,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """Return a number for each row's list, which depends on every value and its position."""
+    """Return a number for each row's list, `[rows]`, int64, from every value and its position."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts
@@ -187,7 +190,7 @@ class EpochAudit:
     epoch: int
     steps: int
     rows: int
-    whole: bool
+    whole: bool  # whether the run has trained to the last step of the epoch, or of the window
     problems: tuple[str, ...]  # rows lost, trained twice, not in the table, or of another window
     window: str | None = None  # the window's name; `None` if the table is not split
 
@@ -209,7 +212,10 @@ class RunAudit:
 
 
 def audit_run(run: Path) -> RunAudit:
-    """Compare the rows that a run trained with the whole table."""
+    """Compare the rows that a run trained with the whole table.
+
+    Raises `DataError` if the run recorded no hashes.
+    """
     paths = RunPaths(run)
     check_run_dir(paths)
     history = counted_steps(paths)
@@ -238,7 +244,7 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """Return the rows of all ranks in the steps that led to the weights."""
+    """Return the rows of all ranks in the steps that led to the weights; `DataError` for none."""
     attempts = {
         attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
     }
@@ -337,7 +343,10 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """Return the hashes more frequent in the table, then those more frequent in training."""
+    """Return the hashes that occur more often in the table, then those more often in `trained`.
+
+    Each is repeated as often as it is in excess.
+    """
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))
     counts -= np.bincount(places[len(table) :], minlength=len(values))

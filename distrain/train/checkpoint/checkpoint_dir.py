@@ -28,9 +28,11 @@ class CheckpointEntry:
 @dataclass(frozen=True)
 class Survey:
     whole: list[CheckpointEntry] = field(default_factory=list)  # ordered like `CheckpointDir.list`
-    broken: dict[str, str] = field(default_factory=dict)  # the reasons, by name
-    foreign: dict[str, str] = field(default_factory=dict)  # reasons for those of other versions
-    others: dict[str, str | None] = field(default_factory=dict)  # the run that wrote it, if known
+    # by the name of an unusable checkpoint, the reason; `foreign` has those of unsupported formats
+    broken: dict[str, str] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)
+    # by the name of a checkpoint of another run, that run; `None` if it is unknown
+    others: dict[str, str | None] = field(default_factory=dict)
 
 
 class CheckpointDir:
@@ -49,8 +51,8 @@ class CheckpointDir:
         """Return the complete checkpoints, in the order in which a run would resume from them.
 
         The latest attempt comes first, and in it the latest step, even if the attempt resumed from
-        an earlier one. Missing or damaged files are only detected on loading. A missing directory
-        is empty; `Unavailable` if it could not be read.
+        an earlier one. Missing or damaged files are only detected on loading. Returns an empty list
+        for a missing directory; raises `Unavailable` if the directory could not be read.
         """
         try:
             survey = self.survey()
@@ -60,7 +62,11 @@ class CheckpointDir:
         return survey.whole
 
     def likely_newest(self) -> tuple[int, int] | None:
-        """Return attempt and step of the first entry of `list`, from names and manifests only."""
+        """Return attempt and step of the newest folder with a manifest; `None` if there is none.
+
+        This is probably the first entry of `list`: manifests are not read, so it may be damaged or
+        of another run. Raises `Unavailable` like `list`.
+        """
         try:
             named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
             numbered = [(n[1], n[0], name) for name, n in named.items() if n is not None]
@@ -85,7 +91,8 @@ class CheckpointDir:
     def read_manifest(self, name: str) -> dict[str, Any]:
         """Return a manifest as JSON values.
 
-        `Damaged`, `Unavailable`, or `DataError` of a format.
+        Raises `Damaged` if it is missing or damaged, `Unavailable` if it cannot be read, and
+        `DataError` for an unsupported format.
         """
         folder = self.folder(name)
         try:
@@ -153,7 +160,7 @@ def name_of(step: int, attempt: int) -> str:
 
 
 def numbers_of(name: str) -> tuple[int, int] | None:
-    """Return step and attempt from a folder's name; `None` if it is not of a checkpoint.
+    """Return step and attempt from a folder's name; `None` if it is not a checkpoint's name.
 
     >>> numbers_of("step-0000000500-a3"), numbers_of("model")
     ((500, 3), None)
@@ -173,20 +180,24 @@ def _without_manifest(folder: Folder) -> str:
 def expendable(
     entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
 ) -> list[CheckpointEntry]:
-    """Return the checkpoints except the `keep` newest and that of the best step."""
+    """Return all checkpoints except the `keep` newest and the one of the best step.
+
+    `entries` are in the order of `CheckpointDir.list`.
+    """
     kept = [*entries[:keep], entry_of_step(entries, best_step)]
     return [entry for entry in entries if entry not in kept]
 
 
 def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
-    """Return the checkpoint of a step; if there are several, that of the latest attempt."""
+    """Return the checkpoint of a step, of the latest attempt that has one; `None` if none has."""
     return next((entry for entry in entries if entry.step == step), None)
 
 
 def leftovers(survey: Survey, current: str) -> list[str]:
-    """Return the folders without a checkpoint that no rank can still be writing.
+    """Return the unusable folders that no rank can still be writing.
 
-    A rank may be writing one after `current`. Folders of other versions are not returned.
+    They are older than the folder `current`; ranks may be writing newer ones. Folders of other
+    formats are not returned. None are returned if the directory has checkpoints of other runs.
     """
     if survey.others:  # a folder without a manifest may belong to another run
         return []
@@ -199,7 +210,10 @@ def attempt_and_step(name: str) -> tuple[int, int]:
 
 
 def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
-    """Remove checkpoints that are not kept, once a new one is complete; may raise `OSError`."""
+    """Remove all checkpoints except the `keep` newest and that of `best_step`, and `leftovers`.
+
+    Call it when the checkpoint `current` is complete. May raise `OSError`.
+    """
     survey = directory.survey()
     names = [entry.name for entry in expendable(survey.whole, keep, best_step)]
     for name in [*names, *leftovers(survey, current)]:

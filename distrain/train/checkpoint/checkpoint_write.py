@@ -1,8 +1,9 @@
-"""The writing of one checkpoint on one rank, from the first byte to the manifest.
+"""Writes one checkpoint on one rank, from the first byte to the manifest.
 
-Each rank writes its file and posts its content, or the reason for its failure. The last rank to do
-so posts that all have. Rank 0 then reads the posts. It either writes the manifest or removes the
-files, and posts the outcome. So no rank queries every other rank.
+Each rank writes its file. All ranks except rank 0 then post a description of their file, or the
+reason for their failure, to the store. The last of them posts that all results are there. Rank 0
+waits for this post and reads the results. It either writes the manifest or removes the files, and
+posts the outcome. So no rank queries every other rank.
 """
 
 import contextlib
@@ -61,12 +62,12 @@ class CheckpointPlan:
 
     @property
     def written_key(self) -> str:
-        """Return the key to which all ranks except the first add their results."""
+        """Return the key to which all ranks except rank 0 add their results."""
         return f"checkpoint/{self.number}/{self.name}/written"
 
     @property
     def all_done_key(self) -> str:
-        """Return the key that the last of these ranks posts once all have added their results."""
+        """Return the key that is posted once all ranks except rank 0 have added their results."""
         return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
@@ -112,7 +113,10 @@ class CheckpointWrite:
         return shard
 
     def _follow(self, written: Shard | str) -> bool:
-        """Post this rank's result, and wait for the outcome; for all ranks except rank 0."""
+        """Post this rank's result, and wait; return True if the checkpoint is complete.
+
+        All ranks except rank 0 call it.
+        """
         store, settings = self.settings.store, self.settings
         peers, plan = settings.peers, self.plan
         written_json = (
@@ -128,7 +132,10 @@ class CheckpointWrite:
         return outcome == _WHOLE
 
     def _finish(self, written: Shard | str) -> bool:
-        """Wait for all ranks, then complete or remove the checkpoint; for rank 0."""
+        """Wait for all ranks, then complete or remove the checkpoint; return True if complete.
+
+        Only rank 0 calls it.
+        """
         outcomes = [written, *self._read_others()]
         problems = [f"rank {r}: {text}" for r, text in enumerate(outcomes) if isinstance(text, str)]
         shards = [shard for shard in outcomes if isinstance(shard, Shard)]
@@ -138,7 +145,7 @@ class CheckpointWrite:
             except Exception as error:  # training continues after any error
                 problems = [in_words(error)]
         if problems:
-            self._remove()  # first, because the others might write there again
+            self._remove()  # before the others get the outcome, since they may then write there
         self._announce(_FAILED if problems else _WHOLE)
         if problems:
             url = f"{self.settings.directory.url}/{self.plan.name}"
@@ -150,7 +157,7 @@ class CheckpointWrite:
         return True
 
     def _read_others(self) -> list[Shard | str]:
-        """Return the results of the other ranks, or why they failed; waits until all have ended."""
+        """Return the other ranks' results: a file, or why there is none, also after a timeout."""
         settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
         by_rank: dict[int, Shard | str] = {}
         why_not = "not heard of"
@@ -224,7 +231,10 @@ def _parse_written(text: str) -> tuple[int, Shard | str]:
 
 
 def _size_soon(folder: Folder, file: str, rank: int) -> int:
-    """Return the size of a rank's file, which a shared filesystem may show with a delay."""
+    """Return the size of a rank's file, which a shared filesystem may show with a delay.
+
+    Raises `OSError` if the file does not appear within `_SEEN_WITHIN_S`.
+    """
     until_s = monotonic() + _SEEN_WITHIN_S
     while True:
         try:

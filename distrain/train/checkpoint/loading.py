@@ -1,4 +1,4 @@
-"""Loading of a checkpoint: the newest complete one with all its state, or the weights of one."""
+"""Loads the newest complete checkpoint with all its state, or only a checkpoint's weights."""
 
 import contextlib
 import json
@@ -56,16 +56,21 @@ def load_newest(
     report: Callable[[CheckpointTrouble], None] | None = None,
     progress: Callable[[], None] | None = None,
 ) -> LoadResult:
-    """Load the first complete `directory.list()` entry that `belongs`; a collective operation.
+    """Load the first undamaged entry of `directory.list()`; a collective operation.
 
-    The ranks and the placement may differ from those that saved it: every rank reads its own rows
-    and verifies checksums. If any rank detects damage, rank 0 reports it and sets the checkpoint
-    aside permanently, and all ranks load the next one. `accept` is called on every rank before
-    anything is changed. It raises the same error everywhere for a checkpoint that must not be
-    resumed.
+    The number of ranks and the placement of tables may differ from those of the run that saved it:
+    every rank reads its own rows and verifies checksums. If any rank detects damage, rank 0 reports
+    it and sets the checkpoint aside permanently, and all ranks load the next one.
 
-    `Unavailable`: something could not be read for a possibly temporary reason. `DataError`: the
-    saved tensors do not fit this model and its optimizers. Both are the same on every rank.
+    Args:
+        state: The tensors to load into.
+        belongs: Entries for which it returns False are skipped.
+        accept: Called on every rank with the entry before anything is changed. It must raise an
+            error, the same on all ranks, for a checkpoint that must not be resumed.
+
+    Raises:
+        Unavailable: Something could not be read for a possibly temporary reason; on every rank.
+        DataError: The saved tensors do not fit this model and its optimizers; on every rank.
     """
     after_slab = progress or (lambda: None)
     return _Loading(directory, state, peers, belongs, accept, report, after_slab).run()
@@ -144,11 +149,12 @@ class _Loading:
 
 
 class WeightsReading:
-    """Read a checkpoint's weights into a model on one rank; not a collective operation.
+    """Reads a checkpoint's weights into a model on one rank; not a collective operation.
 
-    If the training keeps an average of its weights, the model gets the average. The model has the
-    shapes that were saved, and each rank its rows. Raises `Damaged` or `Unavailable` for its
-    manifest, `DataError` for a model with other tensors.
+    If the training kept an average of its weights, the model gets the average. The model must have
+    the shapes that were saved; a rank reads the rows that its model holds. Creating an instance
+    reads the manifest. It raises `Damaged` or `Unavailable` if the manifest cannot be used, and
+    `DataError` for a model with other tensors.
     """
 
     def __init__(
@@ -165,7 +171,7 @@ class WeightsReading:
         self._average = _Average(model, self._manifest.state)
         tensors: dict[str, Any] = {**model_tensors(model), **self._average.tensors()}
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
-        # The own tensors of the ranks that saved it are not read.
+        # The saving ranks' own tensors, such as random states, are not read.
         self._reading = ShardReading(
             self._folder, self._manifest, takers_of(tensors), peers.rank, after_slab, owned=()
         )
@@ -176,7 +182,7 @@ class WeightsReading:
         self._reading.check()
 
     def run(self) -> None:
-        """Read like `ShardReading.run`; some rows may have been read when it raises."""
+        """Read like `ShardReading.run`; if it raises, some rows may have been overwritten."""
         self._reading.run()
         self._average.apply()
         self._tables.factor = table_factor(self._manifest.state)

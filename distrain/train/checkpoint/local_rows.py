@@ -1,4 +1,4 @@
-"""The rows of a tensor that a rank has, and those of them that it writes."""
+"""The rows of a tensor that a rank has, and the part of them that it writes to a checkpoint."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ Places = slice | Tensor  # a tensor is `[n]`, int64
 
 @dataclass(frozen=True)
 class Rows:
-    """Adjacent rows, or one rank's rows of a sharded table: one of each block.
+    """Numbers of adjacent rows, or of one rank's rows of a sharded table: one row of each block.
 
     >>> Rows(1, 1, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
     ([1, 2, 3, 4], [3, 5, 9, 11])
@@ -33,7 +33,7 @@ class Rows:
     block: int = 0  # the number of a rank's first block, from the table's start
 
     def row(self, place: Any) -> Any:
-        """Return the row's number at an index, or the numbers at indices `[n]`, int64."""
+        """Return the number of the row at index `place`, or the numbers at indices `[n]`, int64."""
         start = self.first + place * self.stride
         if self.rank is None:
             return start
@@ -64,7 +64,7 @@ class Rows:
         return min(max(0, place + int(self.row(place) < row)), self.count)
 
     def may_meet(self, other: "Rows") -> bool:
-        """Return True if they may have common rows; `False` is certain."""
+        """Return False if these rows and `other` certainly have no row in common, else True."""
         if not self.count or not other.count:
             return False
         if self.last < other.row(0) or other.last < self.row(0):
@@ -94,7 +94,7 @@ class Rows:
             yield begin + common.nonzero().flatten(), places[common]
 
     def _is_dealt_as(self, other: "Rows") -> bool:
-        """Return True if both have rows of the same blocks, sharded over equally many ranks."""
+        """Return True if both are rows of a sharded table, with the same blocks of rows."""
         if self.rank is None or other.rank is None or self.stride != other.stride:
             return False
         return other.first - self.first == (other.block - self.block) * self.stride
@@ -156,7 +156,7 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
     """Return the rows that this rank writes: all that only it has, and a block of shared rows.
 
-    A tensor that is too small to be cut is written by the first rank that has it.
+    Rank 0 writes shared tensors of less than `SMALL_BYTES` whole.
     """
     return [
         share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0

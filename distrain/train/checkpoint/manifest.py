@@ -1,4 +1,6 @@
-"""The file that makes a folder a checkpoint: its content, with checksums; written last.
+"""The manifest of a checkpoint: a JSON file with the checkpoint's content, and checksums.
+
+It is written last: a folder without a manifest is not a checkpoint.
 
 Anyone with write access to a bucket can write a manifest. Its values become paths, allocations and
 offsets in memory, so all of them are checked before use.
@@ -82,7 +84,10 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """Return a manifest as JSON values; `Damaged`, or `DataError` for another format."""
+    """Return a manifest as JSON values.
+
+    Raises `Damaged` if its checksum or its fields are wrong, `DataError` for an unsupported format.
+    """
     where = {"file": f"{url}/{MANIFEST_FILE}"}
     try:
         document = json.loads(content)
@@ -109,9 +114,10 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
 
 
 def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
-    """Return a manifest from its JSON values; `Damaged` if a value is impossible.
+    """Return a manifest from its JSON values; raise `Damaged` if a value is impossible.
 
-    Its values are compared with each other here, and with files before memory is allocated.
+    This only compares the values with each other. `ShardReading.check` compares them with the
+    files.
     """
     try:
         manifest = Manifest(

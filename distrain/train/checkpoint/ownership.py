@@ -29,7 +29,7 @@ from distrain.train.checkpoint.rank_store import fail_on_all_ranks, on_one_line
 
 _PREFIX, _SUFFIX = "run-", ".json"
 
-# Errors that are not temporary: a restart would meet them again.
+# Errors that are not temporary: they would occur again after a restart.
 _LASTING = (
     PermissionError,
     FileNotFoundError,
@@ -42,7 +42,10 @@ _WRITE_HINT = "Check checkpoint.dir, its permissions, and that all workers can w
 
 
 def check_owner(directory: CheckpointDir) -> None:
-    """Check, without writing, that no other run has the directory; `SpecError` otherwise."""
+    """Raise `SpecError` if another run has the directory; writes nothing.
+
+    Raises `Unavailable` if the directory cannot be read.
+    """
     try:
         _look(directory)
     except OSError as error:
@@ -95,9 +98,10 @@ def claim_on_all_ranks(
     device: torch.device,
     report: Callable[[CheckpointTrouble], None] | None = None,
 ) -> None:
-    """Let rank 0 claim a directory; a collective operation. Errors of `claim_dir`, on every rank.
+    """Claim a directory on rank 0; a collective operation.
 
-    With `report`, a directory that cannot be written is not an error: rank 0 reports it.
+    Raises the errors of `claim_dir` on every rank. With `report`, a directory that cannot be
+    written is not an error: rank 0 reports it.
     """
     with fail_on_all_ranks(peers, device, directory.url):
         if peers.rank != 0:

@@ -38,7 +38,8 @@ class RankStore:
     last text posts that all are there, so no rank asks for each text separately.
 
     `store` is a separate client with keys that no other code uses. `None` is for a single rank, and
-    for ranks in threads of one process. Inside `waiting` this rank waits for its peers.
+    for ranks in threads of one process that share this object. `waiting` returns a context in which
+    `read` waits for other ranks.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class RankStore:
         self._store.set(key, text)
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
-        """Return a key's text.
+        """Return a key's text; waits until it is posted.
 
-        `TimeoutError` after `timeout_s` seconds, or if `given_up` is set.
+        Raises `TimeoutError` after `timeout_s` seconds, or once `given_up` is set.
         """
-        # A store's client answers one call at a time: one that waits would block all others.
+        # A store's client runs one call at a time: a call that waits would block all others.
         given_up = given_up or threading.Event()
         until_s, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
         with self._waiting():
@@ -92,12 +93,13 @@ class RankStore:
 
         A caller that gets `n` finds at least `n` texts with `take`.
         """
-        # Before it is counted. torch lacks the annotation.
+        # Append before counting, so that `take` finds every text counted. torch lacks the
+        # annotation.
         self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]
         return int(self._store.add(_count_of(key), 1))
 
     def take(self, key: str) -> list[str]:
-        """Remove and return the texts added to a key; one rank may call it once."""
+        """Remove and return the texts added to a key; call it on one rank only, once per key."""
         if not self.check(key):
             return []
         lines = self._text(key).splitlines()
@@ -106,7 +108,7 @@ class RankStore:
         return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
-        """Set the text of a key unless it has one, and return the text that all callers get."""
+        """Set the text of a key if it has none; return its text, the same for all callers."""
         with self._lock:
             self._own.add(key)
         won: bytes = self._store.compare_set(key, "", text)
@@ -129,7 +131,11 @@ def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
 
 @contextmanager
 def fail_on_all_ranks(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
-    """Raise the most severe error of any rank on all ranks; a collective operation."""
+    """Return a context that raises, on all ranks, the most severe error of any rank inside it.
+
+    Leaving the context is a collective operation. The error is a SpecError, OutputError, DataError,
+    Unavailable or Damaged. An OSError becomes Unavailable; Damaged if a local disk cannot read.
+    """
     kind, message, hint = "", "", None
     try:
         yield

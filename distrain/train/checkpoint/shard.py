@@ -1,8 +1,9 @@
 """One rank's file of a checkpoint: its share of the tensors, in the safetensors format.
 
-Rows of a tensor that are adjacent on the rank are one *piece*. A piece is one tensor of the file,
-called `NAME[FIRST:STOP:STRIDE]` by its canonical rows, or `[FIRST:STOP:RANKS:RANK]` if rows are
-sharded over ranks. Tensors of the rank itself are called `rank.NAME`.
+Rows of a tensor that are adjacent in the rank's memory are one *piece*. A piece is one tensor of
+the file, called `NAME[FIRST:STOP:STRIDE]` by its rows in the tensor's canonical order, or
+`NAME[FIRST:STOP:RANKS:RANK]` if rows are sharded over ranks. The rank's own tensors, such as its
+random state, are called `rank.NAME`.
 """
 
 import math
@@ -35,7 +36,7 @@ class ShardPiece:
 class Shard:
     file: str
     size_bytes: int
-    header_bytes: int  # the size of its header
+    header_bytes: int  # the size of the header, which precedes the pieces
     header_xxh3_64: str
     pieces: tuple[ShardPiece, ...]  # in the order of their offsets, without gaps
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]  # dtype and shape of the rank's own

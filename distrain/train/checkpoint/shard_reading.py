@@ -1,4 +1,4 @@
-"""Reading of tensors of a checkpoint by name, slab by slab, with verified checksums.
+"""Reads tensors of a checkpoint by name, slab by slab, and verifies their checksums.
 
 This is the only reader of a checkpoint's files. A resumed training, the scoring of a model and a
 warm start differ only in the receivers (`Taker`) that they pass. It does not depend on models and
@@ -39,17 +39,17 @@ class Taker(Protocol):
     def device(self) -> torch.device: ...
 
     def wants(self, rows: Rows) -> bool:
-        """Return True if it may need some of these rows; `False` is certain."""
+        """Return False if the receiver needs none of these rows; True if it may need some."""
 
     def take(self, rows: Rows, values: Tensor) -> None:
-        """Copy the rows it needs; `values`, `[rows.count, ...]`, are only valid during the call."""
+        """Copy the needed rows from `values`, `[rows.count, ...]`, valid only during the call."""
 
 
 Takers = Mapping[str, Sequence[Taker]]  # by the tensor's name
 
 
 def takers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list[Taker]]:
-    """Return the live rows of this rank as receivers of the saved ones."""
+    """Return this rank's rows of the live tensors, by name, as receivers of the saved rows."""
     takers: dict[str, list[Taker]] = defaultdict(list)
     for one in local_rows_of(tensors):
         takers[one.name].append(one)
@@ -69,7 +69,7 @@ class Need(NamedTuple):
 
 
 class PiecePart(NamedTuple):
-    """Rows `start` to `stop` of a piece."""
+    """The rows of a piece from index `start` to before index `stop`."""
 
     need: Need
     start: int
@@ -85,9 +85,9 @@ class PiecePart(NamedTuple):
 
 
 class ShardReading:
-    """Reading of a checkpoint by one rank.
+    """Reads the rows that one rank needs from a checkpoint: first call `check`, then `run`.
 
-    `owned` are the ranks whose own tensors are read; `None` for only this rank.
+    `owned` are the saving ranks whose own tensors are read; `None`: those of rank `rank`.
     """
 
     def __init__(
@@ -116,15 +116,19 @@ class ShardReading:
         self._slab = Slab(SLAB_BYTES)
 
     def check(self) -> None:
-        """Check the needed files before anything is changed; `Damaged` if one has changed."""
+        """Check size and header of the needed files, before live tensors are changed.
+
+        Raises `Damaged` if a file is missing or differs from the manifest.
+        """
         for shard, _ in self._plan:
             self._check_file(shard)
             self._after_slab()
 
     def run(self) -> dict[int, dict[str, Tensor]]:
-        """Read all rows of this rank, after `check`; `Damaged` if bytes have changed.
+        """Pass all needed rows to their takers; return the own tensors of the ranks in `owned`.
 
-        Returns the own tensors of the ranks in `owned`, by the rank that saved them.
+        The result is by saving rank. Raises `Damaged` if a checksum is wrong; some rows may have
+        been passed already.
         """
         rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
         by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}
@@ -190,7 +194,7 @@ class ShardReading:
 def _needs(
     shard: Shard, owned: bool, takers: Takers, facts: Mapping[str, TensorFacts]
 ) -> list[Need]:
-    """Return the pieces a rank needs, by offset; with `owned` also the writer's own tensors."""
+    """Return a file's needed pieces in order; with `owned` also the writing rank's own tensors."""
     needs = []
     for piece in shard.pieces:
         if piece.name.startswith(RANK_PREFIX):
@@ -205,7 +209,10 @@ def _needs(
 
 
 def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[PiecePart]]:
-    """Cut a file's needed pieces into ranges of at most `most_bytes`, or one row."""
+    """Yield contiguous ranges of a file that cover the needed pieces, as lists of their parts.
+
+    A range has at most `most_bytes`, unless it is a single row.
+    """
     slab: list[PiecePart] = []
     room, end = most_bytes, -1
     for need in needs:

@@ -1,8 +1,8 @@
-"""All tensors that determine the continuation of a training, by names for any placement.
+"""All tensors that determine the continuation of a training, by names.
 
-A torch optimizer may hold a module's parameters one by one, or one vector of which they are views.
-Its state is named by parameter in both cases, so a state saved from one can be loaded into the
-other.
+The names do not depend on the placement of tables or the number of ranks. A torch optimizer may
+hold a module's parameters one by one, or as views of one vector. Its state is named by parameter in
+both cases, so a state saved in one case can be loaded in the other.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from distrain.train.checkpoint.manifest import TensorFacts
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A model and its optimizers, as tensors by names for any placement and number of ranks."""
+    """A model and its optimizers, as named tensors for any placement and number of ranks."""
 
     model: ClickModel
     sparse_optimizer: SparseOptimizer
@@ -41,10 +41,11 @@ class TrainingState:
         return (self.model.embeddings.weights[0] if dense is None else dense).device
 
     def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
-        """Return the live tensors by name, valid until the next step. Writing changes the state.
+        """Return the live tensors by name; writing to them changes the state.
 
-        `dense.PARAMETER`, `dense_optimizer.PARAMETER.KEY`, `embeddings.weights.GROUP` and
-        `sparse_optimizer.GROUP.KEY`; the same names, shapes and types on every rank.
+        They are valid until the next step. The names are `dense.PARAMETER`,
+        `dense_optimizer.PARAMETER.KEY`, `embeddings.weights.GROUP` and
+        `sparse_optimizer.GROUP.KEY`. Names, shapes and types are the same on every rank.
         """
         tables = canonical_weights(self.model.embeddings)
         memory = canonical_state(self.sparse_optimizer)
@@ -59,7 +60,8 @@ class TrainingState:
         return {
             "columns": self._columns(),
             "sparse_steps": self.sparse_optimizer.num_steps,
-            # Stored separately, because products would be rounded: a resumed training has all bits.
+            # Stored separately: the products of weights and factor would be rounded, and a resumed
+            # training would differ in the last bits.
             "table_factor": self.model.embeddings.factor,
             "ema": None if averaging is None else averaging.decay,
         }
@@ -73,7 +75,7 @@ class TrainingState:
     def check_fits(
         self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str
     ) -> None:
-        """Check that saved tensors fit this model and these optimizers; `DataError` otherwise."""
+        """Raise `DataError` if saved tensors do not fit this model and these optimizers."""
         if not isinstance(facts.get("sparse_steps"), int):
             raise DataError(
                 "the checkpoint does not say how many steps its tables have taken",
@@ -96,14 +98,17 @@ class TrainingState:
 
     def _columns(self) -> list[list[str | int | None]]:
         return [
-            # Its table only if that has another name.
+            # The table is named only if its name is not the column's.
             [column.name, column.cardinality, column.dim, column.combiner, *_table(column)]
             for column in self.model.embeddings.columns
         ]
 
 
 def table_factor(facts: Mapping[str, Any]) -> float:
-    """Return the factor of a checkpoint's table weights, which 0.2.0 did not save."""
+    """Return the factor by which a checkpoint's table weights must be multiplied.
+
+    1 for checkpoints of version 0.2.0, which have none.
+    """
     return float(facts.get("table_factor", 1.0))
 
 
@@ -132,10 +137,10 @@ def _text(facts: TensorFacts | None, otherwise: str) -> str:
 
 
 def dense_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return the live tensors of the module's training, after the optimizer has created its state.
+    """Return the live tensors of a module and its optimizer by name; creates missing state first.
 
-    `dense.NAME` for each parameter and buffer, `dense_optimizer.NAME.KEY` for the optimizer's state
-    of a parameter: of its shape, or a scalar such as the number of steps.
+    `dense.NAME` is a parameter or buffer. `dense_optimizer.NAME.KEY` is the optimizer's state of a
+    parameter: a tensor of the parameter's shape, or a scalar such as the number of steps.
 
     >>> layer = nn.Linear(2, 1)
     >>> tensors = dense_tensors(layer, torch.optim.Adagrad(layer.parameters()))
@@ -159,7 +164,7 @@ def _held_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, slice]]:
-    """Yield the module's parameters in a tensor that the optimizer holds, and their slices."""
+    """Yield name, parameter and slice of the module's parameters that are views of `held`."""
     memory = held.untyped_storage().data_ptr()
     for name, parameter in module.named_parameters():
         start = parameter.storage_offset() - held.storage_offset()
@@ -169,11 +174,11 @@ def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, sl
 
 
 def create_state(optimizer: Optimizer) -> None:
-    """Let an optimizer create its state, as it is before its first step.
+    """Make an optimizer create its state, as it is before the first step.
 
-    Some optimizers create it only in their first step. A step with zero gradients and a zero rate
-    changes no parameter (with another rate, decoupled weight decay would). The created state is
-    zero except for the count of steps.
+    Some optimizers create it only in their first step. So a step with zero gradients and a zero
+    learning rate is made, which changes no parameter (with another rate, decoupled weight decay
+    would). The new state is then set to zero, including the count of steps.
     """
     held = _held_by(optimizer)
     lacks = [not optimizer.state.get(parameter) for parameter in held]

@@ -73,14 +73,16 @@ class CheckpointWriter(WriterSettings):
     ) -> SaveResult:
         """Save the current state; every rank calls it at the same steps, in the same order.
 
-        Asynchronous: this rank's share is copied, and a thread writes the copy. The tensors may
-        change as soon as this returns. It first waits for a checkpoint that is still being written.
-        Otherwise, or with `wait`, the live tensors are written, and this returns when the
-        checkpoint is complete on all ranks, or has failed. A step that is already saved is not
-        written again.
+        If a checkpoint is still being written, `save` first waits for it. With `asynchronous`, this
+        rank's share is copied, and a thread writes the copy: the tensors may change as soon as
+        `save` returns. Otherwise, or with `wait`, the live tensors are written, and `save` returns
+        when the checkpoint is complete on all ranks, or has failed. A step that this attempt has
+        saved is not written again.
 
-        Of `values`, JSON values, those of rank 0 are saved; of `rank_tensors` those of each rank.
-        The checkpoint of the `best_step` is kept besides the newest.
+        Args:
+            values: JSON values; those of rank 0 are saved.
+            rank_tensors: This rank's own tensors; those of each rank are saved.
+            best_step: The step whose checkpoint is kept, besides the newest ones.
         """
         started_s = monotonic()
         saved_before = self.wait(self.patience_s)
@@ -116,8 +118,7 @@ class CheckpointWriter(WriterSettings):
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
         """Wait for the writing; return whether the last checkpoint is complete.
 
-        `None` if that is unknown: nothing was written, or the writing takes longer than
-        `timeout_s`.
+        Returns `None` if nothing was written, or the writing takes longer than `timeout_s`.
         """
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -127,7 +128,7 @@ class CheckpointWriter(WriterSettings):
         return None if self._last is None else self._last.whole
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Finish writing to the disk within `timeout_s`, and abandon waiting for ranks."""
+        """Stop waiting for other ranks' files; wait up to `timeout_s` for this rank's writing."""
         self.given_up.set()
         self.wait(timeout_s)
 
@@ -137,7 +138,7 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """Return this rank's share, or why it has none; copied if training continues meanwhile."""
+        """Return this rank's share, copied if `behind`; or the reason why it cannot be written."""
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:
@@ -151,11 +152,11 @@ class CheckpointWriter(WriterSettings):
                 self._buffer = empty((content.num_bytes,), torch.uint8, align_bytes=PAGE_BYTES)
             with torch.no_grad():
                 return copied(content, self._buffer, self.progress)
-        except Exception as error:  # the others must receive any error
+        except Exception as error:  # the other ranks must receive any error
             return in_words(error)
 
     def _forget_last_posts(self) -> None:
-        """Delete the posts about the previous checkpoint, which rank 0 has read."""
+        """Delete what this rank posted about the previous checkpoint, which rank 0 has read."""
         if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
                 self.store.clear(self._last.plan.all_done_key)

@@ -1,4 +1,4 @@
-"""Objects that watch, save and stop a rank's training from outside."""
+"""Objects through which other threads and processes watch, save and stop a rank's training."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Control:
 
 
 def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
-    """Return the ranks' store within the torch store that the coordinator opened for them."""
+    """Connect to the torch store that the coordinator opened, and return the ranks' part of it."""
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
     return RankStore(PrefixStore(f"{meeting.prefix}/board", store), partial(waiting, PEERS))

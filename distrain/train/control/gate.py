@@ -10,20 +10,21 @@ number of places that the rank has passed to the store. Once all ranks have done
 the largest of these numbers. It cannot change, because all ranks are held. Ranks behind it continue
 to it, through any collective operations before it. There all of them execute the request.
 
-The rank that writes the last number knows this from the count, reads all numbers and proposes the
-target. The others wait for the decision. So the number of a rank's calls does not grow with the
-number of ranks.
+A rank that writes its number gets the count of numbers. So the last rank reads all numbers and
+proposes the target, and the others wait for the decision. The number of a rank's calls does not
+grow with the number of ranks.
 
 No rank waits forever. A rank that receives no decision in time proposes to abandon the request. The
-store accepts the first proposal, for all ranks. So all ranks decide alike even if the last number
-comes just as another rank's time is over, or if its rank dies before it proposes the target. An
-abandoned checkpoint is skipped; an abandoned stop is one without a checkpoint.
+store accepts the first proposal, for all ranks. So all ranks get the same decision, even if the
+last number is written just as another rank's time is over, or if the last rank dies before it
+proposes the target. An abandoned checkpoint is skipped; after an abandoned stop the ranks end
+without a checkpoint.
 
 Requests may reach ranks in any order, and several may have the same target. A stop does not wait
 for other requests. If it has the target of a checkpoint, some ranks may do both and others only the
 stop, which saves the same state after the same step.
 
-Without requests a place costs a lock.
+Passing a place without a request only takes a lock.
 """
 
 import logging
@@ -43,7 +44,10 @@ log = logging.getLogger("distrain.gate")
 
 
 class StopAsked(Exception):
-    """The ranks agreed to end the training here; with `saves` all of them save a checkpoint."""
+    """Raised to end the training here.
+
+    With `saves`, all ranks end at this place, and save a checkpoint; otherwise they did not agree.
+    """
 
     def __init__(self, saves: bool):
         self.saves = saves
@@ -59,7 +63,7 @@ class _Request:
 
 
 class StepGate:
-    """The places of one rank, at which it executes agreed requests.
+    """Holds the training thread of one rank at a place until the ranks have agreed on a request.
 
     `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
     """
@@ -83,7 +87,7 @@ class StepGate:
 
     @property
     def asked(self) -> bool:
-        """Return True if a request is waiting; may be outdated at once."""
+        """Return True if a request is pending; other threads may change that at any time."""
         return bool(self._requests) or self._leaves
 
     def begin(self) -> Word:
@@ -103,7 +107,11 @@ class StepGate:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Request all ranks to save, or end, at one place; a number seen before is ignored."""
+        """Hold this rank's training until all ranks agree on a place to save or, with `stops`, end.
+
+        Every rank must get the request, with the same number; a number seen before is ignored.
+        `wait_s` limits the time for the agreement. The call returns at once: a thread waits.
+        """
         with self._changed:
             if number in self._seen:
                 return
@@ -137,7 +145,10 @@ class StepGate:
         self._take(request, decision)
 
     def _decide(self, request: _Request) -> str:
-        """Return the action of all ranks; waits for other ranks until the request's deadline."""
+        """Return the request's target as text, or `_ABANDONED`: the same on all ranks.
+
+        Waits for the other ranks until the request's deadline.
+        """
         if self._num_ranks == 1:
             return str(self.passed)
         passed, decision = f"gate/{request.number}/passed", f"gate/{request.number}/decision"

@@ -17,11 +17,14 @@ from distrain.jobs.spec.resources import ResourcesSpec
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
-"""Environment variable that makes the ranks of GPUs communicate through gloo."""
+"""Environment variable; if it is `gloo`, ranks on GPUs communicate through gloo, not NCCL."""
 
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
-    """Return the rank's device; a Dask-CUDA worker lists its own GPU first, so always `cuda:0`."""
+    """Return the rank's device: the CPU, or `cuda:0`, since Dask-CUDA lists a worker's GPU first.
+
+    Raises `SpecError` if the job requires a GPU and torch finds none.
+    """
     if resources.device == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -43,14 +46,17 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
     np.random.seed(own)
     torch.manual_seed(int(own))
     if device.type == "cuda":
-        # cuBLAS reads it when its first handle is made. The dense part of the step defines which
-        # operations torch must run in their deterministic form.
+        # cuBLAS reads it when its first handle is made. `step/precision.py` makes torch use
+        # deterministic algorithms.
         os.environ.setdefault(_CUBLAS, ":4096:8")
 
 
 @contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Restore on exit the state that a rank sets: generators, threads, cuBLAS's workspace."""
+    """Return a context that restores, on exit, the state that a rank sets in its process.
+
+    These are the random generators, the number of threads, and cuBLAS's workspace.
+    """
     threads, cublas = torch.get_num_threads(), os.environ.get(_CUBLAS)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     seed = torch.initial_seed()
@@ -98,9 +104,10 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 
 
 def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
-    """Check that no two ranks share a GPU, as with `dask worker` on one host.
+    """Raise `SpecError`, on every rank, if two ranks share a GPU.
 
-    Raises on every rank.
+    This happens with `dask worker` on a host with several GPUs. `gpu` is the UUID of this rank's
+    GPU.
     """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
@@ -123,7 +130,8 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
 def choose_backend(device: torch.device) -> str:
     """Return the backend: NCCL for GPUs, gloo for CPUs or with `DISTRAIN_COLLECTIVES=gloo`.
 
-    With gloo everything is copied through the host; NCCL refuses two ranks on one GPU.
+    With gloo everything is copied through the host; NCCL rejects two ranks on one GPU. Raises
+    `SpecError` for another value of the variable.
     """
     asked = os.environ.get(COLLECTIVES, "auto")
     if asked not in ("auto", "gloo"):
@@ -140,7 +148,10 @@ def leave_peers() -> None:
 
 
 def check_same_data(fingerprint: str, rank: int) -> None:
-    """Check that all ranks have the data of rank 0; `DataError` on every rank otherwise."""
+    """Raise `DataError`, on every rank, if the fingerprint of a rank differs from rank 0's.
+
+    A collective operation. `fingerprint` is in hex.
+    """
     if not dist.is_initialized():
         return
     own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)

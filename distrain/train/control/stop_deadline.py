@@ -1,4 +1,4 @@
-"""The deadline of a stop, which ends a rank in time if it cannot end regularly."""
+"""Ends a rank's process before the deadline of a stop, if its training does not end in time."""
 
 import logging
 import math
@@ -10,10 +10,10 @@ from distrain.jobs.events import Event, RankStopped
 from distrain.train.timing.phases import RankActivity
 
 SHARE_FOR_AGREEMENT = 0.5
-"""Share of the grace after which a rank no longer waits for an agreement."""
+"""Share of a stop's grace period after which a rank no longer waits for an agreement."""
 
 LAST_MOMENT_S = 1.0
-"""Seconds before the end of the grace at which a rank exits (at most a tenth of the grace)."""
+"""Seconds before the end of the grace period at which a rank exits (at most a tenth of it)."""
 
 MAIN_THREAD_S = 0.5
 """Seconds for the training thread to end after a stop was abandoned."""
@@ -22,9 +22,10 @@ log = logging.getLogger("distrain.stop")
 
 
 class StopDeadline:
-    """End the rank's process when the time of a stop is over, in any state of the training thread.
+    """Ends the rank's process when the time of a stop is over.
 
-    The thread may hang in a collective operation with a rank that is gone. `leave` does not return.
+    The training thread cannot prevent it, even if it hangs in a collective operation with a dead
+    rank. `leave` must end the process, and does not return.
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class StopDeadline:
             self._watch()
 
     def stop_agreed(self, target: int | None) -> None:
-        """Record the agreed place of the stop; `None` if the ranks could not agree.
+        """Record the agreed place of the stop: the number of places passed before it.
 
-        Before the first place there is nothing to save, and reaching it may take long. So the rank
-        exits without the training thread unless that arrives soon.
+        If `target` is `None` (the ranks could not agree) or 0, there is nothing to save, and the
+        training thread may not arrive for a long time. Then the rank exits after `MAIN_THREAD_S`,
+        unless the thread arrives before.
         """
         with self._changed:
             if not self._arrived and not target:
@@ -64,7 +66,7 @@ class StopDeadline:
     def arrived(self) -> None:
         """Note that the training thread has reached the agreed place.
 
-        It may use the rest of the grace.
+        The thread may use the rest of the grace period, such as for a checkpoint.
         """
         with self._changed:
             self._arrived = True
@@ -84,7 +86,7 @@ class StopDeadline:
             self._changed.notify_all()
 
     def stopped(self, step: int, saved: bool) -> bool:
-        """Report the stop; returns False if it is already reported."""
+        """Report the stop; return False if it was reported before or the training has finished."""
         with self._changed:
             if self._over:
                 return False
@@ -106,7 +108,7 @@ class StopDeadline:
 
 
 def time_to_leave_s(grace_s: float) -> float:
-    """Return when to exit: shortly before the process would be killed.
+    """Return the seconds after which to exit, shortly before the process would be killed.
 
     >>> time_to_leave_s(20.0), time_to_leave_s(2.0)
     (19.0, 1.8)

@@ -1,1 +1,1 @@
-"""A rank's inputs: tables, schema, fields and loaders."""
+"""A rank's inputs: tables, schema, vocabularies and loaders."""

@@ -1,4 +1,4 @@
-"""From a spec to checked tables and a schema, before training begins."""
+"""Finds and checks a job's schema and tables, before training begins."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,8 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
     Args:
         retry_s: Seconds of retries if the storage does not answer; at most `data.retry_s`.
-        handed: A file with the tables that the command has read (`hand_on`).
+        handed: A file with the tables that the command has read (`hand_on`); if it cannot be used,
+            the footers are read.
     """
     mistakes = Mistakes()
     inputs = None
@@ -154,7 +155,8 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
 
     `auto` searches the folder of the training files and the one above it, where `distrain prep`
     writes it. `criteo` is the preset, completed with cardinalities from such a file if there is
-    one. Other values are a file or a folder. With `data.workflow` both search the folder above it.
+    one. Other values are a file or a folder. With `data.workflow`, `auto` and `criteo` search the
+    folder above the workflow instead. `SchemaError` if there is none.
     """
     if is_remote(data.schema_path):
         return data.schema_path
@@ -190,7 +192,7 @@ def _schema_of_workflow(workflow: str) -> Path:
 
 
 def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
-    """Raise an error if the workflow makes other columns or vocabularies than the schema has."""
+    """Raise `SchemaError` if the workflow lacks a wanted column, or has other cardinalities."""
     made, sizes = set(raw.columns), raw.workflow.cardinalities
     others = [
         column.name
@@ -210,7 +212,7 @@ def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     """Return the vocabularies beside a job's schema; unreadable files count as unknown.
 
-    All their bytes are read, once per training.
+    Reads all bytes of the vocabularies, for their checksums; call it once per training.
     """
     if data.workflow is not None:
         place = data.workflow if is_remote(data.workflow) else os.path.abspath(data.workflow)
@@ -226,7 +228,10 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
 
 
 def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pooling]:
-    """Return the combiner of each categorical list column; `SpecError` for other names."""
+    """Return the combiner of each categorical list column.
+
+    Raises `SpecError` if `embeddings.combiners` names other columns.
+    """
     features = schema.remove_by_tag(Tags.TARGET)
     lists = [column.name for column in features.categorical if column.holds_lists]
     others = [name for name in embeddings.combiners if name not in lists]
@@ -271,7 +276,7 @@ def _check_validation(spec: JobSpec) -> None:
 
 
 def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) -> None:
-    """Raise an error for a model that the columns, weights or targets do not fit.
+    """Raise an error if the model does not fit the columns, weights or targets.
 
     A user-defined model is checked on the ranks only: its package may be missing here.
     """
@@ -287,7 +292,10 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
 
 
 def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
-    """Raise an error for limits of events: they keep the first items, the oldest events."""
+    """Raise `SpecError` if `data.max_list_length` limits a list of events.
+
+    It keeps the first items, which are the oldest events; the model reads the newest.
+    """
     events = blueprint.inputs.shape.events
     lists = {column.name for one in events for column in (*one.lists.values(), *one.numbers)}
     limited = sorted(lists & {*data.max_list_length})
@@ -300,7 +308,7 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Raise an error for parts of the schema that loaders support, but no current model does."""
+    """Raise `SchemaError` for parts of the schema that the loader supports, but not the model."""
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:
@@ -322,10 +330,13 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
 
 
 def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
-    """Check that `data.negatives` is only used with one target, whose logits it shifts."""
+    """Raise `SpecError` if `data.negatives` is used, but not for a single binary target.
+
+    The logits of such a target are shifted to correct for the removed negatives.
+    """
     names = schema.select_by_tag(Tags.TARGET).names
     kinds = [target.kind for target in task.targets]
-    # Tasks of two-tower models have other metrics: they rank, and give no probabilities.
+    # Tasks of two-tower models rank items and predict no probabilities, so they lack the log loss.
     if data.negatives < 1 and (
         len(names) != 1 or kinds != ["binary"] or "log_loss" not in task.metrics
     ):
@@ -345,7 +356,7 @@ def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Tab
 
 
 def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:
-    """Check that the ids and numbers of all files mean the same as those of the first ones."""
+    """Raise `DataError` if files in other folders were prepared with a different workflow."""
     files = [*train.compact.files, *(valid.compact.files if valid else ())]
     if len({os.path.dirname(os.path.dirname(file)) for file in files}) > 1:
         known = find_vocabularies(data, schema)

@@ -29,7 +29,7 @@ _KEY, _TRAIN, _VALID, _UNTHINNED = "key", "train", "valid", "unthinned"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Tables of a job, with their schema."""
+    """The tables of a job, and their schema."""
 
     schema: Schema
     train: Table
@@ -45,12 +45,12 @@ class Inputs:
 
     @property
     def fingerprint(self) -> str:
-        """Return both tables' fingerprints in hex, equal on ranks that see the same files."""
+        """Return both tables' fingerprints in hex, equal on ranks that read the same files."""
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Write the tables for the ranks, which then do not read the footers."""
+    """Write the tables to a file for the ranks, which then do not read the footers."""
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
         file.writestr(_KEY, _key(spec, inputs.schema))
         file.writestr(_TRAIN, inputs.train.to_bytes())
@@ -61,7 +61,10 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
-    """Return the tables in the file; `None` if it is missing, damaged, or of other data."""
+    """Return the tables in the file from `hand_on`.
+
+    `None` if the file is missing or damaged, or was written for other data or another schema.
+    """
     try:
         with zipfile.ZipFile(path) as file:
             if file.read(_KEY).decode() != _key(spec, schema):

@@ -53,14 +53,14 @@ def job_loader(
 
 
 _MOST_THREADS = 10
-"""On an H200 with 16 cores, 13 threads gave no more rows than 10."""
+"""On an H200 with 16 cores, 13 threads gave no more rows per second than 10."""
 
 _OTHER_THREADS = 2
 """The thread that trains, and the thread that copies batches to the GPU."""
 
 
 def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) -> int:
-    """Return the number of decoding threads of a rank with `cores` cores.
+    """Return the number of decoding threads of a rank with `cores` cores: `wanted`, unless "auto".
 
     >>> decode_threads("auto", "cpu", 16), decode_threads(3, "cuda", 16)
     (1, 3)
@@ -75,6 +75,6 @@ def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) 
 
 
 def _usable_cores(ranks_on_host: int) -> int:
-    """Return this rank's share of the host's cores, or the cores that it may use if fewer."""
+    """Return the number of cores for this rank: its share of the host's, at most its affinity."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(own or 1, max(1, (os.cpu_count() or 1) // ranks_on_host))

@@ -81,7 +81,7 @@ class JobSpan:
         return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
-        """Return the number of rows that each rank serves in a step, the same on every rank."""
+        """Return the number of rows of each rank's batch in a step; every rank gets all numbers."""
         return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
@@ -97,7 +97,7 @@ class JobSpan:
 
 @dataclass(frozen=True)
 class RefitSpan(JobSpan):
-    """The steps of a refit, which follow those of the first training in number.
+    """The steps of a refit, whose numbers continue those of the first training.
 
     >>> from distrain.loader.partition.epoch_plan import EpochPlan
     >>> one = EpochSteps((EpochPlan(10, lanes=1, global_batch_size=2),))
@@ -124,16 +124,16 @@ class RefitSpan(JobSpan):
 
     @classmethod
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
-        """Return the refit's steps: as many whole passes as the first training made until `found`.
+        """Return the refit's steps: as many passes as the first training made until `found`.
 
-        The nearest number of passes counts: inside a pass validations differ by less than what the
-        rest of its rows teaches. Less than half a pass, or a first training that ended before the
-        pass did, is not rounded up.
+        The number of passes is rounded: validations within a pass differ by less than the rest of
+        the pass improves the model. Less than half a pass is not rounded, and the number is not
+        rounded up beyond the end of the first training.
 
         Args:
             first: The span of the first training.
             taken: Steps of the first training.
-            found: Steps until its best validation.
+            found: Steps of the first training until its best validation.
             epoch: The steps of a pass over training and validation rows.
         """
         passes = (2 * found + first.steps_per_epoch) // (2 * first.steps_per_epoch)
@@ -154,5 +154,5 @@ class RefitSpan(JobSpan):
         return self.first.rows_in(self.taken) + super().rows_in(steps - self.taken)
 
     def epoch_after(self, steps: int) -> int:
-        """Return the epoch after some steps; epochs continue the numbers of the first training."""
+        """Return the epoch of the last of `steps` steps, counted over both trainings."""
         return self.first.epoch_after(self.taken) + 1 + super().epoch_after(steps - self.taken)

@@ -1,8 +1,9 @@
 """The workflow that defines a table's values, and conversion of ids between vocabularies.
 
 `distrain prep` writes a folder `workflow/` next to the schema, with a vocabulary for each
-categorical column, and the operators of all. Saved models and checkpoints store that folder and
-checksums. Values with equal checksums mean the same, and a later change of a file is detected.
+categorical column, and the operators of all columns. Saved models and checkpoints store the path of
+that folder and checksums of its content. If the checksums of two tables are equal, equal ids mean
+the same value. A later change of a file is detected.
 """
 
 import json
@@ -54,7 +55,11 @@ class VocabularyFile:
         return Vocabulary.load(self.folder, self.name)
 
     def agrees_with(self, other: "VocabularyFile") -> bool:
-        """Return True if ids of both mean the same. Files that differ are read, in pieces."""
+        """Return True if each id that both vocabularies have means the same value in both.
+
+        One of them may have more values at its end. Files that differ are read, in pieces. False if
+        they differ and one has changed since its checksum was computed.
+        """
         if self.xxh3_64 == other.xxh3_64:
             return True
         if not (self.is_unchanged and other.is_unchanged):
@@ -129,10 +134,12 @@ def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
 
 
 def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema: Schema) -> None:
-    """Check that files were not prepared with a workflow by which values have another meaning.
+    """Raise `DataError` if a file was prepared with a workflow that differs from `known`.
+
+    Workflows differ if an id, or a number, has another meaning.
 
     Args:
-        whose: The owner of `known`, for the error.
+        whose: Whose vocabularies `known` are, for the error's message.
         files: Tables; those without a workflow next to them are accepted.
     """
     for workflow, file in workflows_next_to(files).items():
@@ -156,7 +163,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
 
 
 def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
-    """Return the workflow of each file's folder or the one above, with its first file."""
+    """Return the workflows in the files' folders or the folders above, each with its first file."""
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}
     looked_at: dict[str, bool] = {}
@@ -172,13 +179,16 @@ def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
 
 
 def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the id in one vocabulary of each id's value in another.
+    """Return, for each id of `old`, the id of the same value in `new`.
 
     Padding and missing values keep their ids. So do the out-of-vocabulary ids if both vocabularies
     have the same number of them: then each value gets the same one.
 
     Returns:
-        `[old.cardinality]`, int32; -1 for values that are not in the new one.
+        `[old.cardinality]`, int32; -1 for values that are not in `new`.
+
+    Raises:
+        DataError: One vocabulary has strings, the other one integers.
     """
     was, now = ("strings" if is_text(v.values.type) else "integers" for v in (old, new))
     if was != now:

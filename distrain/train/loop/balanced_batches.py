@@ -1,7 +1,7 @@
 """Batches whose rows are redistributed, so that all ranks have lists of similar total length.
 
-The rows of a global step are decided before anything is read, and so is the rank that reads each.
-The length of a row's lists is only known after reading. So ranks read as usual, exchange the
+The rows of a global step, and the rank that reads each row, are determined before anything is read.
+The lengths of a row's lists are only known after reading. So ranks read as usual, exchange the
 lengths of their rows' lists, and send each row to the rank that trains it.
 """
 
@@ -26,13 +26,15 @@ from distrain.train.timing.phases import PEERS, waiting
 
 
 def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
-    """Return the rank of each row, so that ranks have equal numbers of rows, and similar work.
+    """Return the rank of each row, `[rows]`, so that all ranks have similar work.
 
-    Rows are distributed in rounds from the most work to the least, one to each rank, the heaviest
-    of a round to the rank with the least work so far. Numbers of rows differ by one at most.
+    The ranks' numbers of rows differ by one at most. Rows are sorted, most work first, and
+    distributed in rounds: each rank gets one row of a round. The row with the most work goes to the
+    rank with the least work so far.
 
     Args:
-        work: Work of each row by kind, `[rows, kinds]`. Kinds have equal weight, by their sums.
+        work: Work of each row by kind, `[rows, kinds]`. Each kind is divided by its sum over the
+            rows, so that all kinds have equal weight.
 
     >>> even_owners(np.array([[9], [1], [4], [4], [2], [6]]), 2).tolist()
     [0, 0, 0, 1, 1, 1]
@@ -56,15 +58,16 @@ def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BalancedBatches:
-    """Exchanges a rank's rows for those of others; `next` is a collective operation.
+    """Batches whose rows the ranks have exchanged; `next` is a collective operation.
 
-    The global batch stays the same. Only the lengths of its rows' lists decide their rank.
+    The global batch stays the same. The rank of a row depends only on the lengths of the global
+    batch's lists.
 
     Args:
         limits: The largest number of items of a list that the model reads, by column; other lists
             are read completely.
-        compared_lists: For each of the model's events one list, whose items are compared with each
-            other.
+        compared_lists: For each event sequence of the model the name of one of its lists. The model
+            compares all pairs of its items (attention), so the work grows with the length's square.
     """
 
     batches: Batches
@@ -86,7 +89,7 @@ class BalancedBatches:
         batch = next(self.batches)
         names = sorted(batch.lists)
         lengths = torch.stack([batch.lists[name].lengths for name in names], dim=1)
-        # The caller reports that it waits for the reader, which may be another rank's.
+        # The caller has marked a wait for the reader; here this rank waits for its peers.
         with waiting(PEERS):
             counts = self.peers.gather_counts(torch.tensor([len(lengths)], device=lengths.device))
             of_ranks = self.peers.gather_rows(lengths, counts.flatten().tolist())
@@ -99,7 +102,7 @@ class BalancedBatches:
         self.batches.close()
 
     def _work(self, lengths: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the items of each row's lists, and their squares if the model compares them."""
+        """Return each row's work, `[rows, 2]`: items to read, and pairs of items to compare."""
         most = [self.limits.get(name, np.iinfo(np.int64).max) for name in names]
         read = np.minimum(lengths, most)
         compared = read[:, [names.index(name) for name in self.compared_lists]]
@@ -113,7 +116,11 @@ class BalancedBatches:
         owners: NDArray[np.int64],
         ends: Sequence[int],
     ) -> Batch:
-        """Return the rows assigned to this rank, in the order of the ranks that read them."""
+        """Return the rows assigned to this rank, in the order of the ranks that read them.
+
+        `lengths` and `owners` have a row for each row of the global batch, in the order of the
+        ranks; rank `r` has read the rows `ends[r]` to `ends[r + 1]`.
+        """
         rank, ranks = self.peers.rank, self.peers.num_ranks
         own = slice(ends[rank], ends[rank + 1])
         order = np.argsort(owners[own], kind="stable")
@@ -121,7 +128,7 @@ class BalancedBatches:
         here = torch.from_numpy(order).to(batch.categorical.device)
 
         def counted(per_row: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-            """Return the counts to send to each rank, and to receive from each."""
+            """Return the sums of `per_row` to send to each rank, and to receive from each rank."""
             send = np.bincount(owners[own], per_row[own], ranks).astype(np.int64)
             mine = np.where(is_mine, per_row, 0)
             return send.tolist(), [int(mine[low:high].sum()) for low, high in pairwise(ends)]
@@ -143,9 +150,10 @@ class BalancedBatches:
 
 
 def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
-    """Return the layout of a batch's flat columns, and the columns as one block, as in a loader.
+    """Return the layout of a batch's flat columns, and these columns in one block.
 
-    The block is `[rows, columns]`, int32.
+    The block is `[rows, columns]`, int32, with the columns in a loader's order; floats are stored
+    as their bits.
     """
     assert batch.labels is not None
     parts = [batch.continuous, batch.labels]

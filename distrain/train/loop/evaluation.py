@@ -39,14 +39,17 @@ _MOST_SCORES = 1 << 22
 class Evaluation:
     metrics: TargetMetrics
     merged: TargetMetrics  # the metrics of all ranks' rows
-    # the AUC of all ranks' rows from their scores, by binary target; without targets whose bins are
-    # sufficient
+    # by binary target: the AUC of all ranks' rows, computed from their scores; only for targets
+    # whose AUC from the bins has too large an error
     from_scores: Mapping[str, Bounded] = field(default_factory=dict)
     # user-defined metrics, and recall of retrieval, of all ranks' rows, by name
     own: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
-        """Return a metric of the main target by name, or of another one by `TARGET.METRIC`."""
+        """Return a metric of the main target by its name, of another target by `TARGET.METRIC`.
+
+        `None` if there is no such metric, or it is undefined for these rows.
+        """
         if metric == RETRIEVAL_METRIC:
             return self.own.get(metric)
         target, _, name = metric.rpartition(".")
@@ -68,9 +71,10 @@ def evaluate_over_ranks(
 ) -> Evaluation:
     """Score a table whose rows are distributed over all ranks; a collective operation.
 
-    If the bound of an AUC from the bins is above `max_auc_bound`, the rows are scored once more and
-    ordered by their scores. Keeping the scores of every validation would cost memory in the many
-    that do not need them. Arguments and errors are those of `evaluate`.
+    The AUC is first computed from binned scores, with a bound of its error. If the bound is above
+    `max_auc_bound`, the rows are scored again, and the AUC is computed from their scores. The first
+    pass does not keep the scores: most validations do not need them, and they take memory. Other
+    arguments and errors are those of `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)
@@ -92,7 +96,7 @@ def evaluate_over_ranks(
 
 
 def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
-    """Return the user-defined metrics of a job by name, each tried on a few rows.
+    """Return the classes of a job's user-defined metrics by name, after a trial on a few rows.
 
     Raises:
         SpecError: A metric cannot be used.
@@ -105,7 +109,7 @@ def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
 
 
 def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
-    """Return the binary targets whose AUC bound is too large, and whether rows have weights."""
+    """Return, for each binary target with too large an AUC bound, whether its rows have weights."""
     return {
         name: state.counted is not None
         for name, state in metrics.states.items()
@@ -151,7 +155,7 @@ def evaluate(
 ) -> TargetMetrics:
     """Return the metrics of this rank's rows of a table.
 
-    It contains no collective operations except those of the tables.
+    Its only collective operations are lookups in sharded tables.
 
     Args:
         before_batch: Called before each batch; its errors end the scoring.
@@ -178,7 +182,10 @@ def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
 
 
 def finite_metrics(metrics: DeviceTargets) -> TargetMetrics:
-    """Return the metrics since the last call; `NonFiniteOutput` for a logit that is not finite."""
+    """Return the metrics of the rows since the last call, and reset them.
+
+    Raises `NonFiniteOutput` if a logit is not finite.
+    """
     try:
         return metrics.read_and_reset()
     except ValueError as error:  # the loader has checked the labels
@@ -195,9 +202,10 @@ def count_scores(
     weighted: Mapping[str, bool],
     before_batch: Callable[[], None] = lambda: None,
 ) -> dict[str, DistinctScores]:
-    """Return this rank's rows counted by score, by target; arguments as of `evaluate`.
+    """Count this rank's rows by their scores; return the counts by target.
 
-    `weighted` has for each binary target whether its rows have weights. Scores must be finite.
+    `weighted` names the binary targets to count, and whether their rows have weights. Scores must
+    be finite. The other arguments are those of `evaluate`.
     """
     counted = {name: DistinctScores(weighted=has) for name, has in weighted.items()}
     for rows in scored_batches(model, loader, device, before_batch):
@@ -206,7 +214,7 @@ def count_scores(
 
 
 def count_in(counted: Mapping[str, DistinctScores], rows: Sequence[TargetRows]) -> None:
-    """Count rows by their scores, for those targets that have a state."""
+    """Add rows to the counts of their targets; targets that are not in `counted` are skipped."""
     for target, scores, labels, weights in rows:
         if target.name in counted:
             counted[target.name].update(
@@ -223,7 +231,7 @@ def scored_batches(
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[TargetRows, ...]]:
-    """Yield the rows of each batch for each target; arguments as of `evaluate`."""
+    """Yield, for each batch, its scored rows for each target; arguments as of `evaluate`."""
     for batch in _batches(model, loader, device, before_batch):
         yield rows_of(model.task.targets, model.scores(batch), batch)
 
@@ -254,8 +262,8 @@ def recall_over_ranks(
 ) -> float | None:
     """Return the share of rows with label 1 whose item is among the ten best of all rows' items.
 
-    A collective operation, which reads the rows twice. Of two equal scores, that of the lower id is
-    better. `None` if no row has the label 1.
+    A collective operation, which reads the rows twice. Of items with equal scores, the lower id
+    ranks first. `None` if no row has the label 1.
     """
     assert task.item_id is not None
     found = [

@@ -1,9 +1,10 @@
-"""AUC of all ranks' rows from their scores, each rank holding a range of the scores.
+"""Computes the AUC of all ranks' rows from their scores; each rank gets a range of the scores.
 
 The ranks exchange their entries so that rank 0 gets the lowest scores, rank 1 the next, and so on.
-The cuts are determined by regular sampling (Shi and Schaeffer, "Parallel sorting by regular
-sampling", 1992): no rank gets more than twice its share, except for ties. Every rank then has all
-rows of its scores, and only needs the number of negatives below them from the other ranks.
+The bounds of the ranges come from regular sampling (Shi and Schaeffer, "Parallel sorting by regular
+sampling", 1992): no rank gets more than twice its share, except for ties. Then each rank has all
+rows whose scores are in its range. From other ranks it only needs the number of negatives with
+lower scores.
 """
 
 import numpy as np
@@ -20,7 +21,8 @@ _SAMPLES = 64
 def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:
     """Return the AUC of the rows of all ranks, the same on every rank; a collective operation.
 
-    All keys are coarsened to the largest `shift` of a rank. `None` unless both labels occur.
+    `None` unless both labels occur. If a rank has coarsened its scores to save memory, those of all
+    ranks are coarsened to the same number of bits, and the bound of the result may be above 0.
     """
     if peers.num_ranks == 1:
         return scores.auc()
@@ -28,7 +30,7 @@ def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -
     scores.coarsen(int(shifts.max()))
     part = _own_part(scores, peers, device)
     negatives, positives = part.negatives.astype(np.float64), part.positives.astype(np.float64)
-    # As bits, since they may be float64 weights.
+    # Gathered as int64 bits, since the sums may be float64 weights.
     own = torch.tensor([negatives.sum(), positives.sum()], dtype=torch.float64, device=device)
     totals = peers.gather_counts(own.view(torch.int64)).view(torch.float64).numpy()
     pairs = float(totals[:, 0].sum()) * float(totals[:, 1].sum())

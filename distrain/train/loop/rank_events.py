@@ -33,7 +33,7 @@ from distrain.train.timing.phases import PEERS, PhaseClock, waiting
 
 
 class StepCounts:
-    """Counts steps by their wall time; `take` returns the counts and resets them.
+    """A histogram of the steps' wall times; `STEP_BOUNDS_S` are the upper bounds of its bins.
 
     >>> counts = StepCounts()
     >>> counts.add(0.004)
@@ -50,7 +50,7 @@ class StepCounts:
         self._counts[bisect_left(STEP_BOUNDS_S, step_s)] += 1
 
     def take(self) -> list[int]:
-        """Return the counts since the last call: up to each of `STEP_BOUNDS_S`, and longer."""
+        """Return the counts since the last call: one for each upper bound, and of longer steps."""
         taken, self._counts = self._counts, [0] * len(self._counts)
         return taken
 
@@ -67,7 +67,10 @@ class PendingSteps:
         return self.closed.is_ready
 
     def event(self) -> StepsDone:
-        """Return the report; waits for the device, and so for ranks on which its work depends."""
+        """Return the report with its metrics; waits for the device, which may wait for peers.
+
+        Raises `NonFiniteLoss` if a loss is not finite.
+        """
         with waiting(PEERS):
             metrics = self.closed.read()
         return replace(self.without_metrics, metrics=metrics)
@@ -102,11 +105,11 @@ class RankEvents:
         )
 
     def lr_of(self, step: int) -> float:
-        """Return the learning rate of a step, from 0."""
+        """Return the dense part's learning rate in a step; steps count from 0."""
         return self._lr_at(step, self.train.optimizer.lr, self.train.schedule)
 
     def table_lr_of(self, step: int) -> float:
-        """Return the learning rate of the embedding tables in a step, from 0."""
+        """Return the learning rate of the embedding tables in a step; steps count from 0."""
         train = self.train
         return self._lr_at(step, train.of_tables.lr, train.table_schedule or train.schedule)
 
@@ -179,15 +182,19 @@ STATM_FILE = Path("/proc/self/statm")
 def peak_memory(device: torch.device) -> dict[str, int]:
     """Return the peak memory of the process: `host_bytes` and `device_bytes`.
 
-    The first is its largest resident size since its start. The second is the largest sum of tensors
-    on its GPU, without other memory of CUDA and torch; 0 on the CPU.
+    `host_bytes` is its largest resident size since its start. `device_bytes` is the largest total
+    size of tensors on its GPU, without other memory of CUDA and torch; 0 on the CPU.
     """
     device_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     return {"host_bytes": _peak_resident_bytes(), "device_bytes": device_bytes}
 
 
 def memory_now(device: torch.device) -> dict[str, int]:
-    """Return the process's resident size, if /proc has it, and the sum of its GPU's tensors."""
+    """Return the process's current memory.
+
+    `host_bytes` is its resident size; absent without /proc. `device_bytes` is the total size of
+    tensors on its GPU; absent on the CPU.
+    """
     found = {}
     try:
         resident_pages = int(STATM_FILE.read_text().split()[1])

@@ -1,8 +1,9 @@
 """Batches with their routes, which a thread makes while earlier batches train.
 
-A route depends on ids alone, so the ranks can exchange the rows that they need in advance. On a
-GPU, making a route requires the host to wait for the device. Here only the thread waits, on a
-separate stream, and the training thread does not.
+A batch's route is the table rows that it needs, and their owners. It depends on ids alone, so the
+ranks can exchange their requests for rows in advance. On a GPU, making a route requires the
+host to wait for the device. Here only the thread waits, on a separate stream, and the training
+thread does not.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
 
     Args:
         batches: The source; only the thread reads it.
+        ahead: The maximum number of batches that are ready and not yet taken.
         streams: Streams of the device; `None` uses those of `device`, or none on the CPU.
     """
 
@@ -157,7 +159,10 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
     def take(self, clock: PhaseClock) -> Routed:
-        """Return the next batch and its route, for use on the calling thread's current stream."""
+        """Return the next batch and its route, for use on the calling thread's current stream.
+
+        Raises `StopIteration` at the end, and errors of the thread.
+        """
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error
@@ -219,13 +224,14 @@ def routed_batches(
     """Return a job's batches with their routes; a collective operation if ranks share the tables.
 
     If a thread makes the routes ahead, `route_peers` of the tables get a separate process group:
-    collective operations of two threads in one group would be confused. On GPUs this group uses
-    gloo, for which ids are copied to the host. Kernels of two NCCL communicators from two threads
-    have no common order on the ranks, and may deadlock. A step of fixed shapes needs neither: the
-    training thread requests rows in the order of the steps.
+    collective operations of two threads in one group would be mixed up. The group uses gloo, also
+    on GPUs, where ids are copied to the host: kernels of two NCCL communicators from two threads
+    have no common order on the ranks, and may deadlock. For a `GraphedStep`, no thread and no group
+    are needed: the training thread requests rows in the order of the steps.
 
     Args:
         rank_rows: Returns the number of rows of each rank's batch in a step.
+        first_step: The step of the first batch, from 0.
     """
     if isinstance(step, GraphedStep):
         return AskedAhead(batches, step, device, map(rank_rows, count(first_step)))
@@ -264,6 +270,6 @@ def _stop(
 ) -> None:
     channel.close()
     batches.close()
-    # A garbage collection may call this in a thread that this thread waits for, or in this thread.
+    # The garbage collector may call this function in `thread`, or in a thread that it waits for.
     if thread is not threading.current_thread() and not in_own_thread():
         thread.join(join_s)

@@ -122,7 +122,7 @@ def _claim(job: RankJob, directory: CheckpointDir) -> None:
     if directory.run is None:  # a rank without a run
         return
     peers = Peers(job.world.rank, job.world.num_ranks)
-    # If earlier attempts have trained, a later one continues even if it can no longer save.
+    # If earlier attempts have trained, this attempt continues even if it can no longer save.
     report = job.report if job.attempt > job.first_attempt else None
     with waiting(READER):
         claim_on_all_ranks(directory, job.paths.place, peers, job.device, report)
@@ -184,10 +184,10 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
 
 
 def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
-    """Return True if steps are recorded as CUDA graphs, by `train.cuda_graph` or its `auto`."""
+    """Return True if steps are recorded as CUDA graphs; with `auto`, if nothing prevents it."""
     if spec.train.cuda_graph != "auto":
         return spec.train.cuda_graph
-    # What a user's own function does besides in its forward pass, a replay would leave out.
+    # A replay repeats kernels only: it would omit what a user's own function does on the host.
     is_known = "model.function" not in spec.functions
     return is_known and may_record(spec.train, device, model.embeddings)
 

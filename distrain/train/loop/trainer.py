@@ -7,8 +7,9 @@
 With `train.refit` a second training on training and validation rows follows. The first one ends
 with a checkpoint, and the second one saves the model.
 
-A stop ends the training at a place of the gate (`control/gate.py`), with a checkpoint: before a
-step, or during a validation, which the next attempt then repeats.
+A stop request ends the training at a place where all ranks pass the gate (`control/gate.py`):
+before a step, or before a batch of a validation, which the next attempt then repeats. The ranks
+save a checkpoint there, unless they could not agree on the place in time.
 """
 
 import gc
@@ -181,10 +182,10 @@ class Trainer(RankJob):
         window, border = self._next_window(), self.span.window_at(self.taken) is not None
         # The new attempt may have no validation rows.
         valid = not self.validated and self.valid_rows is not None
-        # the interrupted evaluation may be that of the window's end
+        # the interrupted evaluation may have been that of the next window, without validation rows
         if border and self.spec.evaluate.next_window:
             valid = valid and self._validates_after(self.taken)
-        # If the previous attempt was killed, or was to end here, it did not save window models.
+        # No window model was saved if the previous attempt was killed, or had its last step here.
         models = self.spec.checkpoint.window_models
         is_new = models or not self.validated or window is not None
         ends_window = border and self.taken > 0 and is_new
@@ -230,12 +231,12 @@ class Trainer(RankJob):
         return bool(due) and step > 0 and self.valid_rows is not None
 
     def _next_window(self) -> int | None:
-        """Return the window to score now, before its rows are first trained; `None` for none."""
+        """Return the window to score now, before its rows are first trained; `None` if none is."""
         window, scores = self.span.window_at(self.taken), self.spec.evaluate.next_window
         is_old = self.taken >= self.span.steps_per_epoch or self.progressive.step == self.taken
         if is_old or not scores:
             return None
-        # Of initial values no score is wanted.
+        # Initial weights are not scored.
         return window if self.taken or self.spec.train.init_from is not None else None
 
     def _end_window(self) -> None:
@@ -245,7 +246,11 @@ class Trainer(RankJob):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Pass the next place after executing requests; `StopAsked` ends the training."""
+        """Pass the gate, after saving a checkpoint if the ranks agreed to save one here.
+
+        During a validation (`between_steps` is false), the checkpoint is saved after it. Raises
+        `StopAsked` to end the training.
+        """
         self.control.look()
         gate = self.control.gate
         while True:
@@ -302,7 +307,7 @@ class Trainer(RankJob):
         self._send_report(wait=False)
 
     def _send_report(self, *, wait: bool = True) -> None:
-        """Send the closed report; on a GPU some steps later, when its metrics are on the host."""
+        """Send the last closed report, once; without `wait` only if its metrics are on the host."""
         unsent = self.unsent
         if unsent is not None and (wait or unsent.is_ready):
             self.unsent = None
@@ -385,7 +390,11 @@ class Trainer(RankJob):
         self.report(self._finished())
 
     def _kept_steps(self) -> tuple[int, int]:
-        """Return the step of the best validation, and the number of steps of the weights."""
+        """Load the best validation's weights, except in a refit; a collective operation.
+
+        Returns the step of the best validation, and the number of steps that the weights have
+        taken.
+        """
         if self.refit is not None:
             return self.refit.found, self.taken - self.refit.taken
         best = self.checkpoints.return_to_best(self.validations, self.taken)
@@ -400,7 +409,7 @@ class Trainer(RankJob):
         return self.rank_events.finished(self.taken, self.setup_s, stats, self.clock)
 
     def _save_model(self, folder: Path, step: int) -> None:
-        """Save the model with its current weights, those of `step`; a collective operation."""
+        """Save the model with its current weights, of `step` steps; a collective operation."""
         slab_done = self.control.activity.count_slab
         save_model(
             folder,

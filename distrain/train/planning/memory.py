@@ -1,29 +1,29 @@
 """The predicted peak of a rank's memory, on the host and on its GPU, by terms.
 
     process             measured by `memory_probe.py`: torch, NumPy, Arrow, and their first use
-    batches, decoding   of the loader: `loader/memory.py` tables              weights and optimizer
-        state of this rank's rows, by placement and storage dense parameters    one vector of
-        values, one of gradients, and the optimizer's state
-    averages            with `train.ema`: gaps of dense parameters, weights while rows are scored
-        embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its
-        gradient activations         the other tensors of the dense part that live at a time
-        (`LiveBytes`) routes              of the batch that trains, of those made ahead, and of one
-        being made exchanged rows      distinct rows `[u, dim]`, sums of gradients, data sent
-        between ranks metrics             histograms, and the temporaries of an update checkpoint
-        copy     a copy of the rank's share of a checkpoint, written while it trains saving
-        on rank 0, slabs of sharded tables; the other ranks need less allocator           memory
-        that malloc holds unused between steps
+    batches, decoding   of the loader: `loader/memory.py`
+    tables              weights and optimizer state of this rank's rows, by placement and storage
+    dense parameters    one vector of values, one of gradients, and the optimizer's state
+    averages            with `train.ema`: of dense parameters; copies of weights for scoring
+    embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its gradient
+    activations         the other tensors of the dense part that live at a time (`LiveBytes`)
+    routes              of the batch that trains, of the batches made ahead, and of one being made
+    exchanged rows      distinct rows `[u, dim]`, sums of gradients, data sent between ranks
+    metrics             histograms, and the temporaries of an update
+    checkpoint copy     a copy of the rank's share of a checkpoint, written while it trains
+    saving              on rank 0, slabs of sharded tables; the other ranks need less
+    allocator           memory that malloc holds unused between steps
 
 The number of rows of a step is the largest of any rank. Numbers of distinct rows are expected
 values (`embeddings/sharding/distinct_rows.py`), or the capacity of a captured step
 (`table_bytes.py`).
 
-The last term is measured, not computed. The supervisor configures a rank's glibc to keep freed
-memory. Tensors of many sizes share one heap, and a few live bytes within a free range prevent its
-use for the next large tensor. So a heap becomes larger than the maximum of its live bytes. See
-`EMBEDDING_SLACK`.
+The term `allocator` is estimated from measurements, see `EMBEDDING_SLACK`. The supervisor
+configures a rank's glibc to keep freed memory. Tensors of many sizes share one heap, and a few live
+bytes within a free range prevent its use for the next large tensor. So a heap becomes larger than
+the maximum of its live bytes.
 
-On the CPU all terms are of the host. CUDA's own memory, on the host and on a GPU, is not included.
+On the CPU all terms are host memory. CUDA's own memory, on the host and on a GPU, is not included.
 """
 
 from dataclasses import asdict, dataclass
@@ -88,8 +88,10 @@ def rank_memory(
 ) -> RankMemory:
     """Predict the peak of a rank, for a step of `rows` rows in slices of `slice_rows` rows.
 
-    `copies` is whether checkpoints are written from a copy. `scores` is whether validation rows are
-    scored, in whole batches, without gradients.
+    Args:
+        batches: The number of batches that the loader and the training hold at a time.
+        copies: Whether checkpoints are written from a copy.
+        scores: Whether validation rows are scored, in whole batches, without gradients.
     """
     step = probe.slice_bytes(slice_rows)
     embeddings = 2 * probe.embedding_bytes_per_row * slice_rows
@@ -128,9 +130,9 @@ def rank_memory(
 
 
 def kept_bytes(train: TrainSpec, tables: ShardingPlan, dense_values: int) -> dict[str, int]:
-    """Return the bytes that a rank holds during the whole training, without host-cached rows.
+    """Return the bytes that a rank holds during the whole training, by term.
 
-    The rows of a step are not included. By term, as in the module's docstring.
+    Host-cached tables, and everything that depends on the rows of a step, are not included.
     """
     averages = int(tables.total("average_bytes"))
     if train.ema is not None:  # gaps, and the weights that averages replace while rows are scored
@@ -210,7 +212,7 @@ def saving_bytes(tables: ShardingPlan) -> int:
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
-    """Return the bytes that a rank copies for a checkpoint: its rows, at most all of `dense`."""
+    """Return the most bytes that a rank copies for a checkpoint: its table rows, and `dense`."""
     total = dense
     for table in tables.tables:
         held = table.host_bytes or table.weight_bytes + table.optimizer_bytes

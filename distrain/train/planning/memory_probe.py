@@ -96,7 +96,7 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
             dim = tables[column.name].dim
             column = replace(column, cardinality=_TABLE_ROWS, embedding_dim=dim)
             if column.holds_lists and not tables[column.name].is_sequence:
-                # Without its domain: otherwise it would be a second target of events.
+                # Without its properties: with its domain it would be a second target of events.
                 column = replace(column, is_list=False, is_ragged=False, value_count=None)
                 column = replace(column, properties={})
         columns.append(column)
@@ -135,7 +135,7 @@ def _batch(model: ClickModel, rows: int) -> Batch:
 
 
 def _embedded(model: ClickModel, rows: int) -> tuple[Tensor, ...]:
-    """Return zeros in the shapes of looked-up embeddings."""
+    """Return zeros in the shapes of the looked-up embeddings of `rows` rows."""
     shape = model.inputs.shape
     sizes = {
         place: (rows * events.max_length, dim)
@@ -179,8 +179,8 @@ def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of live tensors created in a context: `live` now, and the maximum, `most`.
 
-    It counts one thread. On the CPU a backward pass runs in the calling thread, so its tensors
-    count too. Views have no memory of their own; temporaries inside operations are not counted.
+    Only operations of the calling thread count. On the CPU a backward pass runs in this thread, so
+    its tensors count too. Views and temporaries inside operations are not counted.
 
     >>> with LiveBytes() as counted:
     ...     for _ in range(3):

@@ -65,10 +65,10 @@ class JobPlan:
 def plan_job(
     spec: JobSpec, inputs: Inputs, device: torch.device, memory_budget_bytes: int
 ) -> JobPlan:
-    """Plan a job's loading and its tables; footers are read, rows are not.
+    """Predict a job's steps, loading and memory; reads the files' footers, but no rows.
 
-    Without `embeddings.memory_gib`, this machine's memory is the limit, shared by all ranks. There
-    is advice if a rank's loader takes more than `memory_budget_bytes`.
+    Without `embeddings.memory_gib`, this machine's memory is the limit of the tables, shared by all
+    ranks. The plan has advice if a rank's loader takes more than `memory_budget_bytes`.
     """
 
     def loader_of(num_ranks: int) -> Loader:
@@ -142,11 +142,11 @@ def peak_of(
     device: torch.device,
     probe: MemoryProbe,
 ) -> RankMemory:
-    """Return the peak memory of a rank on a type of device, which this machine need not have."""
+    """Return the peak memory of a rank; only the type of `device` matters, it need not exist."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
     # A step may have one row less of each lane, and the last batch of an epoch or a window is
-    # smaller. If these have fewer slices, their slices are larger.
+    # smaller. Smaller batches may be cut into fewer slices, which are then larger.
     lanes = loader.options.lanes // loader.options.num_ranks
     sizes = {memory.batch_rows, max(1, memory.batch_rows - 2 * lanes)}
     most_steps = spec.train.max_steps or loader.num_steps
@@ -165,7 +165,7 @@ def peak_of(
         batches=batches_held(
             loader.dataset,
             loader.options,
-            # The batch that trains, those with a route, and the one whose route is being made.
+            # The batch that trains, batches with routes, and the batch whose route is being made.
             consumer_batches=2 + spec.train.route_ahead,
             num_steps=most_steps,
         ),

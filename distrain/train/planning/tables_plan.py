@@ -1,8 +1,8 @@
 """Places the tables of a job, and checks that a machine can hold them and the dense part.
 
-Checked are the weights of a rank's tables, the dense parameters with their gradients, and the
+The check adds up the weights of a rank's tables, the dense parameters with their gradients, and the
 optimizers' states. Batches and activations need more memory (`memory.py`), so a job that passes may
-still be too large; a rejected one cannot train.
+still be too large; a rejected job cannot train.
 """
 
 import math
@@ -54,7 +54,8 @@ def plan_tables(
 ) -> ShardingPlan:
     """Place the tables of a job; the same arguments give the same plan.
 
-    `device_type` is "cpu" or "cuda". `budget_bytes` is the same on every rank; `None`: no limit.
+    `device_type` is "cpu" or "cuda". `budget_bytes` limits a rank's tables and must be the same on
+    every rank; `None`: no limit. Raises `SpecError` if the tables do not fit.
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
@@ -83,7 +84,11 @@ def plan_tables(
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """Return the bounds of initial values that the job sets, by column; one for a shared table."""
+    """Return the bounds of initial values that the job sets, by column.
+
+    Columns that share a table have the same bound. Raises `SpecError` for unknown columns, or two
+    bounds for one table.
+    """
     names = [column.name for column in columns]
     unknown = sorted(embeddings.inits.keys() - set(names))
     if unknown:
@@ -128,7 +133,10 @@ def tables_budget_bytes(
 
 
 def least_over_ranks(value: int, device: torch.device) -> int:
-    """Return the minimum of the ranks' values; a collective operation, on the backend's device."""
+    """Return the minimum of the ranks' values; a collective operation.
+
+    `device` must be one that the process group supports, such as a GPU for NCCL.
+    """
     least = torch.tensor([value], dtype=torch.int64, device=device)
     dist.all_reduce(least, op=dist.ReduceOp.MIN)
     return int(least.item())
@@ -150,7 +158,7 @@ class _Limit(NamedTuple):
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
-    """Raise an error for tables or a dense part that a rank cannot hold; allocates nothing.
+    """Raise `SpecError` for tables or a dense part that a rank cannot hold; allocates nothing.
 
     `device` is the device of ranks on this machine. `None` means other machines, for which only the
     limits in the spec are checked.
@@ -198,7 +206,10 @@ def check_metric(spec: JobSpec, task: Task) -> None:
 
 
 def _judging_metrics(task: Task) -> list[str]:
-    """Return the metrics for a task's validations: of its first binary target, and of others."""
+    """Return the names of the metrics by which validations of a task can be judged.
+
+    `METRIC` is of the first binary target; `TARGET.METRIC` is of any target.
+    """
     targets = task.targets
     main: tuple[str, ...] = ()
     if any(target.kind == "binary" for target in targets):

@@ -104,8 +104,8 @@ def _train(
 
 
 def main() -> None:
-    # Blocked in this thread, and so in all later ones: one thread receives the signal, even if all
-    # others are stuck.
+    # The signals are blocked in this thread, and so in all later ones: only the thread of
+    # `_notice_stops` receives them, even if all others are stuck.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(supervisor_pid)
@@ -159,7 +159,7 @@ def heartbeat_period_s(progress_s: float | None) -> float:
 def start_heartbeats(
     beat: Callable[[], Heartbeat], report: Callable[[Event], None], every_s: float
 ) -> Callable[[], None]:
-    """Report a heartbeat every `every_s` seconds from a thread; the result ends it when called."""
+    """Report a heartbeat every `every_s` seconds from a thread; return a function that ends it."""
     ended = threading.Event()
 
     def run() -> None:
@@ -189,7 +189,7 @@ def _reporter(events: TextIO) -> Callable[[Event], None]:
 
 
 def _write_stacks_on_request(assignment: Assignment) -> None:
-    """Make a signal write the Python stacks of all threads, even if they are stuck in C code."""
+    """Make `STACKS_SIGNAL` write all threads' Python stacks, even if they are stuck in C code."""
     path = assignment.paths.stacks(assignment.world.rank, assignment.attempt)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ def _write_stacks_on_request(assignment: Assignment) -> None:
 
 
 def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
-    """Report a stop signal; the coordinator then stops all ranks."""
+    """Start a thread that reports a stop signal; the coordinator then stops all ranks."""
 
     def wait() -> None:
         number = signal.sigwait(STOP_SIGNALS)
@@ -212,5 +212,5 @@ def _die_with_parent(supervisor_pid: int) -> None:
     """Make the kernel kill this process when the Dask worker dies for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != supervisor_pid:  # it died before we asked
+    if os.getppid() != supervisor_pid:  # the parent died before the call
         os._exit(1)

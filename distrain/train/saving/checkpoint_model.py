@@ -30,7 +30,10 @@ def open_model(path: str | Path) -> SavedModel:
 
 
 def load_checkpoint(url: str) -> SavedModel:
-    """Return the model of a checkpoint; nothing in it is unpickled."""
+    """Return the model of a checkpoint, on the CPU; nothing in it is unpickled.
+
+    Raises `DataError` if the checkpoint is damaged or is not of a training job.
+    """
     text = url if is_remote(url) else str(Path(url).absolute())
     parent, _, name = text.rstrip("/").rpartition("/")
     directory = CheckpointDir(parent)
@@ -64,7 +67,10 @@ def _check_sizes(
     saved: Mapping[str, TensorFacts],
     url: str,
 ) -> None:
-    """Raise an error if the model has other sizes than saved tensors, before it is allocated."""
+    """Raise `DataError` if the model's tensors have other shapes than those saved.
+
+    Runs before the model is allocated, so that a wrong checkpoint cannot exhaust the memory.
+    """
     blueprint = blueprint_of(schema, spec.model, combiners)
     places = table_places(blueprint.inputs.columns)
     rows = {place.tensor: (place.first + place.cardinality, place.dim) for place in places}

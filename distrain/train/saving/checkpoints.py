@@ -80,7 +80,7 @@ class Progressive:
 class TrainingStart:
     step: int = 0
     validated: bool = True  # whether a validation due after these steps is done
-    open_steps: int = 0
+    open_steps: int = 0  # steps of the report that was open when the checkpoint was saved
     elapsed_s: float = 0.0
     checkpoint: str | None = None  # `None` at the start of a training without a checkpoint
     validations: Validations | None = None
@@ -95,7 +95,7 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the checkpoint that will be loaded if it is not damaged."""
+    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none."""
     newest = directory.likely_newest()
     return 0 if newest is None else newest[1]
 
@@ -130,7 +130,7 @@ class RankCheckpoints:
             report=self.report,
             progress=self.control.activity.count_slab,
         )
-        # Only those of rank 0 are saved.
+        # Only rank 0's vocabularies are saved.
         self.vocabularies = Vocabularies({})
         if self._peers.rank == 0:
             self.vocabularies = find_vocabularies(self.spec.data, self.inputs.schema)
@@ -267,7 +267,10 @@ class RankCheckpoints:
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
-        """Load the best validation's weights; return their step; a collective operation."""
+        """Load the weights of the best validation, if they are not those of the last step, `taken`.
+
+        Returns the step of the model's weights; a collective operation.
+        """
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:
             return taken
@@ -303,7 +306,7 @@ def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
 def check_resumable(
     values: Mapping[str, Any], spec: JobSpec, inputs: Inputs, checkpoint: str
 ) -> None:
-    """Raise an error for a checkpoint of another training."""
+    """Raise `SpecError` for a checkpoint of another job, `DataError` if its data has changed."""
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(
             "not a checkpoint of a training job: it does not say of which spec and data",

@@ -31,13 +31,13 @@ class Validations:
     """
 
     metric: str
-    # steps before the best validation; of equal ones, before the first
+    # steps before the best validation; if several are equal, before the first of them
     best_step: int | None = None
     best_value: float | None = None
     reference: float | None = None  # the metric at the last gain of more than `min_delta`
-    waited: int = 0
+    waited: int = 0  # validations since then
     # for `train.reduce_on_plateau`: the product of its factors so far, the best value, and the
-    # number of validations since that or since the last factor
+    # number of validations since the best value or since the last factor
     reduction: float = 1.0
     plateau_best: float | None = None
     plateau_waited: int = 0
@@ -108,8 +108,8 @@ def read_best_weights(
 ) -> int:
     """Read the weights of the best step; return the step of the model's weights afterwards.
 
-    A collective operation. If they cannot be read, the model keeps those of the last step, and rank
-    0 warns.
+    A collective operation. If the weights cannot be read, the model has the weights of the last
+    step, and rank 0 calls `warn`.
     """
     peers = model.embeddings.peers
     together = partial(fail_on_all_ranks, peers, device, directory.url)

@@ -27,7 +27,11 @@ _PART_BYTES = 64 * 2**20
 def keep_workflow(
     vocabularies: Vocabularies, schema: Schema, model: Path, after_slab: Callable[[], None]
 ) -> None:
-    """Copy the workflow into a model's folder; one that has changed since is not copied."""
+    """Copy the workflow of the vocabularies into a model's folder.
+
+    If it cannot be read, or has changed since `vocabularies` was made, it is not kept: a warning is
+    logged.
+    """
     if not vocabularies.workflow:
         return
     kept = model / WORKFLOW
@@ -37,7 +41,7 @@ def keep_workflow(
                 source = open_folder(vocabularies.workflow + part)
                 (folder / part.lstrip("/")).mkdir(exist_ok=True)
                 for name in source.files():
-                    if not name.startswith("rare."):  # counts that only an update needs
+                    if not name.startswith("rare."):  # only an update of the workflow needs these
                         to = folder / part.lstrip("/") / name
                         _copy(f"{source.url}/{name}", to, after_slab)
             found = vocabularies_in(str(folder), schema)
@@ -61,7 +65,10 @@ def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
 
 
 def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lambda: None) -> None:
-    """Copy a model to the run's store; its description, `model.json`, is written last."""
+    """Copy a model to the run's store; `model.json`, which completes it, is written last.
+
+    Raises `OutputError` if the store fails for longer than `STORE_RETRY_S`.
+    """
     url = paths.place_of(model)
     try:
         target = open_folder(url)

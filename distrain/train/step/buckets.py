@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import Tensor, distributed as dist, nn
 
 LEAST_BYTES = 1 << 20
-"""Smaller messages take about as long as this one, because of their latency."""
+"""The smallest bucket; smaller messages take about as long, because of their latency."""
 
 _MOST_BUCKETS = 16
 
@@ -60,7 +60,7 @@ class GradientBuckets:
         return len(self._works)
 
     def arm(self) -> None:
-        """Let the next backward pass, the last one of the step, begin buckets."""
+        """Begin sums during the next backward pass, which must be the last one of the step."""
         self._missing = list(self._sizes)
         self._armed = True
 
@@ -82,7 +82,7 @@ class GradientBuckets:
                 while self.begun < len(self._pieces) and not self._missing[self.begun]:
                     self._begin_next()
 
-        # torch has no annotation for it.
+        # torch has no type annotation for this method.
         parameter.register_post_accumulate_grad_hook(has_come)  # type: ignore[no-untyped-call]
 
     def _begin_next(self) -> None:
@@ -92,7 +92,7 @@ class GradientBuckets:
 
 
 def bucket_cuts(bounds: Sequence[int], value_bytes: int) -> list[int]:
-    """Return the first parameter of each bucket, then the number of parameters.
+    """Return the index of the first parameter of each bucket, then the number of parameters.
 
     Args:
         bounds: The index at which each parameter begins in the vector, and the vector's length.

@@ -38,9 +38,10 @@ def total_sq_norm(parts: Iterable[Tensor]) -> Tensor:
 
 
 def add_tables(sq_norm: Tensor, stores: Sequence[Store], touched: Sequence[TouchedRows]) -> Tensor:
-    """Add the squares of all gradients of the tables; collective if ranks hold different rows.
+    """Return `sq_norm` plus the squares of all gradients of the tables.
 
-    All ranks get the same bits, also in a step of fixed shapes.
+    A collective operation if ranks hold different rows. All ranks get the same bits, also in a step
+    of fixed shapes.
     """
     # Other ranks hold the other rows of sharded tables.
     of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
@@ -59,10 +60,11 @@ def scales(
     max_norm: float,
     apart: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the factors of the dense and of the tables' gradients; collective like `add_tables`.
+    """Return the factors that clip the dense and the tables' gradients, two scalars.
 
-    `dense` is the sum of the squares of the dense gradients. With `apart`, both norms are clipped
-    separately.
+    A collective operation like `add_tables`. `dense` is the sum of the squares of the dense
+    gradients. With `apart`, each of the two norms is clipped to `max_norm`, otherwise their joint
+    norm.
     """
     if apart:
         of_rows = add_tables(torch.zeros_like(dense), stores, touched)
@@ -75,7 +77,7 @@ def rows_sq_norm(tables: Sequence[Tensor]) -> Tensor:
     """Return the sum of the squares of several tables' rows: the same bits for the same rows.
 
     Neither the order of the rows nor rows of zeros affect the result. So a step of fixed shapes,
-    whose rows are sorted and padded, clips exactly like another step. To achieve this, integers are
+    whose rows are sorted and padded, clips exactly like `TrainStep`. To achieve this, integers are
     added: 62 bits, scaled so that the square of the largest row is 2**62. Hence sums over millions
     of rows are accurate, too.
 

@@ -53,9 +53,9 @@ class DenseTraining:
     If a module cannot be split (`can_part`), `backward` computes all gradients; the order of
     exchanges is the same.
 
-    The optimizer's fused kernels, the flat vectors and the precision follow `train`; see
-    `docs/spec.md`. Creating an instance is a collective operation: all ranks begin with rank 0's
-    parameters.
+    The module's parameters and gradients become views of two vectors (`FlatParameters`). Optimizer
+    and precision are those of `train`; see `docs/spec.md`. Creating an instance is a collective
+    operation: all ranks begin with rank 0's parameters.
 
     Args:
         module: `module(embedded, continuous, *lists) -> logits`, on its device, where it must stay.
@@ -105,7 +105,7 @@ class DenseTraining:
             self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
-        """Return the logits, `[rows]`, fp32 (float64 for a float64 module); 0 rows are allowed."""
+        """Return the module's output, fp32 (float64 for a float64 module); 0 rows are allowed."""
         with self._dense_part():
             logits: Tensor = self._forward(embedded, continuous, *lists)
         return logits
@@ -114,8 +114,8 @@ class DenseTraining:
         """Add this slice's gradients to the parameters' and set those of the leaves.
 
         Args:
-            leaves: If given, only their gradients are computed; `backward_rest` computes the
-                others.
+            leaves: If given, only their gradients are computed, unless the module cannot be split;
+                `backward_rest` computes the others.
         """
         with self._dense_part():
             # Checked in each step: a hook may be added later, on one rank only.
@@ -168,7 +168,7 @@ class DenseTraining:
 
 
 def _check_trained(module: nn.Module) -> None:
-    """Raise an error for a module that cannot be trained, before any collective operation."""
+    """Raise `ModelError` for a module that cannot be trained, before any collective operation."""
     parameters = dict(module.named_parameters())
     kinds = {name: str(p.dtype) for name, p in parameters.items() if p.requires_grad}
     if not kinds:
@@ -251,12 +251,13 @@ def compiler_errors(compiled: bool) -> Iterator[None]:
 class DenseOptimizer:
     """Updates dense parameters with one of torch's optimizers.
 
-    Fused kernels do an update in one pass; over one flat vector that is one kernel for all
-    parameters. If torch has none for the device, its loop over parameters gives the same result. On
-    a GPU the learning rate is a tensor there, so that a captured graph reads the current value.
+    torch's fused kernels do an update in one pass; over one flat vector that is one kernel for all
+    parameters. If torch has no fused kernel for the optimizer and device, its loop over parameters
+    gives the same result. With fused kernels on a GPU, the learning rate is a tensor on the device,
+    so that a captured graph reads its current value.
 
     Args:
-        parameters: Have gradients in fixed memory; all on one device.
+        parameters: Parameters on one device, whose `.grad` is never replaced by another tensor.
         captured: Whether a graph will contain the step, if that is possible.
         averaging: The average of the parameters to keep beside torch's state; `None` for none.
     """
@@ -278,7 +279,7 @@ class DenseOptimizer:
         self.torch_optimizer = _make(self.parameters, spec, lr, fused, captured)
         self._averaging = averaging
         if averaging is not None:
-            create_state(self.torch_optimizer)  # torch creates no state if there is some
+            create_state(self.torch_optimizer)  # torch would create none once `GAP` is in its state
             for parameter in self.parameters:
                 self.torch_optimizer.state[parameter][GAP] = torch.zeros_like(parameter)
 
@@ -295,7 +296,7 @@ class DenseOptimizer:
             lr: The learning rate; for a captured graph a tensor on its device.
             scale: A scalar tensor on the parameters' device: a factor on the gradients, which are
                 multiplied by it in place. `None` means 1.
-            number: The number of the step, from 1, for the average.
+            number: The number of the step, from 1; only used for the average.
         """
         if scale is not None:
             torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], scale)
@@ -355,7 +356,7 @@ def _make(
     choices = signature(make).parameters
     if "fused" in choices:  # some of torch's optimizers lack the option
         options["fused"] = fused
-    # Adam cannot be captured without it. The fused kernel is the same.
+    # Adam's step cannot be captured without `capturable`. The fused kernel is the same.
     if "capturable" in choices and captured and isinstance(lr, Tensor):
         options["capturable"] = True
     optimizer = make(parameters, lr=lr, **options)
@@ -372,7 +373,7 @@ def _without_compiler(kind: type[Optimizer]) -> Callable[..., Optimizer]:
 
 
 def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
-    """Return True if this torch has the optimizer's fused kernel for such parameters (tried)."""
+    """Try a step, and return True if torch has the optimizer's fused kernel for such parameters."""
     trial = nn.Parameter(torch.zeros(1, dtype=like.dtype, device=like.device))
     trial.grad = torch.zeros_like(trial)
     try:

@@ -35,7 +35,12 @@ class DeviceMetrics:
 
     The state is one int64 buffer (float64 sums are views of some of its words), so reading it takes
     one copy and one wait. The operations of `update` do not depend on values, so a CUDA graph can
-    contain them. Before that, a first call must have shown whether rows have weights.
+    contain them. If rows have weights, the first call with weights must come before the capture.
+
+    Args:
+        kind: The kind of target: "binary", "regression" or "multiclass".
+        classes: The number of classes of a multiclass target.
+        is_count: Whether targets below 0 are errors, as for the Poisson loss.
 
     >>> metrics = DeviceMetrics(torch.device("cpu"))
     >>> metrics.update(torch.tensor([-2.0, -1.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
@@ -67,7 +72,7 @@ class DeviceMetrics:
         """Count some rows, without waiting for the device.
 
         Rows with values that the state on the host would reject are not counted; `read_and_reset`
-        reports them.
+        then raises an error with their number.
 
         Args:
             scores: As in `Task.scores` for this kind, any float dtype, on this state's device; 0
@@ -152,14 +157,17 @@ class DeviceMetrics:
         return len(self._state) - (0 if self._weighted else len(self._counts))
 
     def copy_of_state(self) -> Tensor:
-        """Return a copy of the counts since the last reading, int64; shorter without weights."""
+        """Return a copy of the counts since the last `take`, `[words]`, int64.
+
+        It is shorter while binary rows have no weights.
+        """
         return self._state[: self._num_words].clone()
 
     def add_state(self, state: Tensor) -> bool:
-        """Add another state's counts; an empty state gets the same bits.
+        """Add the counts from `copy_of_state`; if this state is empty, it gets the same bits.
 
         Returns:
-            False for a state of another kind of target, which is not added.
+            False, without adding anything, if the length fits no state of this kind of target.
 
         >>> other, metrics = (DeviceMetrics(torch.device("cpu")) for _ in range(2))
         >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))
@@ -182,11 +190,11 @@ class DeviceMetrics:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows since the last reading; waits for the device."""
+        """Return the number of rows counted since the last `take`; waits for the device."""
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
     def take(self) -> "TakenState":
-        """Return the rows since the last call, and reset; does not wait for the device."""
+        """Return the state of the rows since the last call, and reset it; does not wait."""
         taken = TakenState(
             HostCopy(self._state), self._kind, self._classes, self._is_count, self._weighted
         )
@@ -194,7 +202,10 @@ class DeviceMetrics:
         return taken
 
     def read_and_reset(self) -> State:
-        """Return the rows since the last call, and reset; waits for the device once."""
+        """Return the state of the rows since the last call, and reset it; waits for the device.
+
+        Raises the errors of `TakenState.read`.
+        """
         return self.take().read()
 
 
@@ -208,7 +219,11 @@ class TakenState(NamedTuple):
     weighted: bool
 
     def read(self) -> State:
-        """Return the state; waits until the copy is complete."""
+        """Return the state; waits until the copy is complete.
+
+        Raises `ValueError` if rows were not counted because of unusable values; `DataError` if
+        targets must be counts.
+        """
         found = DeviceMetrics(torch.device("cpu"), self.kind, self.classes)
         found._weighted = self.weighted
         found._state.copy_(self.copy.read())
@@ -218,7 +233,7 @@ class TakenState(NamedTuple):
             if self.weighted and self.kind == "binary":
                 wrong += ", or a weight below 0 or not finite"
             message = f"{unusable} of {unusable + found.rows} rows have {wrong}"
-            if self.is_count:  # the loader knows the kinds of columns, but no losses
+            if self.is_count:  # the loader checks labels by the kind of column, not by the loss
                 raise DataError(
                     f"{message}, or a target below 0",
                     hint="The loss `poisson` is of counts, 0 or more: name another loss, or leave "
@@ -231,7 +246,7 @@ class TakenState(NamedTuple):
 
 
 def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
-    """Compute `sums[index] += values` in a fixed order, on which float64 sums depend.
+    """Compute `sums[index] += values` in a fixed order, so that float64 sums have the same bits.
 
     On a GPU, `scatter_add_` adds by atomics, in any order, and `index_put_` sorts. On a CPU
     `scatter_add_` adds one row after another.
@@ -291,17 +306,20 @@ class DeviceTargets:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows since the last reading; waits for the device."""
+        """Return the number of rows counted since the last `take`; waits for the device."""
         return self._states[0].rows
 
     def take(self) -> "TakenTargets":
-        """Return the rows since the last call, and reset; does not wait for the device."""
+        """Return the states of the rows since the last call, and reset them; does not wait."""
         return TakenTargets(
             {one.name: state.take() for one, state in zip(self._targets, self._states, strict=True)}
         )
 
     def read_and_reset(self) -> TargetMetrics:
-        """Return the rows since the last call, and reset; waits for the device."""
+        """Return the metrics of the rows since the last call, and reset; waits for the device.
+
+        Raises the errors of `TakenState.read`.
+        """
         return self.take().read()
 
 

@@ -34,7 +34,7 @@ class FlatParameters:
     Attributes:
         vector: `[size]`, the parameters; its `.grad` is the vector of gradients, `[size]`.
         parameters: The module's parameters, in the order of the vector.
-        starts: The index at which each of them begins.
+        starts: The index in the vector at which each parameter begins.
 
     >>> layer = nn.Linear(2, 1)
     >>> flat = FlatParameters(layer)
@@ -69,10 +69,11 @@ def _padded(count: int) -> int:
 class BufferSync:
     """Sets a module's buffers to their mean over the ranks, once a step.
 
-    Batch norms of a rank see only its rows. Without an exchange, the running statistics of ranks
-    would diverge, and the saved ones would be arbitrary. The mean is computed from float64 sums,
-    and all ranks get the same bits. Integer buffers, such as the number of batches of a batch norm,
-    get the mean rounded up. Only buffers that a model saves are included: the others are constants.
+    A rank computes batch norms from its rows only. Without an exchange, the running statistics of
+    ranks would diverge, and the saved ones would be arbitrary. The mean is computed from float64
+    sums, and all ranks get the same bits. Integer buffers, such as the number of batches of a batch
+    norm, get the mean rounded up. Only buffers in the `state_dict` are included: the others are
+    constants.
     A module without buffers costs nothing.
 
     Creating an instance is a collective operation: all ranks begin with rank 0's buffers.
@@ -122,6 +123,6 @@ def saved_buffers(module: nn.Module) -> list[Tensor]:
     [(3,), (3,), ()]
     """
     parameters = {id(parameter) for parameter in module.parameters()}
-    # A compiled module is in there twice.
+    # `state_dict` has the tensors of a compiled module twice.
     found = {id(t): t for t in module.state_dict(keep_vars=True).values() if isinstance(t, Tensor)}
     return [tensor for key, tensor in found.items() if key not in parameters]

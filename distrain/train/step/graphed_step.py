@@ -2,14 +2,15 @@
 
 All shapes of such a step follow from the ranks' numbers of rows and the capacities of sharded
 tables (`embeddings/fixed_shape.py`), and all values that change from step to step are in tensors.
-So the recorded kernels of one step can be replayed for all. `Recorder` records them for numbers of
-rows that recur; other steps, such as an epoch's last one, run the same kernels one by one.
+So the recorded kernels of one step can be replayed for all steps with the same numbers of rows.
+`Recorder` records them for numbers of rows that recur; other steps, such as an epoch's last one,
+run the same kernels one by one.
 
 A separate graph (`ask`) requests a batch's rows from the owners of sharded tables. The caller
-queues it before the step of the previous batch. The answer says whether a rank needed more rows
-than the capacity. The host reads it before it queues the batch's own step, long after the device
-has computed it. If the capacity was too small, all ranks increase it and ask again: no step uses an
-answer in which rows are missing.
+queues it before the step of the previous batch. The answer shows whether a rank needed more rows
+than the capacity. The host reads the answer before it queues the batch's own step, long after the
+device has computed it. If the capacity was too small, all ranks increase it and request the rows
+again: no step uses an answer in which rows are missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -150,9 +151,10 @@ class GraphedStep:
         return Asked(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
 
     def _answered(self, batch: Batch, asked: Asked) -> Asked:
-        """Ask again while a rank needs more rows than the capacity; a collective operation.
+        """Return a complete answer: request the rows again while a rank's capacity is too small.
 
-        All ranks know the maximum over all of them, so they do the same.
+        A collective operation. All ranks read the same maximum over the ranks, so all make the same
+        requests.
         """
         while asked.wanted is not None:
             with waiting(PEERS):
@@ -217,7 +219,10 @@ class GraphedStep:
         return loss_sum.detach(), scale, *scores
 
     def _add_weights_up(self, batch: Batch) -> None:
-        """Set the divisors of weighted losses outside of the graph, which has no gather."""
+        """Set the divisors of weighted losses; not in the graph, which may not contain a gather.
+
+        A collective operation if rows have weights.
+        """
         weights = self.model.task.weight_sums(batch)
         if weights is None:
             return
@@ -250,7 +255,10 @@ def _inputs_of(batch: Batch) -> tuple[Tensor, ...]:
 def _refilled(
     batch: Batch, routes: PaddedRoutes, inputs: Sequence[Tensor]
 ) -> tuple[Batch, PaddedRoutes]:
-    """Return batch and routes with other tensors: those of `_inputs_of`, then the routes'."""
+    """Return `batch` and `routes` with the tensors in `inputs`.
+
+    `inputs` begins with the tensors of `_inputs_of`; the others are those of the routes.
+    """
     categorical, continuous, labels, *others = inputs
     weights = others[: len(others) - len(routes.tensors)]
     both = iter(weights)

@@ -22,7 +22,7 @@ class HostCopy:
         self._copy.copy_(values, non_blocking=True)
         self._event: torch.cuda.Event | None = None
         if on_gpu:
-            # A thread that waits for it sleeps, and does not spin.
+            # A thread that waits for a blocking event sleeps, and does not spin.
             self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             self._event.record()
 

@@ -31,7 +31,10 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
 
 
 def reduced(lr: float, reduction: float, plateau: PlateauSpec | None) -> float:
-    """Return a rate times `reduction`, the product of the factors of all plateaus so far.
+    """Return `lr * reduction`, or `lr` if `plateau` is `None`.
+
+    `reduction` is the product of the factors of all plateaus so far. The result is not below
+    `plateau.min_lr`, unless `lr` is.
 
     >>> reduced(0.1, 0.01, PlateauSpec(min_lr=0.002)), reduced(0.001, 0.01, None)
     (0.002, 0.001)

@@ -15,10 +15,11 @@ ShareOfLoss = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
 
 
 def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
-    """Return the function for a step's rows or slices of them; a collective operation with weights.
+    """Return a function that computes the loss of a step's rows, or of a slice of them.
 
-    If rows are compared with those of all ranks (`Task.candidates`), the function is a collective
-    operation, too.
+    With weights, this is a collective operation: the weights are added up over the ranks. If the
+    loss compares rows with those of all ranks (`Task.candidates`), the returned function is a
+    collective operation, too.
 
     Args:
         weights: The sums of the weights of this rank's rows (`Task.weight_sums`); `None` without
@@ -74,7 +75,7 @@ def loss_against_all(
 
 
 def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
-    """Return the sums over all ranks, `[targets]`, float64; 1 if no row of a step counts."""
+    """Return the sums over all ranks, `[targets]`, float64; 1 instead of 0, for use as divisors."""
     total = peers.add_up(weights)
     return torch.where(total > 0, total, 1.0)
 

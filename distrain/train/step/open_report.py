@@ -67,7 +67,7 @@ class OpenReport:
         graphed: The graphed step, which counts its rows itself; `None` for others.
 
     Attributes:
-        restored_rows: Rows from `restore`.
+        restored_rows: The rows of the report that `restore` continued.
         rows_trained: Rows of this rank in all steps.
     """
 
@@ -93,7 +93,10 @@ class OpenReport:
         self._loader_reported = LoaderStats()
 
     def add(self, step: int, routed: Routed, scores: tuple[Tensor, ...], loss_sum: Tensor) -> None:
-        """Count a step, from 0, without waiting for the device."""
+        """Count the rows and the loss of a step, without waiting for the device.
+
+        Steps count from 0. The rows of a graphed step are counted by the step itself.
+        """
         batch, route, route_s = routed
         if not self._is_counted:
             self._metrics.update(scores, batch)
@@ -127,7 +130,11 @@ class OpenReport:
         return {**self._metrics.tensors(), "losses": self._losses.clone()}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]], steps: int) -> None:
-        """Continue from `tensors` of one rank, or of several whose rows are now on this one."""
+        """Continue a report of `steps` steps, whose state `tensors` returned.
+
+        `saved` has the state of this rank; after a change of the number of ranks, the states of
+        several former ranks, or none.
+        """
         self.steps = steps
         for tensors in saved:
             self._metrics.add_tensors(tensors)

@@ -52,9 +52,9 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 def _tf32_switch() -> tuple[str, object, object]:
     """Return the attribute of `torch.backends.cuda.matmul` to set, its TF32 and current values.
 
-    torch 2.9 added `fp32_precision` beside `allow_tf32`. Setting the old one sets both, and torch's
-    compiler reads both. Once the new one has been set, reading the old one is an error, so the new
-    one must be used.
+    torch 2.9 added `fp32_precision` beside `allow_tf32`. Setting `allow_tf32` sets both, and
+    torch's compiler reads both. Once `fp32_precision` has been set, reading `allow_tf32` is an
+    error, so `fp32_precision` must be used.
     """
     matmul = torch.backends.cuda.matmul
     try:
@@ -65,7 +65,9 @@ def _tf32_switch() -> tuple[str, object, object]:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Return a context in which torch uses deterministic algorithms on a GPU, or warns.
+    """Return a context in which torch uses deterministic algorithms on a GPU.
+
+    torch warns of operations that have no deterministic algorithm.
 
     The setting applies to the whole process, also to autograd's threads, and is restored at the
     end. It does not apply to tables, routes and metrics: these add up sorted segments or integers,
@@ -83,7 +85,7 @@ def deterministic(device: torch.device) -> Iterator[None]:
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     filled = filling.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # It would also fill every new tensor first; here tensors are written before they are read.
+    # torch would also fill every new tensor first; here tensors are written before they are read.
     filling.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         with sdpa_kernel(SDPBackend.MATH):

@@ -19,10 +19,11 @@ from distrain.models.embeddings.peers import Peers
 from distrain.train.timing.phases import PEERS, waiting
 
 WARM_UP_STEPS = 3
-"""Calls of a key before it is recorded: libraries initialise themselves in the first ones."""
+"""Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
 
 MOST_GRAPHS = 48
-"""Maximum number of graphs. With 24 lanes there are at most 24 combinations of the ranks' rows.
+"""Maximum number of graphs. With `train.lanes` of 24, the ranks' numbers of rows have at most 24
+combinations.
 
 A step takes two graphs: one requests rows from owners, one trains.
 """
@@ -53,10 +54,10 @@ class CudaStepGraph:
         self._result: tuple[Tensor, ...] = ()
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Record a call; waiting for the device, or reading from it, is an error of CUDA."""
+        """Record a call; raises `RuntimeError` if it waits for the device or reads from it."""
         stream = torch.cuda.current_stream()
-        # Freeing objects of an older graph would end the recording, and torch does not collect
-        # them.
+        # An older graph that is freed during the recording would make it fail, so garbage is
+        # collected before; torch does not do so.
         gc.collect()
         collects = gc.isenabled()
         gc.disable()
@@ -80,7 +81,7 @@ class CudaStepGraph:
         """Inform torch's allocator and generator that a failed recording has ended.
 
         torch does not do so. The allocator would never free memory that another stream has used,
-        and the generator would not draw.
+        and the generator would no longer generate numbers.
         """
         device = torch.cuda.current_device()
         if self._pool is not None:
@@ -133,9 +134,10 @@ class Recorder:
     def call(
         self, name: str, key: Hashable, inputs: Sequence[Tensor], run: Run
     ) -> tuple[Tensor, ...]:
-        """Return `run(inputs)`; collective if `run` is.
+        """Call `run(inputs)`, or replay its recording, and return the result.
 
-        A replayed result is overwritten by the next call of the same name.
+        A collective operation if `run` is one. The next call of the same name overwrites a replayed
+        result.
 
         Args:
             name: Identifies the operation; calls of one name have the same number and types of
@@ -154,7 +156,7 @@ class Recorder:
             return recorded.graph.replay()
 
     def forget(self) -> None:
-        """Release all recordings, such as for other shapes; calls warm up again."""
+        """Release all recordings, such as before shapes change; calls warm up again."""
         for recorded in self._recorded.values():
             recorded.graph.release()
         self._recorded.clear()
@@ -214,7 +216,7 @@ class Recorder:
 
 
 def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy all tensors, with one launch for all of one item size."""
+    """Copy all tensors, with one kernel launch for each item size."""
     by_size: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         to, of = by_size.setdefault(target.element_size(), ([], []))

@@ -37,8 +37,8 @@ class Asked(NamedTuple):
 
     rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
     routes: PaddedRoutes
-    # for each sharded store 0, or the rows of one owner that exceed a rank's capacity; `None` if no
-    # table is sharded
+    # for each sharded store: 0 if the requests of all ranks fit the capacity, else the largest
+    # number of rows that a rank needs from one owner; `None` if no table is sharded
     wanted: HostCopy | None
 
 
@@ -52,7 +52,10 @@ class Routed(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A routed batch that is complete after an event of the stream that made it."""
+    """A routed batch that is complete once the side stream has reached `event`, or now if `None`.
+
+    `memory` has the tensors of the batch and its route that are on the GPU.
+    """
 
     routed: Routed
     event: torch.cuda.Event | None
@@ -64,7 +67,7 @@ def routes_of(model: ClickModel) -> MakeRoute:
 
 
 def route_batch(make_route: MakeRoute, batch: Batch) -> Routed:
-    """Make a route; a collective operation if ranks share the tables."""
+    """Return a batch with its route, which is made now; collective if ranks share the tables."""
     began_s = time.perf_counter()
     route = make_route(batch)
     return Routed(batch, route, time.perf_counter() - began_s)
@@ -97,14 +100,17 @@ class RouteMaker:
         return Made(routed, self.streams.mark(), memory)
 
     def hand_over(self, made: Made) -> Routed:
-        """Return the batch for the thread's current stream, which waits; the thread does not."""
+        """Return the batch, for use on the calling thread's current stream.
+
+        That stream waits until the batch is complete; the thread does not wait.
+        """
         if self.streams is not None and made.event is not None:
             self.streams.follow(made.event, made.memory)
         return made.routed
 
 
 class StreamForRoutes(CudaStreams):
-    """A GPU with a side stream for routes only, which do not queue behind the loader's copies."""
+    """A GPU's streams, with a side stream for routes, which do not queue behind loaders' copies."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)

@@ -108,7 +108,10 @@ class SplitBackward:
     def _of_sides(
         self, node: Node, given: Sequence[Tensor | None]
     ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
-        """Return a node's own side inputs, and their gradients, given those of its outputs."""
+        """Return a node's own side inputs, and their gradients.
+
+        `given` are the gradients of the node's outputs.
+        """
         places = self._graph.own[node]
         there = [(GradientEdge(node, i), grad) for i, grad in enumerate(given) if grad is not None]
         if not there:
@@ -118,7 +121,7 @@ class SplitBackward:
         return places, _backward(outputs, grads, inputs, accumulate=False)
 
     def _accumulate(self, together: Sequence[tuple[set[_Place], set[Node]]]) -> None:
-        """Continue to the parameters from groups of side inputs whose nodes have all run."""
+        """Run the pass to the parameters from groups of side inputs whose nodes have all run."""
         for places, givers in together:
             ready = [place for place in self._found if place in places]
             if ready and not givers & self._given.keys():
@@ -131,9 +134,10 @@ class _Graph:
     """The nodes between a loss and some leaves, and their side inputs.
 
     A side input is an input of a node on a path to a leaf that is not itself on such a path. If
-    several nodes share one, or another one leads to it, its gradient does not come from a single
-    node. An example is a tower's output that is multiplied with each embedding. Such a side input
-    is treated as another leaf, whose gradient is complete once all nodes have run.
+    several nodes have the same side input, or a path from another side input leads to it, its
+    gradient does not come from a single node. An example is a tower's output that is multiplied
+    with each embedding. Such a side input is treated as another leaf, whose gradient is complete
+    once all nodes have run.
 
     Attributes:
         own: For each node its side inputs that no other node has.

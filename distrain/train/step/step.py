@@ -153,10 +153,10 @@ class TrainStep:
     def _forward_backward(
         self, batch: Batch, route: Route, rows: Sequence[Tensor], share_of_loss: ShareOfLoss
     ) -> tuple[tuple[Tensor, ...], Tensor, Callable[[], tuple[TouchedRows, ...]]]:
-        """Return scores, the sum of losses, and a function that ends the exchange of embeddings.
+        """Return scores, the sum of losses, and a function for the tables' gradients.
 
-        The exchanges of embedding and of dense gradients have begun when it returns, in the same
-        order on all ranks.
+        On return, the exchanges of the tables' and of the dense gradients have begun, in the same
+        order on all ranks. The function completes the exchange of the tables' gradients.
         """
         tables = self.model.embeddings
         scores: list[tuple[Tensor, ...]] = []
@@ -175,7 +175,7 @@ class TrainStep:
         sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
         finish = tables.begin_exchange(route, sums)
         if self.dense.splits:
-            # Rows are being sent while this computes the parameters' gradients.
+            # Gradients of rows are being sent while the parameters' gradients are computed.
             self.dense.backward_rest()
             self.dense.start_sync()
         if len(scores) == 1:
@@ -224,18 +224,21 @@ def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOpt
 
 
 ROWS_PER_THREAD = 4096
-"""Rows of a slice for each thread: with layers some hundred values wide, they fit the caches."""
+"""Rows of a slice for each thread: if layers are some hundred values wide, the tensors of a slice
+fit the CPU's caches."""
 _FEWEST_SLICES = 4
-"""With fewer slices there is little gain, and sliced batches hide no exchange of rows."""
+"""Batches are not cut into fewer slices: there is little gain, and with slices no computation
+overlaps the exchange of rows."""
 
 
 @dataclass(frozen=True)
 class Slicing:
     """Cuts batches into `count` slices, or if that is `None` into slices of about `rows` rows.
 
-    The number of slices is rounded. Ranks of a job differ by some rows, often around a multiple of
-    `rows`, and get the same number then. If they do not, sums are rounded in another order, but the
-    order of exchanges is still the same.
+    Without `count`, the quotient is rounded to the nearest number of slices. The batches of a job's
+    ranks differ by a few rows, often around a multiple of `rows`; rounding gives them equal numbers
+    of slices. With different numbers, sums are rounded in another order, but the order of exchanges
+    is still the same on all ranks.
     """
 
     count: int | None
@@ -278,8 +281,8 @@ def slicing_of(
 ) -> Slicing:
     """Return a rank's slicing according to `train.micro_batches`.
 
-    It is the same for the same job on the same number of ranks, on any machines: the order of sums,
-    and so the last bits of results, depend on it.
+    The order of sums, and so the last bits of results, depend on the slicing. So it depends only on
+    the arguments, not on the machine.
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)

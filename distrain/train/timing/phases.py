@@ -34,7 +34,7 @@ class DeviceClock:
     lasts from the end of the work queued before its beginning to the end of the work queued before
     its end. So it includes times at which the queue was empty.
 
-    While `paused`, no markers can be put into the stream.
+    While `paused` returns True, as during the capture of a graph, nothing is measured.
     """
 
     def __init__(self, new_marker: Callable[[], Event], paused: Callable[[], bool] = lambda: False):
@@ -61,7 +61,10 @@ class DeviceClock:
             self._read_finished()
 
     def lap(self, *, wait: bool = False) -> dict[str, float]:
-        """Return the seconds by name of the spans that finished since the last lap."""
+        """Return the seconds, by name, of the spans that finished since the last lap.
+
+        With `wait`, wait until all spans have finished.
+        """
         if wait and self._open:
             self._open[-1].end.synchronize()
         self._read_finished()
@@ -89,7 +92,8 @@ class PhaseClock:
     """Measures wall time by phase; time outside of phases is `other`, so the sum is the total.
 
     Times are the host's: on a GPU, where work is only queued, a phase is the time that the host
-    spent in it. No phase waits for the device; `device` measures its times, if it is not the host.
+    spent in it. The clock never waits for the device. `device` measures the phases on a GPU, too;
+    `None` on the CPU.
 
     >>> clock = PhaseClock()
     >>> with clock.phase("data_wait"):
@@ -118,7 +122,7 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time inside as `name`; phases do not nest."""
+        """Return a context whose time counts as `name`; phases must not be nested."""
         self.doing = name
         began = time.perf_counter()
         mark = self._device.begin() if self._device else None
@@ -131,7 +135,7 @@ class PhaseClock:
             self.doing = "other"
 
     def lap(self) -> dict[str, float]:
-        """Return seconds by phase since the last lap, summing to its wall time; begin a new lap."""
+        """Return the seconds by phase since the last call; their sum is the wall time."""
         self._lap_end = time.perf_counter()
         window = self._window
         window["other"] += max(0.0, self._lap_end - self._lap_start - sum(window.values()))
@@ -142,7 +146,7 @@ class PhaseClock:
         return window
 
     def device_lap(self, *, wait: bool = False) -> dict[str, float]:
-        """Return the device's seconds by phase since the last one; empty on the CPU."""
+        """Return the device's seconds by phase since the last call; empty on the CPU."""
         return self._device.lap(wait=wait) if self._device else {}
 
     @property
@@ -154,7 +158,7 @@ PEERS = "peers"
 READER = "reader"
 STORAGE = "storage"
 
-# By thread: its reason to wait, or the number of the thread for which it waits.
+# By a thread's `ident`: its reason to wait, or the `ident` of the thread for which it waits.
 _waits: dict[int, str | int] = {}
 
 
@@ -162,7 +166,8 @@ _waits: dict[int, str | int] = {}
 def waiting(what: str | int) -> Iterator[None]:
     """Mark the calling thread as waiting inside the context.
 
-    `what` is `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
+    `what` is `PEERS`, `READER`, or the `ident` of another thread, for which this one waits: then
+    the other thread's wait is reported.
     """
     me = threading.get_ident()
     before = _waits.get(me)
@@ -205,6 +210,9 @@ class RankActivity:
 
     @property
     def waiting_for(self) -> str:
-        """Return `PEERS`, `READER`, `STORAGE` (the reader waits for it), or "" while it works."""
+        """Return why the training thread waits: `PEERS`, `READER` or `STORAGE`; "" while it works.
+
+        `STORAGE`: it waits for the reader, which retries a read of the storage.
+        """
         wait = wait_of(self._thread)
         return STORAGE if wait == READER and is_retrying() else wait

@@ -1,5 +1,5 @@
-"""Warm start: a new run takes its first weights from another run, as far as they fit.
+"""Warm start: a new run begins with the weights of another run, as far as they fit.
 
-The position in the data is not taken over: the run begins at its first step. Optimizer state is
-taken over if requested.
+The optimizer state is copied if requested. The new run begins at its first step and with its first
+rows.
 """

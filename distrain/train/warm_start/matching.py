@@ -12,7 +12,11 @@ from distrain.train.data.vocabularies import Vocabularies, VocabularyFile
 
 @dataclass(frozen=True)
 class TablePlace:
-    """A table in the canonical form of its group (`models/embeddings/canonical_state.py`)."""
+    """The position of a table in the canonical tensor of its group.
+
+    A group is all tables of one width (`models/embeddings/canonical_state.py`). The table has
+    `cardinality` rows of the tensor, from row `first` on.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -57,7 +61,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TableMatch:
-    """The origin of a table's rows."""
+    """From which saved table, if any, a table of the new model gets its rows."""
 
     target: TablePlace
     # the table on disk; `None` if the rows keep their initial values
@@ -87,9 +91,9 @@ class Match:
 def match(source: Side, target: Side) -> Match:
     """Match tables by column and vocabulary, dense tensors by name and shape.
 
-    If one of the models has several tasks, the tensors of tasks are matched by task name. The
-    optimizer state of a parameter that keeps its initial values is not taken over. A vector's step
-    count is that of all its parameters.
+    If one of the models has several tasks, the tensors of tasks are matched by task name. Optimizer
+    state is not matched for parameters that keep their initial values. Parameters that the
+    optimizer holds in one vector share one count of steps.
     """
     found = Match()
     _match_tables(source, target, found)
@@ -108,7 +112,7 @@ def match(source: Side, target: Side) -> Match:
 
 
 def _names(side: Side, by_task: bool) -> dict[str, str]:
-    """Return the names of a side's dense tensors, by the names that are compared."""
+    """Map the names by which dense tensors are compared to their names in the side's model."""
     if not by_task or side.task is None:
         return {name: name for name in side.dense}
     return {name_by_task(side.task, name): name for name in side.dense}
@@ -198,13 +202,17 @@ def _match_table(
 
 
 def _moved_columns(source: Side, target: Side) -> list[str]:
-    """Return the columns whose vocabularies differ, with or without a table of their own."""
+    """Return the columns whose vocabularies are known on both sides and differ."""
     old, new = source.vocabularies.files, target.vocabularies.files
     return [name for name in new if name in old and old[name].xxh3_64 != new[name].xxh3_64]
 
 
 def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
-    """Raise an error if a hashed cross has columns whose ids have changed, and so its own ids."""
+    """Unmatch the tables of hashed crosses, and add a problem for each.
+
+    The ids of a cross are hashes of other columns' ids, and the ids of the columns `moved` have
+    changed.
+    """
     for number, matched in enumerate(found.tables):
         if matched.source and target.hashed.intersection(matched.target.columns):
             found.tables[number] = TableMatch(matched.target)
@@ -215,7 +223,7 @@ def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> N
 
 
 def _vocabulary(place: TablePlace, side: Side) -> VocabularyFile | None:
-    """Return the vocabulary of a table: that of any of its columns, which share it."""
+    """Return the vocabulary of a table, which all its columns share; `None` if it is unknown."""
     for column in place.columns:
         # The table of a part of a model is called PART/COLUMN.
         for name in (column, column.partition("/")[2]):

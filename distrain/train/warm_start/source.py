@@ -43,7 +43,8 @@ class Weights(Protocol):
     ) -> Mapping[str, Tensor]:
         """Pass tensors by name to the takers, in slabs of rows; a scalar is one row.
 
-        With `own`, returns the rank's own tensors in a checkpoint.
+        Returns the tensors that rank `rank` saved as its own in a checkpoint, if `own` is true;
+        otherwise nothing.
         """
 
 
@@ -61,7 +62,7 @@ class WeightsSource:
 
 
 def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
-    """Return the weights at a path, from the headers of their files.
+    """Return the weights at a path, of which only headers are read; `SpecError` if there are none.
 
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
@@ -104,8 +105,8 @@ def open_on_all_ranks(
 ) -> WeightsSource:
     """Return the weights at a path, the same on every rank; a collective operation.
 
-    While the ranks list a directory of checkpoints one after another, a newer one may appear, so
-    they use rank 0's choice. Errors as in `open_source`, on all ranks.
+    If each rank listed a directory of checkpoints, a newer checkpoint could appear in between. So
+    all ranks use rank 0's choice. Raises the errors of `open_source`, on all ranks.
     """
     found = None
     with fail_on_all_ranks(peers, device, path):

@@ -44,7 +44,11 @@ class Taken(NamedTuple):
 
 
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
-    """Raise an error for weights that do not fit the job, before anything starts; reads headers."""
+    """Raise `SpecError` if the weights of `train.init_from` do not fit the job.
+
+    Reads only headers, so it can be called before anything starts. If `train.init_strict` is false,
+    weights may fit in part.
+    """
     if spec.train.init_from is None:
         return
     combiners = list_combiners(inputs.schema, spec.embeddings)
@@ -63,11 +67,11 @@ def take_weights(
 ) -> Taken:
     """Copy the weights of `train.init_from` into a model; a collective operation.
 
-    With `train.init_state` the optimizers get their state as well. The ranks agree on the source,
-    and read it without communication. A rank reads, slab by slab, the pieces that may hold its
-    rows. If vocabularies differ, it holds those of one table at a time, and 4 bytes for each row of
-    such tables on disk. Rows without a source keep their initial values. Errors as in
-    `check_warm_start`.
+    If `train.init_state` is `all`, the optimizers' state is copied as well. The ranks agree on the
+    source, and then read it without communication. A rank reads, slab by slab, the pieces that may
+    hold its rows. If vocabularies differ, a rank holds in memory the two vocabularies of one table
+    at a time, and 4 bytes for each row of all such tables on disk. Rows without a source keep their
+    initial values. Raises the errors of `check_warm_start`.
     """
     assert spec.train.init_from is not None
     model, with_state = state.model, spec.train.init_state == "all"
@@ -125,7 +129,10 @@ def take_matched(
     rank: int = 0,
     own: bool = False,
 ) -> tuple[WeightsTaken, Mapping[str, Tensor]]:
-    """Copy the matched tensors into a model's; with `own`, also return the rank's own ones."""
+    """Copy the matched tensors of a source into `tensors`.
+
+    Returns the event to report and, with `own`, the tensors that this rank saved as its own.
+    """
     takers: dict[str, list[Taker]] = defaultdict(list)
     for name, was in found.dense.items():
         takers[was].append(whole(was, tensors[name], alone=False))
@@ -182,7 +189,7 @@ def _matched(
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table, and the new id of each old one; -1 drops a row, `None` means equal ids."""
+    """The match of a table, and the new id of each old id: -1 drops its row; `None`: equal ids."""
 
     match: TableMatch
     ids: Ids | None
@@ -236,7 +243,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _IntoTable:
-    """Takes the rows of one table's weights, or of its optimizer state."""
+    """Receives the rows of one table's weights, or of its optimizer state."""
 
     plan: _Plan
     tensor: CanonicalTensor
@@ -268,7 +275,7 @@ class _IntoTable:
         self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
     def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
-        """Return the table's old position, and the indices of its rows among `rows`."""
+        """Return the table's position in the source, and the indices of its rows among `rows`."""
         was = self.plan.match.source
         assert was is not None
         ends = was.first, was.first + was.cardinality
