@@ -9,10 +9,10 @@
 
 Adam is lazy: the moments of a row do not change while no batch touches it. The moments of dense
 `torch.optim.Adam` decay at every step and still move the row. So the two differ for rows that are
-not in every batch. The bias correction counts all steps, not those that touch the row. Weight decay is that of
-`torch.optim.AdamW`, for every row in every step. It is implemented as a factor: a table's values
-are its weights times the factor, which decays at every step, and the updates of touched rows are
-divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks", section 5.1).
+not in every batch. The bias correction counts all steps, not those that touch the row. Weight decay
+is that of `torch.optim.AdamW`, for every row in every step. It is implemented as a factor: a
+table's values are its weights times the factor, which decays at every step, and the updates of
+touched rows are divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks", section 5.1).
 """
 
 import math
@@ -79,7 +79,7 @@ class SparseOptimizer:
         self.averaging = averaging
         self.weight_decay = weight_decay
         self.num_steps = 0  # updates so far
-        self.corrects_bias = rule.bias_correction  # whether the learning rate includes Adam's bias correction
+        self.corrects_bias = rule.bias_correction  # in the learning rate
         starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
         self._state = tuple(
             {

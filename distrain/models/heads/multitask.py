@@ -165,9 +165,9 @@ class ESMMTask(MultiTask):
 
         z = -log((1 + exp(-z_1)) ... (1 + exp(-z_k)) - 1)
 
-    So the label of the second task is 1 if both events happened, and each loss is over all rows: p(ctr) for
-    the click, p(ctcvr) = p(ctr) p(cvr) for the conversion (Ma et al., "Entire Space Multi-Task
-    Model", SIGIR 2018, eq. 2 and 3). The arguments are those of `MultiTask`.
+    So the label of the second task is 1 if both events happened, and each loss is over all rows:
+    p(ctr) for the click, p(ctcvr) = p(ctr) p(cvr) for the conversion (Ma et al., "Entire Space
+    Multi-Task Model", SIGIR 2018, eq. 2 and 3). The arguments are those of `MultiTask`.
 
     Raises:
         ModelError: There are fewer than two tasks, a task is not a `BinaryClassificationTask` with

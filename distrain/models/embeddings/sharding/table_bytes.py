@@ -1,7 +1,7 @@
 """Bytes of one table on a rank: weights, optimizer state, averages, and bytes sent in a step.
 
-Placements, the checks before a job starts, and `distrain plan` all use this formula. With W ranks, U distinct rows of a rank's batch and rows of R bytes, a rank sends in a
-step
+Placements, the checks before a job starts, and `distrain plan` all use this formula. With W ranks,
+U distinct rows of a rank's batch and rows of R bytes, a rank sends in a step
 
 | placement | collectives | bytes |
 |---|---|---|
