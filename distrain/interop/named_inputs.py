@@ -15,7 +15,7 @@ FORMS = ("columns", "matrices")
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Turns a batch into `(inputs, target, weight)`, or fewer if the batch lacks some.
+    """Turns a batch into `(inputs, target, weight)`, without target or weight if it has none.
 
     >>> import torch
     >>> batch = Batch(
@@ -49,8 +49,8 @@ class NamedInputs:
         """Return the inputs of a dataset; list columns default to the schema's maximum length.
 
         Raises:
-            SpecError: A list column has no length or one below 1, or a length is not of a list
-                column.
+            SpecError: `form` is unknown, a list column has no length or a length below 1, or
+                `list_lengths` names a column that is not a list column.
         """
         if form not in FORMS:
             raise SpecError(f"unknown inputs {form!r}", hint=f"Allowed: {', '.join(FORMS)}.")

@@ -33,7 +33,7 @@ class Given(NamedTuple):
 
 
 class TableFactory(Protocol):
-    """Creates the tables, and decides which ranks hold their rows; such as `EmbeddingCollection`."""
+    """Creates the tables, and decides which ranks hold their rows, like `EmbeddingCollection`."""
 
     def __call__(
         self, columns: Sequence[TableColumn], *, generator: torch.Generator | None

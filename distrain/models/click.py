@@ -82,7 +82,7 @@ class Network(nn.Module):
 
     @property
     def only_multiplies(self) -> bool:
-        """`Block.only_multiplies` of the body; False for users' classes, and with embedding dropout."""
+        """`Block.only_multiplies` of the body; False for users' classes and embedding dropout."""
         is_ours = type(self.body).__module__.startswith("distrain.models.")
         return is_ours and self.body.only_multiplies and not self.embedding_dropout
 
@@ -103,7 +103,8 @@ class ClickModel(nn.Module):
     """Embedding tables, and a network over their values.
 
     Tables and network are separate because they are trained separately: `dense` by a torch
-    optimizer, the tables by a `SparseOptimizer`. `inputs` has the tables' columns and extracts the ids of a batch.
+    optimizer, the tables by a `SparseOptimizer`. `inputs` has the tables' columns and extracts the
+    ids of a batch.
 
     Attributes:
         continuous_names: The continuous columns, in the order that `dense` expects.

@@ -26,7 +26,7 @@ from distrain.models.embeddings.peers import Peers
 
 
 class OneWriter(AbstractContextManager["OneWriter"]):
-    """Context for a file that rank 0 writes with data from all ranks: all ranks succeed, or all fail.
+    """Context for a file that rank 0 writes with data from all ranks: all succeed, or all fail.
 
     If the disk of rank 0 is full, the other ranks would otherwise wait for it forever. So rank 0
     reports before each collective operation whether it continues, and at the end whether it has
@@ -40,9 +40,9 @@ class OneWriter(AbstractContextManager["OneWriter"]):
                     ...         # rank 0 writes, and may fail
 
     If rank 0 fails, its error propagates on rank 0. The other ranks raise a `DistError` that quotes
-    it, which marks them as not the cause. Each `go_on` exchanges 8 bytes per rank on the backend's
-    `device`. If the other ranks send no data, set `collective` to False: then nothing is exchanged,
-    and an error of rank 0 does not affect them.
+    it, as if they had lost a peer, so rank 0's error is reported as the cause. Each `go_on`
+    exchanges 8 bytes per rank on the backend's `device`. If the other ranks send no data, set
+    `collective` to False: then nothing is exchanged, and an error of rank 0 does not affect them.
 
     Attributes:
         writes: Whether this rank writes.

@@ -232,7 +232,7 @@ class ItemRetrievalTask(Task):
         keys = ids
         if self.user_id is not None:
             users = batch[self.user_id].long()[:, None]
-            # All unknown users share few ids, so a row without a known user has its item as the key.
+            # All unknown users share few ids, so a row of an unknown user has its item as the key.
             keys = torch.where(users < FIRST_VALUE_ID, ids, users + _USERS_FROM)
         pairs, ids, keys, labels = (
             some.flatten(0, 1) if is_present is None else some[is_present]
@@ -244,7 +244,7 @@ class ItemRetrievalTask(Task):
     def _log_q(
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return log q of the queries' own items, and of the candidates; `None` for no correction."""
+        """Return log q of the queries' own items and of the candidates; `None`: no correction."""
         if self.kind == "bpr":
             return None, None
         if self.draws is not None:
