@@ -34,7 +34,7 @@ class NamedInputs:
     Attributes:
         form: `"columns"` gives each column as `[rows]` under its name. `"matrices"` gives
             `categorical` `[rows, columns]`, int32, and `continuous` `[rows, columns]`, float32,
-            if they have columns. Ids are int32, numbers float32.
+            each only if it has columns. Ids are int32, numbers float32.
         list_lengths: The length to which each list column is cut or padded with 0: `[rows, length]`
             under its name in either form.
     """

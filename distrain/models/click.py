@@ -125,7 +125,7 @@ class ClickModel(nn.Module):
         """Return the logits of a batch for the first target, `[rows]`; 0 rows are allowed.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order.
+            SchemaError: The batch has other columns, or the same columns in another order.
         """
         return self.dense.logits(self.output(batch))
 

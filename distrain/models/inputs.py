@@ -145,7 +145,7 @@ class InputBlock:
         return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
-        """Return the offsets and numbers, which are no embeddings, of each of `shape.events`."""
+        """Return, for each of `shape.events`, the parts that are not embeddings."""
         lists = []
         for events in self.shape.events:
             given = [batch.lists[column.name] for column in events.numbers]

@@ -100,7 +100,7 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
 
 _WEIGHTS = "data/weights"
 _LOCAL_HEADER_BYTES = 30
-"""Size of a zip member's header without name and extra field, whose lengths are its last bytes."""
+"""Bytes of a zip member's header before its name and extra field; the last 4 are their lengths."""
 
 
 class TablePart(NamedTuple):

@@ -204,7 +204,7 @@ def flat_parts(value: Value) -> list[Tensor]:
 
 
 def all_parts(value: Value) -> list[Tensor | GroupedRows]:
-    """Flatten any value to parts like `flat_parts`, but keep grouped rows as they are."""
+    """Flatten any value to parts like `flat_parts`, but leave `GroupedRows` unchanged."""
     if isinstance(value, GroupedRows):
         return [value]
     if isinstance(value, Tensor):

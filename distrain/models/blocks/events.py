@@ -321,7 +321,7 @@ class TargetAttention(EventBlock):
         activation: One of `ACTIVATIONS`, or "dice".
 
     Shape:
-        columns with such events to `[rows, width]`, as wide as the target's embeddings.
+        columns that include the events to `[rows, width]`, as wide as the target's embeddings.
     """
 
     def __init__(

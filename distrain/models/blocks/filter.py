@@ -1,4 +1,4 @@
-"""Blocks that select columns or branches, and blocks that turn columns into other columns."""
+"""Blocks that select columns or branches by name, and blocks that encode columns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -83,7 +83,7 @@ class HashedCross:
         `HashedCross.columns`.
 
         Raises:
-            ModelError: The number of columns differs from that of the cross.
+            ModelError: There are more or fewer columns than in `HashedCross.columns`.
         """
         if len(columns) != len(self.columns):
             raise ModelError(

@@ -126,7 +126,7 @@ class HSTUBlock(EventBlock):
         dropout: The share of values that training sets to 0 before each unit's output layer.
 
     Shape:
-        columns with such events to `[rows, width]`.
+        columns that include the events to `[rows, width]`.
 
     Raises:
         ModelError: The errors of `EventBlock`; or the width is not a multiple of `heads`.

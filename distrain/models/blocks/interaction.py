@@ -85,8 +85,8 @@ class PairProducts(nn.Module):
 
             return interaction_triton.pairs_beside(deep, others)
         pairs = self(torch.cat([deep.unsqueeze(1), others], dim=1))
-        # The pairs are copied into one tensor. To return two parts, for which the next layer splits
-        # its weight, took a fifth longer.
+        # The pairs are copied into one tensor. Two parts took a fifth longer, because the next
+        # layer would split its weight.
         return side_by_side([deep, pairs])
 
     def _in_triton(self, vectors: Tensor) -> bool:
@@ -274,7 +274,7 @@ class DLRMBlock(Block):
     embeddings. The top MLP reads that vector and the dot products of all pairs. Every layer of both
     MLPs ends in a ReLU.
 
-    If `bottom`'s last width differs from that of the embeddings, a linear layer without ReLU
+    If `bottom`'s last width is not the width of the embeddings, a linear layer without ReLU
     projects to the embeddings' width. The job spec's defaults (64 for embeddings of 16) need that
     layer; the Merlin notebook's widths (64 for embeddings of 64) do not. Without continuous columns
     there is no bottom MLP, and only embeddings interact.

@@ -183,6 +183,6 @@ def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYP
 
 @triton.jit
 def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
-    """Return the places of a row's vectors among the others, and the mask of valid ones."""
+    """Return the places of a row's vectors in `others`, and the mask of the valid places."""
     is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
     return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

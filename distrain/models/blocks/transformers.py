@@ -1,4 +1,4 @@
-"""Transformer layers over events, with their target among them (BST) or after them (SASRec)."""
+"""Transformer layers over events; the target is a token (BST), or not part of them (SASRec)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +16,8 @@ from distrain.models.blocks.functional import Linear, activation_layer
 from distrain.models.shapes import Features, Flat, GroupedRows, Shape, flat, some_width
 
 Queries = Literal["all", "causal", "newest"]
-"""Which tokens attend to which: "all" tokens to all tokens of their row, "causal": each token to
-itself and older tokens, "newest": only the newest token, to all."""
+"""Which tokens attend: "all": each token, to all tokens of its row; "causal": each token, to itself
+and older tokens; "newest": only the newest token, to all tokens."""
 
 
 class _Layer(nn.Module):
@@ -140,7 +140,7 @@ class TargetTransformer(_Transformer):
             above.
 
     Shape:
-        columns with such events to `[rows, (max_length + 1) * width]`.
+        columns that include the events to `[rows, (max_length + 1) * width]`.
     """
 
     activation = "leaky_relu"
@@ -206,7 +206,7 @@ class _CausalTransformer(_Transformer):
 
 
 class CausalTransformer(_CausalTransformer):
-    """Applies causal layers to the events; returns the newest event's output times the target.
+    """Applies causal layers to the events; returns the newest output, alone and times the target.
 
     Each event attends to itself and to older events (arXiv:1808.09781), but not to the target. The
     result is the newest event's output, then its product with the target's vector, element by
@@ -214,7 +214,7 @@ class CausalTransformer(_CausalTransformer):
     position's vector is added to its event; position 0 is the newest event's.
 
     Shape:
-        columns with such events to `[rows, 2 * width]`.
+        columns that include the events to `[rows, 2 * width]`.
     """
 
     def build(self, given: Shape) -> Shape:
@@ -238,7 +238,7 @@ class HistoryVector(_CausalTransformer):
             number of events in the batch.
 
     Shape:
-        columns with such events to `[rows, width]`.
+        columns that include the events to `[rows, width]`.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class NextVector(EventBlock):
             of `HistoryVector`.
 
     Shape:
-        columns with such events to `[rows, width]`.
+        columns that include the events to `[rows, width]`.
     """
 
     def __init__(self, events: str, targets: Mapping[str, str], *, every: bool = False):

@@ -75,8 +75,8 @@ class EmbeddingCollection(nn.Module):
             proportion to their sizes. The cached rows of an optimizer's state need more memory.
         init: The bound of the initial values: one for all tables, or by the name of a table's first
             column. Tables without a bound here have `1/sqrt(cardinality)`.
-        device: The device on which tables are created and drawn; `None` for the host, on which
-            host-cached ones always are.
+        device: The device on which tables are created and drawn; `None` for the host.
+            Host-cached tables are always on the host.
 
     Attributes:
         groups: For each group, the positions of its columns in `columns`.
@@ -390,7 +390,9 @@ class EmbeddingCollection(nn.Module):
         return f"{len(self.columns)} columns in {sizes}"
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
-        """Return the index of a column's store, and its table's keys (rows over all ranks) there.
+        """Return the index of a column's store, and the keys of the column's table in that store.
+
+        Keys number the rows of all tables of a store, on all ranks.
 
         Raises:
             KeyError: There is no such column.

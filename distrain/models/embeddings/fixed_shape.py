@@ -55,8 +55,8 @@ class FixedRoute:
 class FixedTables:
     """Looks up and updates the tables of a collection without waiting for the device.
 
-    Its results are those of the collection's operations and `SparseOptimizer.apply`: on a CPU the
-    same bits, on a GPU up to rounding, since sums have another order there.
+    The results equal those of the collection's operations and `SparseOptimizer.apply`: on a CPU bit
+    by bit, on a GPU up to rounding, since sums have another order there.
 
     `tables` must be on their device already. `max_rows` is the maximum number of rows of a batch on
     any rank. The optimizer's state is used and updated, but not its `num_steps`. Raises InputError
@@ -146,8 +146,8 @@ class FixedTables:
     def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
         """Return a batch's embeddings, like `EmbeddingCollection.expand`; collective if sharded.
 
-        `dtype` is that of the embeddings, and so of their gradients. The default is float32, or
-        float64 for float64 tables.
+        `dtype` is the dtype of the embeddings, and so of their gradients. The default is float32,
+        or float64 for float64 tables.
         """
         tables = self.tables
         leaves = [

@@ -13,7 +13,7 @@ class Arrival(Protocol):
     """A transfer that has begun, such as torch's `Work`."""
 
     def wait(self) -> object:
-        """Wait until the values have arrived and the sent ones may be changed."""
+        """Wait until the values have arrived and the sent values may be changed."""
 
 
 class _Transfers(list["dist.Work | None"]):
@@ -86,7 +86,7 @@ def _slices(values: Tensor, lengths: Sequence[int]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Peers:
-    """A rank among those that share the tables. `Peers()` is a single rank.
+    """One of the ranks that share tables, and its communication. `Peers()` is a single rank.
 
     Each method except `arrived` is a collective operation: every rank calls it, in the same order.
     `group` is the process group; `None` is the default group. If its backend moves host memory

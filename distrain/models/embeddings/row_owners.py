@@ -2,8 +2,8 @@
 
 A key is the number of a row among the rows of all tables that share a weight. Block `b` is the keys
 `b * W .. b * W + W - 1`. Each of `W` ranks holds one of them, in row `b` of its weight; a hash of
-`b` selects the rank of the first. So ranks hold equally many rows, up to one, and keys of any
-stride are spread evenly. With `key % W`, all multiples of `W` would be on one rank.
+`b` selects the rank of the first. So the ranks' numbers of rows differ by at most one, and
+keys of any stride are spread evenly. With `key % W`, all multiples of `W` would be on one rank.
 """
 
 from typing import Any

@@ -50,7 +50,7 @@ class SparseOptimizer:
         weight_decay: 0 for none. `FixedTables` supports neither a decay nor averages.
 
     Raises:
-        InputError: The kind is unknown, or the averages are of host-cached tables.
+        InputError: The kind is unknown, or there are host-cached tables and `averaging`.
     """
 
     def __init__(

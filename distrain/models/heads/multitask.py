@@ -1,4 +1,4 @@
-"""Several tasks over one input: independent ones, or events of which each requires the previous."""
+"""Several tasks over one input: independent tasks, or events that each follow the previous."""
 
 from collections.abc import Mapping
 from itertools import pairwise

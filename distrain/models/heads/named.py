@@ -27,7 +27,7 @@ def named_head(
     That is the case for one binary target without `hidden` layers and loss weight, and for none.
 
     Args:
-        schema: Its tags give the kinds of targets.
+        schema: The schema, whose tags give the kinds of targets.
         tasks: The section `model.tasks` by task name; if empty, each target of the schema is a
             task.
         sharing: The section `model.sharing`.

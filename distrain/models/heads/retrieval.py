@@ -318,7 +318,7 @@ class _KnownItems:
         """Return the mask for the queries with the indices `part`: `[queries, candidates]`."""
         users, items = self._sizes
         queries = self._of_queries.index_select(0, part)
-        # A user of several queries has the row of one of them; the row after the last has no user.
+        # All queries of a user share the row of one of them. The row after the last has no user.
         row_of = torch.full((users + 1,), len(part), device=part.device)
         row_of[queries] = torch.arange(len(part), device=part.device)
         of_users = row_of.index_select(0, self._of_users)

@@ -137,10 +137,11 @@ def bst(given: Given, spec: BstSpec) -> Blueprint:
 
 
 def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
-    """Build causal layers over the events; the `CausalTransformer` and the columns enter an MLP.
+    """Build causal layers over the events; their output and the columns enter an MLP.
 
-    Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
-    score is the sum of the product.
+    The output is the newest event's, alone and times the target (`CausalTransformer`). Source: Kang
+    and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose score is the
+    sum of the product.
     """
     read = partial(CausalTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))

@@ -155,7 +155,7 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
 
 
 def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
-    """Add each of the rows `[n, dim]` to `total[inverse[i]]`, in order; used for ranks' sums."""
+    """Add row `i` of `rows`, `[n, dim]`, to `total[inverse[i]]`, for i ascending, in place."""
     if len(rows):
         place = torch.zeros(1, dtype=torch.int64)
         collect(rows.unsqueeze(1), inverse.unsqueeze(0), place, total)

@@ -98,7 +98,7 @@ def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)
         return sums
     values = rows if rows.dtype == torch.float64 else rows.float()
-    # The last sum is that of the places after the last segment, such as the padding.
+    # The last sum is of the places after the last segment, such as the padding.
     if values.device.type == "cpu":
         sums = functional.embedding_bag(sources, values, segments.starts, mode="sum")[:-1]
     else:
@@ -195,7 +195,7 @@ _log = logging.getLogger("distrain")
 
 
 def runs_triton(tensor: Tensor) -> bool:
-    """Return True if Triton's kernels run on such a tensor.
+    """Return True if Triton's kernels run for this tensor's device and dtype.
 
     They run on NVIDIA GPUs with the package installed, for values of at most 32 bits, outside of
     `torch.compile`. The environment variable `DISTRAIN_TRITON=0` switches them off. If Triton

@@ -10,9 +10,9 @@ The rule for tables without a placement in the job:
    memory is the first. So a larger budget never shards more.
 4. If the tables still do not fit, the error lists the changes that would help.
 
-`host_cached`, whose rows are in the host's memory, is only used if a job names it. Row-wise on one
-rank is replicated. The rule uses no measurement and no torch, so `distrain plan` and every rank
-make the same plan from the same numbers.
+`host_cached`, whose rows are in the host's memory, is only used if a job names it. On one rank,
+"row_wise" is the same as "replicated". The rule uses no measurement and no torch, so `distrain
+plan` and every rank make the same plan from the same numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,8 @@ def plan_placements(
 
     `wanted` is "auto" or a placement for all tables. `overrides` has placements by the names of
     tables or of their columns, and takes precedence. `budget_bytes` limits the tables' bytes on a
-    rank; `None` is no limit. Raises SpecError if the tables do not fit, or if `overrides` names an
-    unknown column or gives a table two placements.
+    rank; `None` is no limit. Raises SpecError if the tables do not fit, or if `overrides` has an
+    unknown name or gives a table two placements.
     """
     overrides = dict(overrides or {})
     _check_names(overrides, tables)
