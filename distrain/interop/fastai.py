@@ -1,4 +1,4 @@
-"""The loader inside fastai's `DataLoaders`, for a `Learner` with a `TabularModel`."""
+"""Adapts the loader to fastai's `DataLoaders`, for a `Learner` with a `TabularModel`."""
 
 from __future__ import annotations
 

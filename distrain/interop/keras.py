@@ -1,4 +1,4 @@
-"""The loader as data of Keras 3's `fit`, `evaluate` and `predict`, with Keras on torch."""
+"""Adapts the loader to Keras 3's `fit`, `evaluate` and `predict`, with Keras on torch."""
 
 from __future__ import annotations
 

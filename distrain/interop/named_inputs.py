@@ -1,4 +1,4 @@
-"""A batch as inputs by name, a target and weights, for other libraries."""
+"""Turns a batch into inputs by name, a target and weights, for other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader inside torch's `DataLoader` with several workers, and libraries built on it."""
+"""Adapts the loader to torch's `DataLoader` with several workers, and to libraries around it."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class QueryModel(ScoringModel):
 def export_program(model: ScoringModel) -> ExportedProgram:
     """Return the model as torch's exported program, for any number of rows from 1; ids are int64.
 
-    `torch.export.save` writes it, and torch alone loads it.
+    `torch.export.save` writes the result. Loading it needs only torch.
     """
     with torch.no_grad():
         return torch.export.export(model, model.example(), dynamic_shapes=model.dynamic_shapes())

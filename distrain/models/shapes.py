@@ -194,7 +194,7 @@ Value = Tensor | Features | GroupedRows | dict[str, "Value"]
 
 
 def flat_parts(value: Value) -> list[Tensor]:
-    """Flatten any value to parts `[rows, width]` without copies.
+    """Flatten any value to parts `[rows, width]`; only `GroupedRows` are copied, to be padded.
 
     >>> parts = flat_parts(Features((torch.zeros(5, 2, 3),), torch.zeros(5, 4)))
     >>> [tuple(part.shape) for part in parts]

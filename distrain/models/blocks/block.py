@@ -32,7 +32,7 @@ class Block(nn.Module):
 
     Attributes:
         given: The input's shape; `None` until the block is attached.
-        gives: The output's shape; `None` until then.
+        gives: The output's shape; `None` until the block is attached.
         only_multiplies: Whether embeddings are used only in matrix products, so that under
             autocast it does not matter where they are rounded.
     """

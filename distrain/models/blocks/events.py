@@ -87,7 +87,7 @@ class EventBlock(Block):
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return vectors of the targets, `[rows, width]`, and of each row's events."""
+        """Return the targets' vectors, `[rows, width]`, and the events' vectors, `[events, width]`."""
         events = value.events[self._place]
         target, rows = self.fields(value)
         vectors = rows.values
@@ -208,7 +208,7 @@ class RowGroups:
         return of_rows(torch.cat(places), self._place_of_value)
 
     def side_by_side(self, values: Tensor) -> GroupedRows:
-        """Return each row of `[values, dim]` with its values concatenated, the latest first."""
+        """Return each row's `values`, `[values, dim]`, concatenated, the latest first."""
         ends, rows = self._offsets[1:] + self._offsets[:-1] - 1, self._row_of_values
         turned = ends[rows] - torch.arange(values.shape[0], device=rows.device)
         groups = tuple(group.flatten(1) for group in self.pad(of_rows(values, turned)))

@@ -76,7 +76,7 @@ def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
 
 
 def linear_of(layer: nn.Linear, value: Value) -> Tensor:
-    """Return `layer(flat(value))`, without the copy; grouped rows stay in their groups."""
+    """Return `layer(flat(value))` without the copy; multiplies `GroupedRows` group by group."""
     parts = all_parts(value)
     if not any(isinstance(part, GroupedRows) for part in parts):
         return linear_over(layer, flat_parts(value))
@@ -149,7 +149,10 @@ def without_padding(value: Tensor, width: int) -> Tensor:
 
 
 def side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    """Return `torch.cat(parts, dim=1)`, padded for products where that helps."""
+    """Return `torch.cat(parts, dim=1)`; if `pads` is True for it, with padding after its columns.
+
+    See `without_padding`.
+    """
     if pads(parts[0]):
         return without_padding(padded(parts), sum(part.shape[1] for part in parts))
     return torch.cat([*parts], dim=1)

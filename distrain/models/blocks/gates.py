@@ -93,7 +93,7 @@ class _MaskBlock(nn.Module):
 
 
 class _VectorNorm(nn.Module):
-    """A layer norm of each vector, with its own scale and shift."""
+    """A layer norm of each vector; each of the `count` vectors has its own scale and shift."""
 
     def __init__(self, count: int, dim: int):
         super().__init__()

@@ -215,7 +215,7 @@ class FixedTables:
         lr: Tensor | float,
         scale: Tensor | float = 1.0,
     ) -> None:
-        """Run `collect`, `exchange` and `apply`; on a single GPU rank in one kernel."""
+        """Run `collect`, `exchange` and `apply`; on a single rank, Triton does so in one kernel."""
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return

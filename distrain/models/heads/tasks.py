@@ -138,7 +138,7 @@ class LabelTask(Task):
         return None if weights is None else weights.double().sum().reshape(1)
 
     def weigh_classes(self, factors: Mapping[int, float]) -> None:
-        """Multiply the weights of rows by a factor for their label; the default is 1.
+        """Multiply the weights of rows by a factor for their label; 1 for labels without a factor.
 
         Raises:
             ModelError: The target does not have such a class, or has no classes.

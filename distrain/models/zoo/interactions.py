@@ -43,7 +43,8 @@ def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
     """Build a linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
     The logit is the sum of a logit of each part. For the second part, continuous columns become
-    vectors as in `autoint`; the paper has none. A head of several tasks receives the three parts.
+    vectors as in `autoint`; the paper has none. A head other than one binary
+    task receives the three parts.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     last = Chain() if given.head else MLPBlock([1], no_activation_last_layer=True)
@@ -59,7 +60,7 @@ def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
 def finalmlp(given: Given, spec: FinalMlpSpec) -> Blueprint:
     """Build two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
 
-    A head of several tasks receives both MLPs' outputs.
+    A head other than one binary task receives both MLPs' outputs.
     """
     inputs = given.inputs(spec.embedding_dim)
     streams = {

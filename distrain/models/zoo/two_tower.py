@@ -88,7 +88,7 @@ def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> Item
 
 
 def two_tower(given: Given, spec: TwoTowerSpec) -> Blueprint:
-    """Build an MLP over the user's columns and one over the item's; other columns are not used.
+    """Build an MLP over the user's columns and another over the item's; no other columns are used.
 
     The last layer of a tower has no activation, so that its vector can have any direction.
     """
@@ -143,7 +143,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
 
     Returns:
         Each `[rows, last width of the towers]`, of length 1 if the model normalises them. The
-        model's logits are their dot products over its temperature, plus a bias for a binary
+        model's logits are the dot products divided by the temperature, plus a bias for a binary
         model.
 
     Raises:

@@ -72,7 +72,7 @@ def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). In the wide part every categorical
     column has a weight for each id, every cross for each bin, and every continuous column for its
     value. All weights train with the job's optimizer, while the paper uses FTRL for the wide part.
-    A head of other tasks receives the wide part's sum and the MLP's last layer.
+    A head other than one binary task receives the wide part's sum and the MLP's last layer.
     """
     wide = wide_tables(given.combiners, spec.crosses)
     inputs = given.inputs(spec.embedding_dim, wide)
@@ -88,7 +88,7 @@ def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
 
     The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
     weight in the linear part and go into the MLP unchanged, as in DeepCTR. The paper does not
-    specify how they become vectors.
+    specify how continuous columns become vectors.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     branches = {

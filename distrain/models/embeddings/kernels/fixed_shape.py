@@ -117,7 +117,9 @@ def update_padded(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Update rows like `kernels.update`, except for the rounding of the learning rate.
+    """Update rows like `kernels.update`, but with padding, and with the rates as tensors.
+
+    So the learning rate may be rounded differently.
 
     `keys` is `[capacity]`, int64, distinct and ascending; the padding holds the weight's number of
     rows. `grads`, `[capacity, dim]`, and `global_keys`, `[capacity]`, may have any values in the

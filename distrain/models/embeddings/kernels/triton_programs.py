@@ -55,7 +55,7 @@ def sources_of(order, places, sources, num_places, num_rows, columns, SLOTS: tl.
 def begin_segments(
     in_order, numbers, starts, keys, num_places, capacity, SLOTS: tl.constexpr
 ) -> Any:
-    """Write the start and the key of each segment to the segment's number."""
+    """Write each segment's start and key to `starts` and `keys`, at the segment's number."""
     at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     mask = at < num_places
     number = tl.load(numbers + at, mask=mask, other=0)
