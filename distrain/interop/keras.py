@@ -22,7 +22,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         valid = KerasDataset(Loader(Dataset("criteo/valid"), batch_size=65536, shuffle="none"))
         model.fit(train, validation_data=valid, epochs=2)
 
-    Every epoch of `fit` is the loader's next one, in another order, with the loader's number of
+    Every epoch of `fit` is the loader's next epoch, in another order, with the loader's number of
     steps and its smaller last batch. The loader's threads read ahead and end with the epoch.
     `fit(shuffle=True)`, Keras' default, has no effect: batches come in the loader's order, and the
     loader shuffles rows. To build a model, Keras reads a batch before the first epoch, which
@@ -30,7 +30,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     Args:
         loader: The loader, which is not changed; epochs begin with number 0. The attribute
-            `loader` is the stream that is read, with its `stats`.
+            `loader` is the loader that is read, which has the `stats`.
         inputs: `"columns"`: a dict of `[rows]` by column name, for inputs of shape `()` or `(1,)`;
             `"matrices"`: `{"categorical": [rows, columns], "continuous": [rows, columns]}`.
         list_lengths: One length for all list columns, or a length by column name; their inputs are

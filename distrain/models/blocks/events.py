@@ -87,7 +87,7 @@ class EventBlock(Block):
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the targets' vectors, `[rows, width]`, and the events' vectors, `[events, width]`."""
+        """Return the targets' vectors, `[rows, width]`, and the events', `[events, width]`."""
         events = value.events[self._place]
         target, rows = self.fields(value)
         vectors = rows.values

@@ -186,7 +186,7 @@ class _BiasGradient(torch.autograd.Function):
 
 
 def one_hot(ids: Tensor, num_bins: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return 1 at the index of each id, 0 elsewhere, `[rows, num_bins]`, without synchronising.
+    """Return one-hot vectors of ids, `[rows, num_bins]`, without waiting for the device.
 
     A linear layer over the result selects a column of its weight. An embedding of the same ids has
     the same effect without the zeros: give `Embeddings` the cross or the column, with `dim` as the

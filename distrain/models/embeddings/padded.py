@@ -60,7 +60,7 @@ class PaddedRoutes:
 
     @classmethod
     def of(cls, capacities: Sequence[tuple[int, ...]], tensors: Sequence[Tensor]) -> "PaddedRoutes":
-        """Return routes with these capacities; `tensors` are those of `ask` after the first."""
+        """Return routes with these capacities; `ask` returned `tensors` after its first tensor."""
         each = iter(tensors)
         return cls(
             tuple(

@@ -51,7 +51,10 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    """Return the rows `keys`, `[u]`, int64, of a weight: `[u, dim]`, float32 or float64."""
+    """Return the rows `keys`, `[u]`, int64, of a weight: `[u, dim]`, float32.
+
+    The result is float64 for a float64 weight.
+    """
     get = kernels_cpu.gather if _in_c(weight, *_WEIGHTS) else kernels_torch.gather
     return get(weight, keys)
 
@@ -192,7 +195,7 @@ def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return the `offsets` and `counts` of `unique`, `[columns, parts]`.
 
     The ids are part after part, and column after column within a part. The argument, `[parts,
-    columns]`, has their numbers.
+    columns]`, has the number of ids of each.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()
