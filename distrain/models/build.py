@@ -40,8 +40,8 @@ def build_model(
         combiners: The combiner of each list column; the mean by default.
 
     Raises:
-        SchemaError: A cardinality is missing (all such columns are listed), a continuous column
-            holds lists, or a combiner is for a column without lists.
+        SchemaError: A cardinality is missing (all such columns are listed), a continuous list
+            column is not a field of an event, or a combiner is for a column without lists.
         ModelError: The columns do not suit the model: for example, there are too few.
     """
     return blueprint_of(schema, spec, combiners).build(seed=seed, make_tables=make_tables)

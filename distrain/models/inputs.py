@@ -75,8 +75,8 @@ class InputBlock:
         continuous_names: The continuous columns that a batch must have, in order.
 
     Raises:
-        SchemaError: A cardinality is missing (all such columns are listed), a continuous column
-            holds lists, a part names unknown columns, or there are no inputs.
+        SchemaError: A cardinality is missing (all such columns are listed), a continuous list
+            column is not a field of an event, a part names unknown columns, or there are no inputs.
     """
 
     def __init__(

@@ -149,7 +149,7 @@ class RowGroups:
     exports, there is one group, of `most` places a row.
 
     Args:
-        values: The rows.
+        values: The rows and their values.
         most: Maximum number of places of a row. A longer row keeps its latest values.
 
     Attributes:

@@ -177,7 +177,7 @@ def updated(
 def mean_of_squares(grads: Tensor) -> Tensor:
     """Return each row's mean square, `[v]`, with the order of additions of the C kernel.
 
-    Lane k sums the squares of values k, k + 16, ...; then the halves of the lanes are added.
+    Lane k of 16 sums the squares of values k, k + 16, ...; then halves of the lanes are added.
     """
     num_rows, dim = grads.shape
     squares = functional.pad(grads * grads, (0, -dim % _LANES))

@@ -84,9 +84,9 @@ def add_and_update(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Sum rows by segment, and update the rows of `target` by the sums.
+    """Sum gradients `rows` by segment, and update the segments' rows of `target` by the rule.
 
-    If `sources` is `None`, `rows` already are the sums. The rule `_SUM` only writes them to
+    If `sources` is `None`, `rows` already are the sums. The rule `_SUM` only writes the sums to
     `target`.
     """
     if rule is not _SUM and rule.name not in UPDATE_RULES:
