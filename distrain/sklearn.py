@@ -1,7 +1,7 @@
 """scikit-learn estimators: `Classifier`, `Regressor` and `Ranker`, each `distrain.fit` of a table.
 
-They work in pipelines, searches and `cross_val_score`. A fitted estimator holds its model's files,
-so it can be pickled and copied.
+They work in pipelines, searches and `cross_val_score`. A fitted estimator contains its model's
+files, so it can be pickled and copied.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ANY: Mapping[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
 
 
 class _Model:
-    """A run's model as bytes; each process writes its files once, when it scores rows."""
+    """A run's model as bytes; a process writes the files when it first scores rows."""
 
     def __init__(self, files: Mapping[str, bytes]):
         self._files = files
@@ -71,7 +71,7 @@ class _Model:
 
 
 def _remove(folder: Path, maker: int) -> None:
-    """Remove a folder, unless this process is a fork of its maker."""
+    """Remove a folder, unless this process is a fork of the process that made it."""
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -124,7 +124,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train on columns and numeric targets.
 
         Args:
-            for_validation: Draws a share of the rows, `[rows]`, bool.
+            for_validation: Draws the validation rows: their share and a generator to a mask,
+                `[rows]`, bool.
         """
         draw, share = check_random_state(self.random_state), self.validation_fraction or 0.0
         if not 0 <= share < 1:
@@ -175,7 +176,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """Predicts one of two or more classes.
 
     Args:
-        model: A model by name, or a section `model` of a job spec; `None` chooses one for the
+        model: A model by name, or a section `model` of a job spec; `None` chooses a model for the
             table.
         validation_fraction: The share of the rows, drawn at random from each class, that stops
             training early and selects the best weights. With `None` or fewer than 50 rows, all
@@ -224,7 +225,7 @@ class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Predicts numbers; parameters and `n_iter_` as in `Classifier`."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows with numbers `y`, `[rows]`; otherwise as `Classifier.fit`."""
+        """Train on rows with numbers `y`, `[rows]`; otherwise like `Classifier.fit`."""
         columns, target = self._checked(X, y, y_numeric=True)
         numbers = np.asarray(target, np.float64)
         one_stratum = np.zeros(len(numbers))
@@ -285,13 +286,13 @@ class Ranker(_Estimator):
         return relevances
 
     def score(self, X: Any, y: Any, qid: Any = None) -> float:
-        """Return the mean NDCG of the groups, apart from groups with one relevance.
+        """Return the mean NDCG of the groups whose rows differ in relevance.
 
         Args:
             qid: The groups of the rows, `[rows]`; `None` for one group.
 
         Raises:
-            ValueError: The rows cannot be used, or no group has two relevances.
+            ValueError: The rows cannot be used, or no group has rows that differ in relevance.
         """
         scores, relevances = self.predict(X), _relevances(column_or_1d(y))
         check_consistent_length(scores, relevances)
@@ -325,7 +326,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _drawn(strata: Array, share: float, draw: np.random.RandomState) -> Array:
-    """Draw a share of each stratum, but never all of it; `[rows]`, bool."""
+    """Draw a share of each stratum, but never all of it; return a mask, `[rows]`, bool."""
     order = draw.permutation(len(strata))
     order = order[np.argsort(strata[order], kind="stable")]
     bounds = np.floor(np.arange(len(order) + 1) * share + draw.random_sample())
@@ -343,7 +344,7 @@ def _relevances(y: Any) -> Array:
 
 
 def _groups(qid: Any, rows: Array) -> Array:
-    """Number the groups of rows from 0."""
+    """Return the number, from 0, of each row's group: `[rows]`."""
     check_consistent_length(qid, rows)
     places: Array = np.unique(column_or_1d(qid), return_inverse=True)[1]
     return places

@@ -1,1 +1,1 @@
-"""The loader inside other libraries' training loops: Keras, fastai, plain torch."""
+"""Adapters of the loader for other libraries' training loops: Keras, fastai, plain torch."""

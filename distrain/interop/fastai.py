@@ -1,4 +1,4 @@
-"""The loader inside fastai's `DataLoaders`, for a `Learner` with a `TabularModel`."""
+"""Adapts the loader to fastai's `DataLoaders`, for a `Learner` with a `TabularModel`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from distrain.loader.loader import Loader
 def data_loaders(
     train: Loader, *valid: Loader, target_dtype: torch.dtype = torch.long, path: str | Path = "."
 ) -> DataLoaders:
-    """Return loaders as fastai's `DataLoaders`; each pass over the first one is its next epoch.
+    """Return loaders as fastai's `DataLoaders`; each pass over `train` is its next epoch.
 
         dls = data_loaders(
             Loader(Dataset("criteo/train"), batch_size=65536),
@@ -33,7 +33,7 @@ def data_loaders(
         learn.fit_one_cycle(1, 1e-2)
 
     Args:
-        valid: Best with `shuffle="none"`.
+        valid: Loaders of validation data, best with `shuffle="none"`.
         target_dtype: `torch.long` for classes (cross entropy over two logits), `torch.float32` for
             one logit.
         path: The learner's folder of models, as for `DataLoaders`.
@@ -52,8 +52,8 @@ def data_loaders(
 class LoaderDL(DataLoader):  # type: ignore[misc]
     """fastai's `DataLoader` over a loader whose items are `(ids, numbers, target)`.
 
-    fastai keeps the iterator of an epoch that is left early; this class drops it, which ends the
-    loader's threads.
+    If an epoch is left early, fastai keeps its iterator. This class drops the iterator, which ends
+    the loader's threads.
     """
 
     n_inp = 2
@@ -67,7 +67,7 @@ class LoaderDL(DataLoader):  # type: ignore[misc]
     def one_batch(self) -> Any:
         """Return the first batch of the first epoch, on fastai's device.
 
-        The position is unchanged.
+        The loader's position does not change.
         """
         batch = self.do_batch(self.dataset.sample_batch())
         return self.after_batch(batch if self.device is None else to_device(batch, self.device))
@@ -77,8 +77,9 @@ class LoaderDL(DataLoader):  # type: ignore[misc]
 class TabularItem:
     """Turns a batch into `TabularModel`'s inputs and a target.
 
-    `(ids [rows, columns] int32, numbers [rows, columns] float32, target)`: the target is `[rows]`,
-    or `[rows, targets]` where there are several, of `target_dtype`. Ids and numbers are not copied.
+    They are `(ids [rows, columns] int32, numbers [rows, columns] float32, target)`. The target is
+    `[rows]`, or `[rows, targets]` for several targets, of `target_dtype`. Ids and numbers are not
+    copied.
     """
 
     target_dtype: torch.dtype

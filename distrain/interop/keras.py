@@ -1,4 +1,4 @@
-"""The loader as data of Keras 3's `fit`, `evaluate` and `predict`, with Keras on torch."""
+"""Adapts the loader to Keras 3's `fit`, `evaluate` and `predict`, with Keras on torch."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from distrain.loader.options import whole_number
 
 
 class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """A loader's epochs, one for each epoch of Keras.
+    """A loader as a Keras dataset; each epoch of Keras is an epoch of the loader.
 
         os.environ["KERAS_BACKEND"] = "torch"  # before Keras is imported
         train = KerasDataset(Loader(Dataset("criteo/train"), batch_size=65536))
         valid = KerasDataset(Loader(Dataset("criteo/valid"), batch_size=65536, shuffle="none"))
         model.fit(train, validation_data=valid, epochs=2)
 
-    Every epoch of `fit` is the loader's next one, in another order, with the loader's number of
+    Every epoch of `fit` is the loader's next epoch, in another order, with the loader's number of
     steps and its smaller last batch. The loader's threads read ahead and end with the epoch.
-    `fit(shuffle=True)`, Keras' default, has no effect: batches come in the loader's order, whose
-    rows are shuffled. To build a model, Keras reads a batch before the first epoch, which consumes
-    an epoch number.
+    `fit(shuffle=True)`, Keras' default, has no effect: batches come in the loader's order, and the
+    loader shuffles rows. To build a model, Keras reads a batch before the first epoch, which
+    consumes an epoch number.
 
     Args:
         loader: The loader, which is not changed; epochs begin with number 0. The attribute
-            `loader` is the stream that is read, with its `stats`.
+            `loader` is the loader that is read, which has the `stats`.
         inputs: `"columns"`: a dict of `[rows]` by column name, for inputs of shape `()` or `(1,)`;
             `"matrices"`: `{"categorical": [rows, columns], "continuous": [rows, columns]}`.
-        list_lengths: One length for all list columns or one for each, `[rows, length]`; by default
-            the schema's maximum length.
+        list_lengths: One length for all list columns, or a length by column name; their inputs are
+            `[rows, length]`. The default is the schema's maximum length.
 
     Raises:
         SpecError: Keras runs on another backend, or the inputs cannot be made; see `NamedInputs`.
@@ -62,11 +62,11 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return len(self.loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Return the next batch, for any index; after the last one, the next epoch's first.
+        """Return the next batch, for any index; after the last batch, the next epoch's first.
 
         Returns:
-            `(inputs, target)`; without target or with weight `(inputs,)` or
-            `(inputs, target, weight)`.
+            `(inputs, target)`; `(inputs,)` without a target; `(inputs, target, weight)` with a
+            weight.
         """
         if self._running is None:
             self._running = self.loader.epoch(self._next_epoch)
@@ -85,7 +85,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._leave_epoch()
 
     def set_epoch(self, epoch: int) -> None:
-        """Start with this epoch of the loader, 0 or more."""
+        """Make this the next epoch of the loader; SpecError if it is below 0."""
         self._leave_epoch()
         self._next_epoch = whole_number("epoch", epoch, 0)
 

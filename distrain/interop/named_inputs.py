@@ -1,4 +1,4 @@
-"""A batch as inputs by name, a target and weights, for other libraries."""
+"""Turns a batch into inputs by name, a target and weights, for other libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMS = ("columns", "matrices")
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Turns a batch into `(inputs, target, weight)`, or fewer if the batch lacks some.
+    """Turns a batch into `(inputs, target, weight)`, without target or weight if it has none.
 
     >>> import torch
     >>> batch = Batch(
@@ -34,7 +34,7 @@ class NamedInputs:
     Attributes:
         form: `"columns"` gives each column as `[rows]` under its name. `"matrices"` gives
             `categorical` `[rows, columns]`, int32, and `continuous` `[rows, columns]`, float32,
-            if they have columns. Ids are int32, numbers float32.
+            each only if it has columns. Ids are int32, numbers float32.
         list_lengths: The length to which each list column is cut or padded with 0: `[rows, length]`
             under its name in either form.
     """
@@ -49,8 +49,8 @@ class NamedInputs:
         """Return the inputs of a dataset; list columns default to the schema's maximum length.
 
         Raises:
-            SpecError: A list column has no length or one below 1, or a length is not of a list
-                column.
+            SpecError: `form` is unknown, a list column has no length or a length below 1, or
+                `list_lengths` names a column that is not a list column.
         """
         if form not in FORMS:
             raise SpecError(f"unknown inputs {form!r}", hint=f"Allowed: {', '.join(FORMS)}.")

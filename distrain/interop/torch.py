@@ -1,4 +1,4 @@
-"""The loader inside torch's `DataLoader` with several workers, and libraries built on it."""
+"""Adapts the loader to torch's `DataLoader` with several workers, and to libraries around it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class WorkerBatches(IterableDataset[Any]):
 
     A `Loader` without a `DataLoader` is faster: it decodes in threads, and copies nothing between
     processes. This class is for code that requires a `DataLoader`. Each worker has a loader with
-    its share of the rows, like a rank of its own: with `n` workers on each of `num_ranks` ranks,
-    worker `w` of rank `r` is rank `r * n + w` of `num_ranks * n`. So each row of an epoch comes
-    once, and the batches of the workers alternate. Which rows share a batch depends on the number
-    of workers. Forked and spawned workers give the same batches. Each pass over the `DataLoader` is
-    the next epoch, also if its workers are restarted.
+    its share of the rows, as if the worker were a rank: with `n` workers on each of `num_ranks`
+    ranks, worker `w` of rank `r` is rank `r * n + w` of `num_ranks * n`. So each row of an epoch is
+    read once, and the batches of the workers alternate. Which rows share a batch depends on the
+    number of workers. Forked and spawned workers give the same batches. Each pass over the
+    `DataLoader` is the next epoch, also if its workers are restarted.
 
     Args:
-        dataset: What to load.
+        dataset: The dataset to load.
         batch_size: Rows of a batch, on average: shares of a step differ by some rows. The last
             batches of an epoch have fewer; empty ones are dropped. With `drop_last=True` no step
             is shortened, and every rank has the same number of batches.
@@ -54,8 +54,8 @@ class WorkerBatches(IterableDataset[Any]):
             function that can be pickled. `None` gives `Batch` objects.
         rank: This rank, from 0.
         num_ranks: Number of ranks, each with its own `DataLoader`.
-        **options: Those of `Loader`, except `global_batch_size` and `device`: workers have no GPU.
-            The number of workers of all ranks must divide `lanes`.
+        **options: The options of `Loader`, except `global_batch_size`, `transforms` and `device`:
+            workers have no GPU. The number of workers of all ranks must divide `lanes`.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class WorkerBatches(IterableDataset[Any]):
 
 
 class _Passes:
-    """The epoch of each pass: agreed by its workers, in shared memory.
+    """Chooses the epoch of each pass over a `DataLoader`, the same in all its workers.
 
-    A pass is identified by its workers' common seed, which `DataLoader` redraws each time it starts
-    workers, and the number of earlier passes of these. Its first worker takes the next epoch. A
-    worker whose pass ends before it begins takes none, so separate counts in the workers would
-    disagree.
+    The state is in shared memory. A pass is identified by the workers' common seed, which
+    `DataLoader` redraws each time it starts workers, and by the number of passes that these workers
+    have begun. The first worker that begins a pass takes the next epoch for it. Separate counts in
+    the workers would disagree, because a pass may end before some worker has begun it.
     """
 
     def __init__(self, next_epoch: int = 0) -> None:
@@ -134,7 +134,7 @@ class _Passes:
         self._joined = _shared(_PASSES_KNOWN, _MOST_WORKERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes for a worker that is being started, else only the next epoch."""
+        """Return all attributes while a worker is being started, otherwise only the next epoch."""
         if get_spawning_popen() is not None:
             return self.__dict__
         return {"next_epoch": int(self._next_epoch)}
@@ -156,7 +156,7 @@ class _Passes:
                 return self._take_next()
             key = torch.tensor([seed, os.getppid(), num_workers, self._begun])
             self._begun += 1
-            # A pass that this worker has begun already is a different one, with the same seed.
+            # If this worker has begun that pass already, this is another pass with the same seed.
             same = (self._keys == key).all(1) & (self._joined[:, worker] == 0)
             if same.any():
                 place = int(same.nonzero()[-1])
@@ -222,7 +222,7 @@ def as_tensordict(batch: Batch) -> TensorDict:
 def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torch.Tensor | None]:
     """Return `as_tuple` with ids as TorchRec's `KeyedJaggedTensor`; needs the package torchrec.
 
-    Its keys are the id columns in the batch's order, then the lists of ids. A flat column has
+    The keys are the id columns in the batch's order, then the lists of ids. A flat column has
     one id in each row. Values and lengths are int32. Without lists, ids are not copied.
     """
     from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -239,7 +239,7 @@ def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torc
 
 
 def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
-    """Return a batch of columns from another source than a `Loader`: the inverse of `as_dict`.
+    """Return a batch of columns that do not come from a `Loader`; the inverse of `as_dict`.
 
     Args:
         columns: Tensors or arrays, `[rows]`, by name; for lists a nested tensor or each row's
@@ -303,7 +303,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
 
 
 def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
-    """Return a column of lists: a nested tensor, or the values of each row."""
+    """Return a column of lists, given as a nested tensor or as the values of each row."""
     if getattr(rows, "is_nested", False):
         return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
     parts = [torch.as_tensor(row, dtype=dtype).reshape(-1) for row in rows]

@@ -20,11 +20,11 @@ class Given(NamedTuple):
     """The inputs of a named model's builder, besides its section of the spec."""
 
     schema: Schema
-    combiners: Mapping[str, Combiner]  # of lists
+    combiners: Mapping[str, Combiner]  # by the name of a list column
     head: Task | None = None  # `None` for one binary target, the default head of each model
 
     def inputs(self, width: int | None, *more: Embeddings) -> InputBlock:
-        """Return all columns, with embeddings of a width, and more embeddings."""
+        """Return the inputs: all columns, with embeddings of this width, and the parts `more`."""
         return InputBlock(self.schema, Embeddings(width, combiners=self.combiners), *more)
 
     @property
@@ -33,7 +33,7 @@ class Given(NamedTuple):
 
 
 class TableFactory(Protocol):
-    """Creates the tables, and decides where their rows are; `EmbeddingCollection` is one."""
+    """Creates the tables, and decides which ranks hold their rows, like `EmbeddingCollection`."""
 
     def __call__(
         self, columns: Sequence[TableColumn], *, generator: torch.Generator | None
@@ -42,7 +42,7 @@ class TableFactory(Protocol):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """The parts of a model; `body` and `task` are not attached yet."""
+    """The parts of a model. `body` and `task` have no parameters until `build` attaches them."""
 
     inputs: InputBlock
     body: Block
@@ -51,8 +51,8 @@ class Blueprint:
     def build(self, *, seed: int, make_tables: TableFactory = EmbeddingCollection) -> ClickModel:
         """Create the model on the CPU; the same arguments give bitwise the same parameters.
 
-        Torch's global random state is neither read nor changed. `make_tables` decides where the
-        tables' rows are; their values do not depend on it.
+        Torch's global random state is neither read nor changed. `make_tables` decides which ranks
+        hold the tables' rows; the values of the rows do not depend on it.
 
         Raises:
             ModelError: A block does not accept the output of the previous one.
@@ -67,9 +67,9 @@ class Blueprint:
         return ClickModel(self.inputs, embeddings, network)
 
     def check(self) -> int:
-        """Check that the model can be built, without memory for parameters; consumes the blueprint.
+        """Check that the model can be built, without memory for parameters.
 
-        Returns the number of values of all dense parameters.
+        Returns the number of values of all dense parameters. The blueprint cannot be used again.
 
         Raises:
             ModelError: A block does not accept the output of the previous one, or a layer has more
@@ -78,7 +78,10 @@ class Blueprint:
         return sum(parameter.numel() for parameter in self.outline().parameters())
 
     def outline(self) -> Network:
-        """Return the network on torch's device `meta`, without values; consumes the blueprint."""
+        """Return the network on torch's device `meta`, without memory for its parameters.
+
+        The blueprint cannot be used again. Raises the errors of `check`.
+        """
         try:
             with torch.device("meta"):
                 return self._network()

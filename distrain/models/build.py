@@ -28,21 +28,21 @@ def build_model(
     """Build a model on the CPU; the same arguments give bitwise the same parameters.
 
     The inputs are the schema's categorical and continuous columns in schema order, without the
-    target. A categorical list column gives one embedding a row, in schema order among the others:
+    target. A categorical list column has one embedding per row, in schema order among the others:
     the combination of its ids' embeddings. Torch's global random state is neither read nor changed.
 
     Args:
         schema: Each categorical column needs its cardinality.
         spec: The model section. Its `embedding_dim` overrides that of columns. If it is `None`,
-            the default of a column is `infer_embedding_dim(cardinality)`.
+            a column has its own, or else `infer_embedding_dim(cardinality)`.
         seed: Seed of all initial parameters.
-        make_tables: Decides where the tables' rows are; their values do not depend on it.
+        make_tables: Decides which ranks hold the tables' rows; the values do not depend on it.
         combiners: The combiner of each list column; the mean by default.
 
     Raises:
-        SchemaError: A cardinality is missing (all such columns are listed), a continuous column
-            holds lists, or a combiner is for a column without lists.
-        ModelError: Too few columns for the model.
+        SchemaError: A cardinality is missing (all such columns are listed), a continuous list
+            column is not a field of an event, or a combiner is for a column without lists.
+        ModelError: The columns do not suit the model: for example, there are too few.
     """
     return blueprint_of(schema, spec, combiners).build(seed=seed, make_tables=make_tables)
 
@@ -66,7 +66,7 @@ def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:
         ((task.name, only),) = tasks.items()
         task.target, task.weight = only.target or task.name, only.weight
         task.known = schema[task.target].known
-        if isinstance(task, BinaryClassificationTask):  # the model's own
+        if isinstance(task, BinaryClassificationTask):  # the default head of the model
             task.mean, task.label_smoothing = only.mean, only.label_smoothing
     elif targets and not task.name:
         task.name = task.target or targets[0]

@@ -23,7 +23,7 @@ class Network(nn.Module):
 
     `task` is attached to `body`, and `body` to the shape of the inputs, including continuous
     columns if `takes_continuous`. The embeddings come from `EmbeddingCollection.lookup`, and the
-    lists from `InputBlock.event_lists`. With `draws` the last sequence is that of drawn items.
+    lists from `InputBlock.event_lists`. With `draws` the last sequence has the drawn items.
 
     Attributes:
         logit_shift: Added to the first target's logits outside of training: the log of the sampled
@@ -82,7 +82,7 @@ class Network(nn.Module):
 
     @property
     def only_multiplies(self) -> bool:
-        """As in `Block`; False for user subclasses, which may use embeddings otherwise."""
+        """`Block.only_multiplies` of the body; False for users' classes and embedding dropout."""
         is_ours = type(self.body).__module__.startswith("distrain.models.")
         return is_ours and self.body.only_multiplies and not self.embedding_dropout
 
@@ -102,8 +102,9 @@ class Network(nn.Module):
 class ClickModel(nn.Module):
     """Embedding tables, and a network over their values.
 
-    They are separate because they are trained separately: `dense` by a torch optimizer, the tables
-    by a `SparseOptimizer`. `inputs` has the tables' columns and extracts the ids of a batch.
+    Tables and network are separate because they are trained separately: `dense` by a torch
+    optimizer, the tables by a `SparseOptimizer`. `inputs` has the tables' columns and extracts the
+    ids of a batch.
 
     Attributes:
         continuous_names: The continuous columns, in the order that `dense` expects.
@@ -124,16 +125,16 @@ class ClickModel(nn.Module):
         """Return the logits of a batch for the first target, `[rows]`; 0 rows are allowed.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order.
+            SchemaError: The batch has other columns, or the same columns in another order.
         """
         return self.dense.logits(self.output(batch))
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the scores of a batch for each of the task's targets; errors as in `forward`."""
+        """Return the scores of a batch for each of the task's targets; raises like `forward`."""
         return self.dense.scores(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
-        """Return the output of the model's task for a batch; errors as in `forward`."""
+        """Return the output of the model's task for a batch; raises like `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
         output: Tensor = self.dense(embedded, batch.continuous, self.inputs.event_lists(batch))
@@ -144,16 +145,16 @@ class ClickModel(nn.Module):
         return self.inputs.table_ids(batch)
 
     def check_columns(self, batch: Batch) -> None:
-        """Raise if the batch's columns are not the model's; see `InputBlock.check_columns`."""
+        """Raise SchemaError if the batch's columns are not the model's; see `InputBlock`."""
         self.inputs.check_columns(batch)
 
 
 class Ensemble(ClickModel):
     """Models of the same columns and targets, which score as one model; it cannot be trained.
 
-    Its scores are those of the mean probabilities (`mean_scores`). By Jensen's inequality their log
-    loss is at most the mean of the members' log losses, and their sum is the mean of the members'
-    sums; neither holds for the mean of logits.
+    Its scores are those of the mean probabilities (`mean_scores`). By Jensen's inequality, the log
+    loss of these is at most the mean of the members' log losses. The sum of the mean probabilities
+    is the mean of the members' sums. Neither holds for the mean of logits.
 
     Attributes:
         members: The models, at least one.
@@ -189,7 +190,7 @@ class Ensemble(ClickModel):
 def mean_scores(
     targets: Sequence[Target], of_members: Sequence[Sequence[Tensor]]
 ) -> tuple[Tensor, ...]:
-    """Return each target's scores of several models as one model's, in the form of `Task.scores`.
+    """Combine several models' scores to one score per target, in the form of `Task.scores`.
 
     A binary target gets the logit of the mean probability, a multiclass one the logarithms of the
     classes' mean probabilities, a regression the mean prediction; float32.
@@ -202,7 +203,7 @@ def mean_scores(
 def _mean_of(target: Target, scores: Tensor) -> Tensor:
     if target.kind == "regression":
         return scores.mean(0)
-    # By logarithms, which stay accurate for probabilities near 1.
+    # Compute with logarithms, which stay accurate for probabilities near 1.
     if target.kind == "multiclass":
         return functional.log_softmax(scores, -1).logsumexp(0) - math.log(len(scores))
     ones, zeros = (functional.logsigmoid(some).logsumexp(0) for some in (scores, -scores))

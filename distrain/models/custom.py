@@ -1,8 +1,8 @@
 """User-defined models: a function, named in the job spec, that creates a blueprint.
 
 Permission to submit a job must not include the choice of code that workers load. So a function is
-only imported from packages that the operator of the process has named in its environment, or used
-directly if the same process passed it.
+only imported from packages that the process's operator names in `DISTRAIN_MODEL_PACKAGES`. A
+function that the same process has passed to `handed_over` needs no import.
 """
 
 import os
@@ -25,11 +25,11 @@ _handed_over: dict[str, Callable[..., Any]] = {}
 def custom(given: Given, spec: CustomSpec) -> Blueprint:
     """Return the blueprint that the function creates from the schema and the options.
 
-    The function itself decides how lists are combined, in its `Embeddings`.
+    The function itself decides how list columns are combined, in its `Embeddings`.
 
     Raises:
         SpecError: The function may not be imported, is missing, or does not accept the options.
-        ModelError: It returned something else.
+        ModelError: The function did not return a `Blueprint`.
     """
     make = function_named(spec.function)
     try:
@@ -51,9 +51,10 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
 
 
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
-    """Return the function of a field of a job spec, `module:name`.
+    """Return the function that a field of a job spec names as `module:name`.
 
-    Errors as in `check_function`.
+    Raises SpecError if it may not, or cannot, be imported. Functions in `handed_over` need no
+    import.
     """
     hint = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
     return _handed_over.get(name) or _imported(name, field, hint)
@@ -62,8 +63,8 @@ def function_named(name: str, field: str = "model.function") -> Callable[..., An
 def check_function(name: str, field: str, *, here: bool) -> None:
     """Raise `SpecError` if the function of a job spec may not, or cannot, be imported.
 
-    `here`: this process itself will build the model, and may hold the function; other processes
-    can only import it.
+    `here`: whether this process itself will build the model. If so, a function in `handed_over`
+    needs no import. Other processes can only import it.
     """
     inline = "train with resources.backend inline, in its own process"
     hand_over = "hand it to distrain.fit, as model_fn or in metrics"
@@ -99,13 +100,13 @@ def is_importable(function: Callable[..., Any]) -> bool:
 def handed_over(
     *functions: Callable[..., Any] | None, names: Mapping[str, Callable[..., Any]] | None = None
 ) -> Iterator[None]:
-    """Context in which this process uses the functions themselves, wherever they are defined.
+    """Context in which this process uses these functions directly, without importing them.
 
     Args:
         names: More functions, by their names in a job spec.
 
     Raises:
-        SpecError: Two of them have one name.
+        SpecError: Two of the functions have one name.
     """
     before, given = dict(_handed_over), dict(names or {})
     for one in functions:

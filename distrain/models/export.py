@@ -1,7 +1,7 @@
 """Exports of a model, for scoring without distrain: torch.export and ONNX.
 
-While a model trains, its tables are separate from its network, behind routes and exchanges. Scoring
-rows needs plain lookups only. `ScoringModel` has the model's weights and uses only torch's own
+In training, the tables are separate from the network, and ranks exchange their rows. Scoring only
+needs plain lookups. `ScoringModel` has the model's weights and uses only torch's own
 operations on tensors, so torch's compiler and exporters accept it. `write_export` writes a folder:
 
     model.pt2                   torch: an exported program, for `torch.export.load`
@@ -41,20 +41,20 @@ Form = Literal["torch", "onnx"]
 FORMS: tuple[Form, ...] = get_args(Form)
 _FILES: dict[Form, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
 INPUTS_FILE = "inputs.json"
-# Loggers of libraries that export, whose messages are for their own developers.
+# Loggers of exporting libraries. Their messages are for the developers of these libraries.
 _NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
 _LIST_PARTS = ("values", "lengths")
 
 
 class ScoringModel(nn.Module):
-    """Scores of a click model from plain tensors.
+    """Computes the scores of a model from plain tensors.
 
-    It shares the model's weights, except for bfloat16 tables, which are copied to float32. It only
-    scores: without dropout, and with the running statistics of batch norms.
+    It shares the model's weights, except for bfloat16 tables, which are copied to float32. It is
+    always in evaluation mode: no dropout, and batch norms use their running statistics.
 
     Args:
         model: A model with all rows of its tables on this rank, such as from `load_model`. Its
-            network is set to evaluation.
+            network is put into evaluation mode.
         tables: The form of the tables; forms other than `fp32` are copies.
 
     Attributes:
@@ -65,14 +65,14 @@ class ScoringModel(nn.Module):
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
         - lists: for each list column (lists of numbers last) its values, `[values of all rows]`,
-          and its lengths, `[rows]`, int32 or int64. Lists of one event have equal lengths. These
-          are lengths and not the offsets of `Ragged`, which torch's exporters accept only for
+          and its lengths, `[rows]`, int32 or int64. The lists of one event have equal lengths.
+          Lengths are used because torch's exporters accept offsets, as in `Ragged`, only for
           2 rows or more.
         - result: for one binary target the logits, `[rows]`, float32; a sigmoid makes them
           probabilities. For other or several targets a tensor for each, as in `Task.scores`.
 
     Raises:
-        ModelError: The tables are sharded over ranks, or over several placements.
+        ModelError: The tables are sharded over ranks, or have several placements.
     """
 
     def __init__(self, model: ClickModel, tables: TableForm = "fp32"):
@@ -123,7 +123,7 @@ class ScoringModel(nn.Module):
 
     @property
     def table_bytes(self) -> dict[str, int]:
-        """Return the bytes of all tables, in their form and as float32."""
+        """The bytes of all tables: `bytes` in their form, and `fp32_bytes` as float32."""
         own = [one.fp32_bytes if one.table is None else one.table.size_bytes for one in self._found]
         return {"bytes": sum(own), "fp32_bytes": sum(one.fp32_bytes for one in self._found)}
 
@@ -137,7 +137,7 @@ class ScoringModel(nn.Module):
         ]
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
-        """Return inputs of zeros, int64 and float32; each list has two ids."""
+        """Return example inputs of zeros, int64 and float32; each list has two values."""
         inputs = self._inputs
         lists: list[Tensor] = []
         for name in self._lists:
@@ -151,7 +151,7 @@ class ScoringModel(nn.Module):
 
     def dynamic_shapes(self) -> tuple[object, ...]:
         rows = Dim("rows", min=0)
-        # Lists of one event are of one length.
+        # The lists of one event have equal lengths.
         events = [self._inputs.schema[name].event for name in self._lists]
         sizes = {name: Dim(f"ids_{i}", min=0) for i, name in enumerate(dict.fromkeys(events))}
         lists = [({0: sizes[name]}, {0: rows}) for name in events]
@@ -160,7 +160,7 @@ class ScoringModel(nn.Module):
 
 
 class MeanScoringModel(ScoringModel):
-    """An ensemble's scores; its members' tables are called `0/TABLE`, `1/TABLE`, ..."""
+    """Computes an ensemble's scores; its members' tables are called `0/TABLE`, `1/TABLE`, ..."""
 
     members: Sequence[ScoringModel]
 
@@ -192,14 +192,14 @@ class MeanScoringModel(ScoringModel):
 
 
 def scoring_model(model: ClickModel, tables: TableForm = "fp32") -> ScoringModel:
-    """Return the plain module of a model, or of an ensemble."""
+    """Return a `ScoringModel` of a model, or of an ensemble."""
     if isinstance(model, Ensemble):
         return MeanScoringModel(model, tables)
     return ScoringModel(model, tables)
 
 
 class QueryModel(ScoringModel):
-    """Vectors of users of a two-tower model, `[rows, dim]`.
+    """Computes the users' vectors of a two-tower model, `[rows, dim]`.
 
     The values of the items' columns are ignored.
     """
@@ -217,7 +217,7 @@ class QueryModel(ScoringModel):
 def export_program(model: ScoringModel) -> ExportedProgram:
     """Return the model as torch's exported program, for any number of rows from 1; ids are int64.
 
-    `torch.export.save` writes it, and torch alone loads it.
+    `torch.export.save` writes the result. Loading it needs only torch.
     """
     with torch.no_grad():
         return torch.export.export(model, model.example(), dynamic_shapes=model.dynamic_shapes())
@@ -240,12 +240,12 @@ def write_export(
     tables: TableForm = "fp32",
     beside: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a saved model, from `load_model`, in a form that is usable without distrain.
+    """Write a saved model, from `load_model`, to a folder that is usable without distrain.
 
     Args:
         path: A folder that does not exist yet, unless `replace` is true.
         tables: The form of the tables (`QuantisedTable`).
-        beside: Writes more files into the folder.
+        beside: Called with the folder, to write more files into it.
 
     Raises:
         OutputError: The folder exists and `replace` is false, or it could not be written.
@@ -267,7 +267,7 @@ def write_export(
 
 
 def write_query(folder: Path, saved: SavedModel, to: Form) -> None:
-    """Write the `QueryModel` of a two-tower model to a folder; errors like `write_export`."""
+    """Write the `QueryModel` of a two-tower model to a folder; raises like `write_export`."""
     file = (folder / model_file(to)).with_stem("query")
     _write_program(file, QueryModel(saved.model), to)
 
@@ -284,7 +284,7 @@ def _write_program(file: Path, model: ScoringModel, to: Form) -> None:
 
 
 class _WrittenFile(io.FileIO):
-    """A file that keeps the first error of a write, because torch aborts the process at one."""
+    """A file that stores its first write error in `failed`; torch aborts if a write raises."""
 
     failed: OSError | None = None
 

@@ -1,4 +1,4 @@
-"""Check whether a network computes each row from that row only, so a batch can be sliced."""
+"""Check whether a network computes each row from that row alone, so that batches can be split."""
 
 from torch import nn
 from torch.nn.modules import module as hooks
@@ -28,7 +28,7 @@ _LAYERS = (
     nn.Softplus,
     nn.Tanh,
 )
-"""Those of torch's layers that never use other rows, with any options."""
+"""Layers of torch that never use other rows, with any options."""
 
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -42,10 +42,10 @@ _GLOBAL_HOOKS = (
 def rows_are_independent(network: nn.Module) -> bool:
     """Return whether the outputs and losses of all rows are independent of other rows in the batch.
 
-    A class may declare it by an attribute `rows_are_independent`, for itself but not for its
+    A class may declare this by an attribute `rows_are_independent`, for itself but not for its
     subclasses. Otherwise this package's classes and the usual layers of torch count as independent.
-    A user's class does not, nor does a module with a hook (on it, a parameter or all modules) or
-    with a method of its own.
+    A user's class does not. Nor does a module with a hook (on it, on a parameter, or on all
+    modules), or an instance whose `forward`, `loss`, `logits` or `scores` was replaced.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True

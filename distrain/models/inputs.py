@@ -28,15 +28,15 @@ class Embeddings:
     """The tables of one part of a model, one for each of its categorical columns.
 
     Attributes:
-        dim: The width of all, or of each column by name. The default for a column is the width in
-            the schema, or else `infer_embedding_dim(cardinality)`.
-        part: The part's name. In the part "wide" the table of C1 is called `wide/C1`. Two parts
-            have two tables over the same column.
+        dim: The width of all embeddings, or by column name. A column without a width here has the
+            width in the schema, or else `infer_embedding_dim(cardinality)`.
+        part: The part's name. In the part "wide" the table of C1 is called `wide/C1`. Each part
+            has its own table of a column.
         names: The categorical columns; `None` for all.
         crosses: Hashed crosses of columns. Each has a table with the name of the cross.
         combiners: The combiner of each list column; the default is the mean. With "sequence" the
             list is a field of events, together with the others of the same `event` in the schema.
-        max_length: The largest number of events of a row. Its newest ones are kept.
+        max_length: The largest number of events of a row. Only the newest events are kept.
     """
 
     dim: int | Mapping[str, int] | None = 16
@@ -54,29 +54,29 @@ class Embeddings:
 class InputBlock:
     """The inputs of a model: tables over categorical columns, and continuous columns.
 
-    It has no parameters. It defines the tables, the ids of a batch that are looked up in them, and
-    the shape in which all inputs reach the first block.
+    It has no parameters. It defines the tables, which ids of a batch are looked up in them, and the
+    shape of the input of the first block.
 
     Args:
         schema: The schema of the data. Its targets are excluded.
-        embeddings: The parts; the default is a single one of width 16.
+        embeddings: The parts; the default is a single part of width 16.
         continuous: Whether the model uses the continuous columns.
-        draws: Items drawn for rows in training, and looked up in their column's table.
+        draws: Draws items for the rows in training, which are looked up in their column's table.
 
     Attributes:
         columns: The tables, in the order of the ids.
         shape: The input of the first block, `Columns`.
         categorical_names: The flat categorical columns that a batch must have, in order.
-        list_names: The list columns of ids that it must have.
-        number_names: The list columns of numbers that it must have. They are fields of events;
-            those that the model does not use are last.
-        combiners: By name of `list_names`, how the embeddings of a row's ids become one, in the
-            first part that uses the column; "mean" if none does.
-        continuous_names: The continuous columns that it must have, in order.
+        list_names: The list columns of ids that a batch must have.
+        number_names: The list columns of numbers that a batch must have. They are fields of
+            events; the columns that the model does not use are last.
+        combiners: For each of `list_names`, the combiner in the first part that uses the column;
+            "mean" if no part does.
+        continuous_names: The continuous columns that a batch must have, in order.
 
     Raises:
-        SchemaError: A cardinality is missing (all such columns are listed), a continuous column
-            holds lists, a part names unknown columns, or there are no inputs.
+        SchemaError: A cardinality is missing (all such columns are listed), a continuous list
+            column is not a field of an event, a part names unknown columns, or there are no inputs.
     """
 
     def __init__(
@@ -114,24 +114,24 @@ class InputBlock:
         self.shape = Columns(_groups(tables), numbers, made_by="InputBlock", events=events)
         self.takes_continuous = continuous
         self._every_list = tuple(sorted((*self.list_names, *self.number_names)))
-        # The ids as stored in the batch, unless more columns are looked up.
+        # Whether the ids are looked up as stored in the batch: each column once, in order.
         self._as_they_are = [t.source for t in self._tables] == list(self.categorical_names)
 
     def connect(self, *blocks: Block) -> Chain:
-        """Return a chain of blocks over these inputs, attached."""
+        """Return a chain of blocks, and attach it to these inputs."""
         chain = Chain(blocks)
         chain.attach(self.shape)
         return chain
 
     def connect_branch(self, *branches: Block, aggregation: str | None = "concat") -> Chain:
-        """Return branches that all receive these inputs, attached; see `ParallelBlock`."""
+        """Return branches that all receive these inputs, and attach them; see `ParallelBlock`."""
         return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """Return the ids of a batch.
+        """Return the ids that a batch looks up.
 
-        For the flat columns in their order, `[rows, flat columns]`, int32. For the list columns by
-        table name; of events only the newest ones.
+        These are the ids of the flat columns in the order of `columns`, `[rows, flat columns]`,
+        int32, and the lists of ids by table name. Of events, only the newest `max_length`.
         """
         lists = batch.lists
         if self._newest or any(table != source for table, source in self._lists.items()):
@@ -145,7 +145,7 @@ class InputBlock:
         return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
-        """Return the offsets and the numbers of the `EventValues` of each of the shape's events."""
+        """Return, for each of `shape.events`, the parts that are not embeddings."""
         lists = []
         for events in self.shape.events:
             given = [batch.lists[column.name] for column in events.numbers]
@@ -155,7 +155,7 @@ class InputBlock:
             none = batch.continuous.new_zeros(newest[-1].values.shape[0], 0)
             numbers = torch.stack(values, 1) if values else none
             offsets, on_host = newest[-1].offsets, newest[-1].host_offsets
-            # One type on a device: another one makes torch.compile compile again.
+            # Always None on a CPU, since another type would make torch.compile compile again.
             lists.append(EventLists(offsets, numbers, None if offsets.is_cpu else on_host))
         return tuple(lists)
 
@@ -163,7 +163,7 @@ class InputBlock:
         """Check that the batch has the model's columns.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order (list
+            SchemaError: The batch has other columns, or the same columns in another order (list
                 columns may be in any order), or the lists of a row's events differ in length.
         """
         for kind, given, needed in (
@@ -244,7 +244,7 @@ def _cross_table(cross: HashedCross, part: Embeddings) -> _Table:
 
 
 def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
-    """Return the groups in the order of `EmbeddingCollection`: by width, then as given."""
+    """Return the groups in the order of `EmbeddingCollection`: by width, then in table order."""
     pooled = [table for table in tables if not table.column.is_sequence]
     return tuple(
         Group(dim, tuple(t.seen_as for t in pooled if t.column.dim == dim))
@@ -255,7 +255,7 @@ def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
 def _events(
     features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
 ) -> Iterator[Events]:
-    """Yield the sequences of each part that are fields of the same events in the schema."""
+    """Yield the events of each part: sequences whose columns have one `event` in the schema."""
     by_event: dict[tuple[str, str], dict[int, _Table]] = {}
     sequences = [table for table in tables if table.column.is_sequence]
     for place, table in enumerate(sequences):
@@ -306,7 +306,7 @@ def _check_features(features: Schema) -> None:
 
 
 def _numbers_of_events(features: Schema) -> list[str]:
-    """Return the lists of numbers; `SchemaError` if one is not a field of an event."""
+    """Return the names of the lists of numbers; SchemaError if one is not a field of an event."""
     lists = [column for column in features.continuous if column.holds_lists]
     alone = [column.name for column in lists if column.event == column.name]
     if alone:

@@ -72,7 +72,7 @@ class PlainLookup(nn.Module):
     def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
         """Return each row's combined embeddings of a list column, `[rows, dim]`.
 
-        The bits are those of torch's embedding_bag, which ONNX converts to a loop over the rows.
+        The result has the bits of torch's embedding_bag, which ONNX converts to a loop over rows.
         """
         lengths = lists.lengths
         rows = self._rows(lists.values.long() + start)
@@ -100,16 +100,16 @@ def lookups_of(tables: EmbeddingCollection, form: TableForm) -> Iterator[PlainLo
 
 _WEIGHTS = "data/weights"
 _LOCAL_HEADER_BYTES = 30
-"""Size of a zip member's header without name and extra field, whose lengths are its last bytes."""
+"""Bytes of a zip member's header before its name and extra field; the last 4 are their lengths."""
 
 
 class TablePart(NamedTuple):
     """A tensor of an exported model with a row for each row of some tables."""
 
     tensor: str  # its name in the model
-    part: str  # its content: "weight", or of rounded tables "codes" or "steps"
+    part: str  # its content: "weight"; for quantised tables "codes" or "steps"
     values: Tensor  # `[rows, width]`
-    # for each of the tables its name, its first row and its number of rows
+    # for each table: its name, its first row, and its number of rows
     tables: tuple[tuple[str, int, int], ...]
 
 

@@ -1,4 +1,4 @@
-"""Items drawn for rows as negatives, the same on any number of ranks."""
+"""Draws items as negatives for rows; the draws do not depend on the number of ranks."""
 
 import math
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from distrain.models.embeddings.kernels.random_bits import words
 Sampler = Literal["uniform", "popularity"]
 
 FIRST_VALUE_ID = 3
-"""Smaller ids are those that `distrain prep` reserves for padding, gaps and unknown values."""
+"""The first id of a value. `distrain prep` reserves smaller ids for padding, gaps and unknowns."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 
 @dataclass(frozen=True)
 class ItemDraws:
-    """Ids of items that are drawn for each row, from `Batch.key` and the row's own ids.
+    """Draws item ids for each row; they depend only on `Batch.key` and the row's own ids.
 
-    With n items from id 3 on, "uniform" gives each the probability 1 / n. "popularity" gives the
-    i-th, from 1, log((i + 1) / i) / log(n + 1), which is Zipf's law for ids in the order of
-    descending counts, as `distrain prep` writes them.
+    With n items from id 3 on, "uniform" gives each item the probability 1 / n. "popularity" gives
+    the i-th item (from 1) the probability log((i + 1) / i) / log(n + 1). This approximates Zipf's
+    law for ids in the order of descending counts, as `distrain prep` writes them.
 
     Attributes:
         column: The column of the items.
@@ -76,7 +76,7 @@ class ItemDraws:
     def log_q(self, ids: Tensor) -> Tensor:
         """Return the log probability of items, float64.
 
-        Ids below 3 get that of the most likely item.
+        Ids below 3 get the value of the most likely item.
         """
         places = (ids - FIRST_VALUE_ID).clamp(min=0).double()
         if self.kind == "uniform":

@@ -17,11 +17,11 @@ _TINIEST = 2.0**-24
 
 
 class QuantisedTable(nn.Module):
-    """A table's rows as float16, or as integers with a scale.
+    """A table whose rows are stored as float16, or as integers with a scale.
 
-    `int8`: a row is `codes * scale`, codes -127 to 127, scale float16. `int4`: it is
-    `least + codes * scale`, codes 0 to 15, two in a byte, the first in its lower half; scale and
-    least are float16. The error of a number is at most half a scale, plus the rounding of scale
+    `int8`: a row is `codes * scale`, with codes -127 to 127 and a float16 scale. `int4`: a row is
+    `least + codes * scale`, with codes 0 to 15, two in a byte, the first in its lower half; scale
+    and least are float16. The error of a number is at most half a scale, plus the rounding of scale
     and least to float16.
 
     Shape:
@@ -71,9 +71,9 @@ class QuantisedTable(nn.Module):
 
 
 def round_tables(model: ClickModel, form: TableForm) -> None:
-    """Replace a model's tables with those of an export in this form, to measure its metrics.
+    """Round a model's tables like an export in this form, so that its metrics can be measured.
 
-    It changes the model, whose tables must all be on this rank, such as from `load_model`.
+    The model is changed. All rows of its tables must be on this rank, as from `load_model`.
     """
     if form == "fp32":
         return

@@ -4,13 +4,13 @@
     model.json            format version, distrain's version, the job spec's model section,
                           combiners of lists, schema, shift of the logits
     schema.pbtxt          the schema again, for Merlin's tools; not read back
-    workflow/             of models trained on what `distrain prep` wrote, to prepare raw rows
+    workflow/             how to prepare raw rows; for models trained on output of `distrain prep`
 
 An ensemble's folder has only `model.json` and its members' folders, `0/`, `1/`, ...
 
 The folder contains no code, and nothing is unpickled. A file may be damaged, of another model, or
-malicious. So the description is compared with the shapes in the header of the weights, which cannot
-be larger than their file, before memory is allocated for it.
+malicious. So before memory is allocated for the described model, the description is compared with
+the shapes in the header of the weights file, which cannot exceed the size of the file.
 """
 
 import json
@@ -61,14 +61,14 @@ class EnsembleSpec(BaseModel):
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Saved model with its description.
+    """A saved model with its description.
 
     Attributes:
         model: The model on the CPU, with the saved parameters.
         spec: The model section that the model was built from.
         schema: The schema of its training data, with the target.
         about: Further data, such as the step.
-        members: The saved models that an ensemble is the mean of.
+        members: The saved models of an ensemble; empty for a single model.
     """
 
     model: ClickModel
@@ -110,18 +110,19 @@ def save_model(
 ) -> None:
     """Write a model's folder, the same for any placement and number of ranks.
 
-    Every rank calls it, and rank 0 writes. If tables are row-wise this is a collective operation,
-    which fails on every rank if rank 0 cannot write. Otherwise the other ranks return at once.
+    Every rank calls this function, and rank 0 writes. If tables are sharded over ranks, it is a
+    collective operation, which fails on every rank if rank 0 cannot write. Otherwise the other
+    ranks return at once.
 
     Args:
-        path: A local folder that does not exist yet, unless it may be replaced.
+        path: A local folder that does not exist yet, unless `replace` is true.
         model: The model of `build_model(schema, spec, ...)`, trained or not, on any device.
         about: Further data as JSON values, such as the origin of the weights.
         after_slab: Called after each slab of rows.
 
     Raises:
-        OutputError: It exists already and `replace` is false, or could not be written.
-        torch.distributed.DistError: Rank 0 could not write it; rank 0 raises the cause.
+        OutputError: The folder exists and `replace` is false, or it could not be written.
+        torch.distributed.DistError: On other ranks: rank 0 could not write; it raises the cause.
     """
     document = _document(FORMAT, spec, schema, about or {})
     document["combiners"] = model.inputs.combiners
@@ -164,8 +165,8 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
     """Read a model's folder.
 
     Args:
-        make_tables: Places the tables' rows. Every rank reads its own rows, without communication.
-            `None` for all rows on this rank, in their saved dtype.
+        make_tables: Decides which ranks hold the tables' rows. Every rank reads its own rows,
+            without communication. `None` for all rows on this rank, in their saved dtype.
 
     Raises:
         DataError: The folder or one of its files is missing or damaged, a newer distrain wrote
@@ -209,7 +210,7 @@ def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `model.json`, at `file`; `combiners` by column, `logit_shift` of `Network`."""
+    """The content of `model.json`, at `file`; `logit_shift` as in `Network`."""
 
     file: Path
     spec: ModelSpec
@@ -223,7 +224,7 @@ def read_description(file: Path) -> Description:
     """Read `model.json`.
 
     Raises:
-        DataError: It is missing, damaged, or a newer distrain wrote it.
+        DataError: The file is missing, damaged, of an ensemble, or a newer distrain wrote it.
         SchemaError: Its schema is unusable.
     """
     document = _read_document(file)
@@ -348,7 +349,10 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
 
 
 def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
-    """Return the combiners of a file; files of versions without lists have none."""
+    """Return the combiners of list columns; `DataError` if they do not fit the schema.
+
+    Files of versions without lists have none.
+    """
     features = schema.remove_by_tag(Tags.TARGET)
     lists = {column.name for column in features.categorical if column.holds_lists}
     words = get_args(Combiner)
@@ -367,7 +371,7 @@ def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str,
 
 
 def open_weights(file: Path) -> TensorFile:
-    """Return the file of the weights; `DataError` if it is missing or damaged."""
+    """Open the file of the weights; `DataError` if it is missing or damaged."""
     if not file.is_file():
         raise _missing(file)
     return TensorFile(file)

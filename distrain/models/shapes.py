@@ -1,7 +1,8 @@
 """The values that a model's blocks exchange, and their shapes, which are known before any batch.
 
-A *shape* is static: the width, the number and the columns. The *value* of a shape consists of
-tensors only. So torch's compiler and exporters see tensors, and code that builds models sees names.
+A *shape* is static: it has the width, the number of vectors, or the columns. The *value* of a shape
+consists of tensors only. So torch's compiler and exporters only handle tensors, while code that
+builds models uses names. `made_by` is the name, for error messages, of the block that returns it.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ class Column:
 
     @property
     def table(self) -> str:
-        """Return the name of its table, which in the main part is the column's own.
+        """The name of the column's table; in the main part it is the column's name.
 
         >>> Column("C1", part="wide").table
         'wide/C1'
@@ -40,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Flat:
-    """`[rows, width]`, a tensor."""
+    """The shape of a tensor `[rows, width]`."""
 
     width: int
     made_by: str = field(default="", compare=False)
@@ -51,7 +52,7 @@ class Flat:
 
 @dataclass(frozen=True)
 class Vectors:
-    """`[rows, count, dim]`, a tensor."""
+    """The shape of a tensor `[rows, count, dim]`."""
 
     count: int
     dim: int
@@ -67,7 +68,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Group:
-    """Columns whose embeddings are equally wide: `[rows, len(columns), dim]`, a tensor."""
+    """Columns whose embeddings have one width; the value: a tensor `[rows, len(columns), dim]`."""
 
     dim: int
     columns: tuple[Column, ...]
@@ -79,7 +80,7 @@ class Events:
 
     Attributes:
         lists: The lists of ids, as indices into the sequences of `EmbeddingCollection`.
-        max_length: The largest number of events of a row. Its newest ones are kept.
+        max_length: The largest number of events of a row. Only the newest events are kept.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Events:
 class Columns:
     """Embeddings and continuous columns, by name; the value is `Features`.
 
-    The embeddings are one tensor a group, as `EmbeddingCollection.lookup` returns them.
+    The embeddings are one tensor per group, as `EmbeddingCollection.lookup` returns them.
     """
 
     groups: tuple[Group, ...]
@@ -103,7 +104,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Return the flat width: all groups, then the continuous columns, without events."""
+        """The flat width: all groups and the continuous columns, without events."""
         return sum(len(g.columns) * g.dim for g in self.groups) + len(self.continuous)
 
     def __str__(self) -> str:
@@ -114,7 +115,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Branches:
-    """Named values; the value is a dictionary."""
+    """Named shapes; the value is a dictionary of their values."""
 
     shapes: Mapping[str, "Shape"]
     made_by: str = field(default="", compare=False)
@@ -135,16 +136,16 @@ class EventLists(NamedTuple):
 
     offsets: Tensor  # `[rows + 1]`: where each row's events begin
     numbers: Tensor  # `[events, lists of numbers]`
-    host_offsets: NDArray[Any] | None = None  # as of `Ragged`
+    host_offsets: NDArray[Any] | None = None  # as in `Ragged`
 
 
 class EventValues(NamedTuple):
-    """The value of `Events`, row after row."""
+    """The value of `Events`: the events of all rows, row after row."""
 
     embedded: tuple[Tensor, ...]  # for each list of ids `[events, dim]`
     numbers: Tensor  # `[events, lists of numbers]`
     offsets: Tensor  # `[rows + 1]`: the start of each row's events
-    host_offsets: NDArray[Any] | None = None  # as of `Ragged`
+    host_offsets: NDArray[Any] | None = None  # as in `Ragged`
 
 
 class Features(NamedTuple):
@@ -170,8 +171,8 @@ class GroupedRows(NamedTuple):
     """
 
     groups: tuple[Tensor, ...]  # `[rows of the group, width of the group]`
-    places: Tensor  # `[rows]`: the places of the rows among those of all groups
-    width: int  # including the zeros
+    places: Tensor  # `[rows]`: the index of each row in the concatenated groups
+    width: int  # of a padded row
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -193,7 +194,7 @@ Value = Tensor | Features | GroupedRows | dict[str, "Value"]
 
 
 def flat_parts(value: Value) -> list[Tensor]:
-    """Flatten any value to parts `[rows, width]` without copies.
+    """Flatten any value to parts `[rows, width]`; only `GroupedRows` are copied, to be padded.
 
     >>> parts = flat_parts(Features((torch.zeros(5, 2, 3),), torch.zeros(5, 4)))
     >>> [tuple(part.shape) for part in parts]
@@ -203,7 +204,7 @@ def flat_parts(value: Value) -> list[Tensor]:
 
 
 def all_parts(value: Value) -> list[Tensor | GroupedRows]:
-    """Flatten any value to parts like `flat_parts`, but keep grouped rows as they are."""
+    """Flatten any value to parts like `flat_parts`, but leave `GroupedRows` unchanged."""
     if isinstance(value, GroupedRows):
         return [value]
     if isinstance(value, Tensor):
@@ -234,7 +235,7 @@ def some_width(shape: Shape, who: str) -> int:
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
-    """Return the shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
+    """Return the shape of `stacked`: a row's vectors; ModelError if their widths differ."""
     if isinstance(shape, Vectors):
         return shape
     if (
@@ -254,7 +255,7 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
 
 
 def vectors_of_branch(shape: Shape) -> Vectors:
-    """Return the shape of a branch among stacked ones; a flat branch is one vector."""
+    """Return the shape of one branch in a stack; a flat branch is one vector."""
     return Vectors(1, shape.width) if isinstance(shape, Flat) else vectors_of(shape, "a stack")
 
 

@@ -26,10 +26,11 @@ from distrain.models.embeddings.peers import Peers
 
 
 class OneWriter(AbstractContextManager["OneWriter"]):
-    """Context of a file that rank 0 writes with data from all ranks: all succeed, or all fail.
+    """Context for a file that rank 0 writes with data from all ranks: all succeed, or all fail.
 
-    Without it the other ranks would wait forever for rank 0 if its disk is full. So rank 0 reports
-    before each collective operation whether it continues, and at the end whether all is written::
+    If the disk of rank 0 is full, the other ranks would otherwise wait for it forever. So rank 0
+    reports before each collective operation whether it continues, and at the end whether it has
+    written everything::
 
         with OneWriter(peers, device, collective=True) as writer:
             for ...:
@@ -38,10 +39,10 @@ class OneWriter(AbstractContextManager["OneWriter"]):
                 if writer.writes:
                     ...         # rank 0 writes, and may fail
 
-    If rank 0 fails, its error is raised in its `with`, and a `DistError` that quotes it on the
-    others: they lost a peer, and rank 0 reports the cause. Each `go_on` costs one exchange of 8
-    bytes on the backend's `device`. If the other ranks send nothing, `collective` is false: then
-    nothing is exchanged, and an error of rank 0 does not affect them.
+    If rank 0 fails, its error propagates on rank 0. The other ranks raise a `DistError` that quotes
+    it, as if they had lost a peer, so rank 0's error is reported as the cause. Each `go_on`
+    exchanges 8 bytes per rank on the backend's `device`. If the other ranks send no data, set
+    `collective` to False: then nothing is exchanged, and an error of rank 0 does not affect them.
 
     Attributes:
         writes: Whether this rank writes.
@@ -54,7 +55,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
         self._collective = collective and peers.num_ranks > 1
 
     def go_on(self) -> None:
-        """Share whether rank 0 has failed; `DistError` on the others if it has."""
+        """Find out whether rank 0 has failed; raise DistError on the other ranks if it has."""
         if self._collective:
             problem = self._share(b"")
             if problem:
@@ -74,7 +75,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
                 self._share((str(error) or type(error).__name__).encode())
 
     def _share(self, problem: bytes) -> bytes:
-        """Return rank 0's problem on every rank; empty without a problem."""
+        """Return rank 0's error message on every rank; empty if there is none."""
         length = torch.tensor([len(problem)], dtype=torch.int64, device=self._device)
         lengths = self._peers.gather_counts(length).flatten().tolist()
         if not lengths[0]:
@@ -86,7 +87,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
 
 SLAB_BYTES = 8 << 20
 SYNC_BYTES = 1 << 30
-"""Bytes between two syncs: the sync at the end would otherwise wait for the whole file."""
+"""Bytes written between two calls of fsync; otherwise the last one would write the whole file."""
 
 _DTYPES = {
     "F64": torch.float64,
@@ -104,7 +105,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the format's name of a type.
+    """Return the name of a dtype in the safetensors format.
 
     >>> dtype_name(torch.bfloat16)
     'BF16'
@@ -113,7 +114,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Return the type of the format's name.
+    """Return the dtype with a name of the safetensors format.
 
     >>> dtype_of("BF16")
     torch.bfloat16
@@ -126,14 +127,14 @@ class Slabs(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return its shape of at least one dimension; the first one counts rows."""
+        """The shape, of at least one dimension; the first dimension counts rows."""
 
     @property
     def dtype(self) -> torch.dtype: ...
 
     @property
     def shared(self) -> bool:
-        """Return whether `read` is a collective operation."""
+        """Whether `read` is a collective operation."""
 
     def read(self, rows: slice) -> Tensor | None:
         """Return some rows on the CPU; `None` on ranks that do not write."""
@@ -147,7 +148,7 @@ def write_tensors(
     writer: OneWriter,
     after_slab: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Write a file; a collective operation if a tensor is shared.
+    """Write a safetensors file; a collective operation if a tensor is shared.
 
     Args:
         path: The file on the rank that writes, `None` on the other ranks.
@@ -188,14 +189,14 @@ def write_tensors(
 
 
 class TensorFile:
-    """Read a file in slabs, so that no whole tensor is in memory besides its target.
+    """Reads a safetensors file in slabs, so that no whole tensor is in memory besides its target.
 
     Attributes:
         dtypes: The dtype of each tensor.
         shapes: The shape of each tensor.
 
     Raises:
-        DataError: It is not such a file, or is incomplete.
+        DataError: The file is not a safetensors file, is incomplete, or has unknown dtypes.
     """
 
     def __init__(self, path: Path):
@@ -223,7 +224,9 @@ class TensorFile:
         }
 
     def read_into(self, name: str, target: Tensor | Slabs) -> str:
-        """Copy a tensor into a target of its shape, converted to its dtype; returns its checksum.
+        """Copy a tensor into a target of the same shape, converted to the target's dtype.
+
+        Returns the checksum of the tensor's bytes in the file, as from `write_tensors`.
 
         Raises:
             DataError: The file is too short or cannot be read.
@@ -259,7 +262,7 @@ class TensorFile:
 
 
 def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
-    """Sort by type, widest first, as the library does, so each tensor is aligned."""
+    """Return the names by dtype, widest first, like the library, so that each tensor is aligned."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 

@@ -32,7 +32,7 @@ class Block(nn.Module):
 
     Attributes:
         given: The input's shape; `None` until the block is attached.
-        gives: The output's shape; `None` until then.
+        gives: The output's shape; `None` until the block is attached.
         only_multiplies: Whether embeddings are used only in matrix products, so that under
             autocast it does not matter where they are rounded.
     """
@@ -62,11 +62,11 @@ class Block(nn.Module):
         return self.gives
 
     def build(self, given: Shape) -> Shape:
-        """Create the parameters; see the class."""
+        """Create the parameters and return the output's shape; see the class."""
         raise NotImplementedError
 
     def connect(self, *blocks: "Block") -> "Chain":
-        """Return a chain of this block and the given ones."""
+        """Return a chain of this block and the given blocks."""
         return Chain([self, *blocks])
 
     def connect_branch(self, *branches: "Block", aggregation: str | None = "concat") -> "Chain":
@@ -79,13 +79,13 @@ class Block(nn.Module):
         aggregation: str | None = "concat",
         shortcut_filter: "Block | None" = None,
     ) -> "Chain":
-        """Return a chain of this block, and a block on its output with a shortcut around it."""
+        """Return a chain of this block and `block` with a shortcut; see `with_shortcut`."""
         return self.connect(with_shortcut(block, aggregation, shortcut_filter))
 
     def connect_with_residual(
         self, block: "Block", activation: str | Callable[..., Any] | None = None
     ) -> "Chain":
-        """Return a chain of this block, and a block on its output with a residual connection."""
+        """Return a chain of this block and `block` with a residual; see `with_residual`."""
         return self.connect(with_residual(block, activation))
 
 
@@ -147,8 +147,8 @@ class Aggregate(Block):
     """Combines branches, or the vectors of a row, into one value.
 
     Args:
-        how: "concat" flattens and concatenates everything. "stack" makes every flat branch a vector
-            beside the vectors of the others. "sum", "mean" and "product" work element by element on
+        how: "concat" flattens and concatenates everything. "stack" stacks all vectors of a row; a
+            flat branch counts as one vector. "sum", "mean" and "product" work element by element on
             the flattened branches, or on the vectors. The product of a user's and an item's vector
             is generalised matrix factorisation (arXiv:1708.05031).
 
@@ -156,7 +156,7 @@ class Aggregate(Block):
         branches or vectors to `[rows, width]`, or `[rows, count, dim]` if stacked.
 
     Raises:
-        ModelError: Unknown aggregation.
+        ModelError: The aggregation is unknown.
 
     >>> import torch
     >>> pair = {"user": torch.tensor([[1.0, 2.0]]), "item": torch.tensor([[3.0, 4.0]])}
@@ -235,7 +235,7 @@ class ParallelBlock(Block):
         any shape that all branches accept, to branches, or to one value.
 
     Raises:
-        ModelError: No branches, or an unknown aggregation.
+        ModelError: There are no branches, or the aggregation is unknown.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
     >>> both = ParallelBlock({"wide": MLPBlock([2]), "deep": MLPBlock([8, 3])})
@@ -254,7 +254,7 @@ class ParallelBlock(Block):
         self.aggregate = None if aggregation is None else Aggregate(aggregation)
 
     def __getitem__(self, name: str) -> Block:
-        """Return a branch by its name; `ModelError` for an unknown one."""
+        """Return a branch by its name; ModelError for an unknown name."""
         if name not in self.names:
             raise ModelError(f"no branch {name!r}; there are {', '.join(self.names)}")
         branch = self.branches[self.names.index(name)]
@@ -280,7 +280,7 @@ class _Activation(Block):
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self.function = function
-        # Nothing is known about a plain function; a module may declare this property.
+        # A plain function may use other rows. A module is checked on its own.
         self.rows_are_independent = isinstance(function, nn.Module)
 
     def build(self, given: Shape) -> Shape:
@@ -293,10 +293,10 @@ class _Activation(Block):
 def with_shortcut(
     block: Block, aggregation: str | None = "concat", shortcut_filter: Block | None = None
 ) -> ParallelBlock:
-    """Return a block that outputs its input beside the output of `block`.
+    """Return a block that outputs both its input and the output of `block`.
 
     Args:
-        aggregation: How both are combined, see `ParallelBlock`.
+        aggregation: How the two are combined, see `ParallelBlock`.
         shortcut_filter: A block applied to the shortcut, such as a `Filter`.
 
     >>> from distrain.models.blocks.mlp import MLPBlock

@@ -19,7 +19,7 @@ from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_wi
 
 
 class CrossBlock(Block):
-    """Layers that multiply their input by the block's input, and add it.
+    """Layers that multiply a function of their input by the block's input, and add their input.
 
     With x0 the block's input and x the layer's, both `[rows, d]`, and * element by element, the
     layers are, by version,
@@ -42,7 +42,7 @@ class CrossBlock(Block):
         any flat shape to `[rows, the same width]`.
 
     Raises:
-        ModelError: No layers, an unknown version, or a bad rank.
+        ModelError: There are no layers, the version is unknown, or it does not support the rank.
 
     >>> cross = CrossBlock(2, low_rank=3)
     >>> str(cross.attach(Flat(8)))
@@ -139,7 +139,7 @@ def _add_product(x: Tensor, x0: Tensor, factor: Tensor) -> Tensor:
 
 
 class _AddProduct(torch.autograd.Function):
-    """`torch.addcmul`, whose own backward pass multiplies each factor by 1 first."""
+    """`torch.addcmul` with a faster backward pass: torch's own also multiplies factors by 1."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, x0: Tensor, factor: Tensor) -> Tensor:

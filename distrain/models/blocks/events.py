@@ -19,12 +19,12 @@ from distrain.schema.column import Tags
 class EventBlock(Block):
     """A block that reads a row's events, and their target: the same fields of the row itself.
 
-    The target's vector is the concatenation of its fields' embeddings, and an event's that of the
-    same fields. Other lists of ids and numbers of an event are added to its vector by a linear
-    layer; a time difference is used as `log10(1 + s)`.
+    The target's vector is the concatenation of its fields' embeddings. An event's vector is the
+    concatenation of the embeddings of the same fields. A linear layer adds the event's other ids
+    and numbers to its vector; a time difference of s seconds is used as `log10(1 + s)`.
 
     Args:
-        events: Their name: the property `event` of the schema's columns.
+        events: The events' name: the property `event` of their columns in the schema.
         targets: For each list of ids with a target, the target's flat column.
 
     Raises:
@@ -68,7 +68,7 @@ class EventBlock(Block):
         return width
 
     def build_vectors(self, given: Shape) -> int:
-        """Find the shared fields and create the layer of the others; return the vectors' width."""
+        """Find the shared fields, create the layer for other fields; return the vectors' width."""
         width, events = self.build_fields(given), self._events_of(given)
         timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in events.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
@@ -80,14 +80,14 @@ class EventBlock(Block):
         return width
 
     def fields(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return `vectors` of the shared fields alone."""
+        """Return the result of `vectors`, but from the shared fields only."""
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return vectors of the targets, `[rows, width]`, and of each row's events."""
+        """Return the targets' vectors, `[rows, width]`, and the events', `[events, width]`."""
         events = value.events[self._place]
         target, rows = self.fields(value)
         vectors = rows.values
@@ -105,7 +105,10 @@ class EventBlock(Block):
         return target, replace(rows, values=vectors)
 
     def longest(self, rows: Ragged) -> int:
-        """Return the maximum number of events in a row, at least 1."""
+        """Return the maximum number of events in a row, at least 1.
+
+        When torch compiles or exports, return the largest possible number.
+        """
         if torch.compiler.is_compiling() or rows.offsets.shape[0] < 2:
             return self.max_length
         return max(1, int(np.diff(rows.offsets_on_host()).max()))
@@ -142,12 +145,12 @@ class EventBlock(Block):
 class RowGroups:
     """Rows in groups of similar lengths, for kernels that need padding.
 
-    The groups have at most about twice as many places as there are values. In a graph of torch's
-    exporters there is one group, of `most` places a row.
+    The groups have at most about twice as many places as there are values. When torch compiles or
+    exports, there is one group, of `most` places a row.
 
     Args:
-        values: The rows.
-        most: Maximum number of places of a row, for its latest values.
+        values: The rows and their values.
+        most: Maximum number of places of a row. A longer row keeps its latest values.
 
     Attributes:
         counts: For each group the number of values of its rows, `[rows of the group]`.
@@ -178,7 +181,7 @@ class RowGroups:
         for shape, start, count in zip(self._shapes, self.split(starts), self.counts, strict=True):
             rows, length = shape
             place = torch.arange(length, device=offsets.device)
-            # Value 0 is the zeros that `pad` puts before the others.
+            # Index 0 is the row of zeros that `pad` puts before the values.
             own = torch.where(place < count[:, None], start[:, None] + place + 1, 0)
             index.append(own.flatten())
             first.append(base + length * torch.arange(rows, device=offsets.device))
@@ -189,7 +192,7 @@ class RowGroups:
         self._place_of_value = (shift[self._row_of_values] + numbers).clamp(min=0)
 
     def pad(self, values: Tensor) -> list[Tensor]:
-        """Return each group's rows of `[values, dim]`, zero-padded to `[rows, length, dim]`."""
+        """Return `values`, `[values, dim]`, by group, zero-padded to `[rows, length, dim]`."""
         with_zeros = torch.cat([values.new_zeros(1, values.shape[1]), values])
         # Padding refers to the zero row, which gets no gradient.
         places = functional.embedding(self._value_of_place, with_zeros, padding_idx=0)
@@ -205,7 +208,7 @@ class RowGroups:
         return of_rows(torch.cat(places), self._place_of_value)
 
     def side_by_side(self, values: Tensor) -> GroupedRows:
-        """Return each row of `[values, dim]` with its values concatenated, the latest first."""
+        """Return each row's `values`, `[values, dim]`, concatenated, the latest first."""
         ends, rows = self._offsets[1:] + self._offsets[:-1] - 1, self._row_of_values
         turned = ends[rows] - torch.arange(values.shape[0], device=rows.device)
         groups = tuple(group.flatten(1) for group in self.pad(of_rows(values, turned)))
@@ -213,14 +216,11 @@ class RowGroups:
         return GroupedRows(groups, places, self._most * values.shape[1])
 
     def newest(self, values: Tensor) -> Tensor:
-        """Return each row's last value of `[values, dim]`, `[rows, dim]`.
-
-        Zeros for an empty row.
-        """
+        """Return the last of each row's `values`, `[rows, dim]`; zeros for an empty row."""
         return padded(values, self._offsets, 1)[:, 0]
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
-        """Return each group's rows of `[rows, ...]`."""
+        """Split `rows`, `[rows, ...]`, into the rows of each group."""
         if self._order is None:
             return [rows]
         sizes = [num_rows for num_rows, _ in self._shapes]
@@ -232,7 +232,7 @@ class RowGroups:
         return rows if self._order is None else rows[self._order.argsort()]
 
 
-_FEW_PLACES = 1 << 14  # a group of fewer places is not worth it
+_FEW_PLACES = 1 << 14  # a group with at most this number of places is not split further
 
 
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
@@ -273,7 +273,7 @@ def with_last(rows: Ragged, last: Tensor) -> Ragged:
 
 
 def of_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Return `values[rows]`, `[n, dim]`; its backward pass is deterministic and the fastest."""
+    """Return `values[rows]`, `[n, dim]`, with the fastest deterministic backward pass."""
     return functional.embedding(rows, values)
 
 
@@ -292,7 +292,7 @@ def sum_of_rows(values: Tensor, offsets: Tensor) -> Tensor:
 def padded(values: Tensor, offsets: Tensor, length: int, *, newest_first: bool = False) -> Tensor:
     """Return each row's vectors, zero-padded to `[rows, length, dim]`.
 
-    Rows with more than `length` keep their latest vectors, in order or latest first.
+    Rows with more than `length` vectors keep the latest, in order or with the latest first.
 
     >>> values, offsets = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3])
     >>> padded(values, offsets, 2)[..., 0].tolist()
@@ -311,7 +311,7 @@ def padded(values: Tensor, offsets: Tensor, length: int, *, newest_first: bool =
 
 
 class TargetAttention(EventBlock):
-    """The sum of a row's events, each weighted by an MLP of it and the target (arXiv:1706.06978).
+    """Sums a row's events, each weighted by an MLP of event and target (arXiv:1706.06978).
 
     The MLP reads `[q, k, q - k, q * k]` of the target's vector q and the event's k. Its output is
     the weight, without a softmax, as in the paper (section 4.3). A row without events gets zeros.
@@ -321,7 +321,7 @@ class TargetAttention(EventBlock):
         activation: One of `ACTIVATIONS`, or "dice".
 
     Shape:
-        columns with such events to `[rows, width]`, as wide as the target's embeddings.
+        columns that include the events to `[rows, width]`, as wide as the target's embeddings.
     """
 
     def __init__(

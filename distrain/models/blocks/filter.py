@@ -1,4 +1,4 @@
-"""Selects columns, or branches, by name; and columns as vectors."""
+"""Blocks that select columns or branches by name, and blocks that encode columns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -33,16 +33,19 @@ class Filter(Block):
     not copied. Events are dropped.
 
     Args:
-        names: Of the columns ("C1") or their tables ("wide/C1"), or of branches.
-        tags: A column needs one of these.
+        names: Names of columns ("C1") or of their tables ("wide/C1"), or of branches.
+        tags: A column needs one of these tags.
         part: The part of the model of a column's table, such as "wide"; "" is the main part, which
             includes continuous columns.
         kind: "categorical" or "continuous".
-        exclude: Select the columns that do not pass.
+        exclude: Select the columns or branches that do not pass.
 
     Shape:
         columns to columns; branches to branches, in the order of the names, or to the branch itself
         if one name is given.
+
+    Raises:
+        ModelError: The kind is unknown; or, at `attach`, a name is unknown or nothing is selected.
 
     >>> str(Filter("deep").attach(Branches({"wide": Flat(2), "deep": Flat(7)})))
     '[rows, 7]'
@@ -155,7 +158,7 @@ class Filter(Block):
 
 
 class _Pick(nn.Module):
-    """Some of a tensor's columns: all unchanged, adjacent ones as a view, others copied."""
+    """Selects columns of a tensor: all as they are, adjacent columns as a view, others copied."""
 
     places: Tensor
 
@@ -186,8 +189,8 @@ class ContinuousFeatures(Block):
     """The continuous columns, or some of them.
 
     Args:
-        names: By default all.
-        tags: Only columns with one of these.
+        names: Names of the columns; by default all.
+        tags: Only columns with one of these tags.
         normalisation: "batch_norm", "layer_norm" or "none". fastai's TabularModel uses a batch
             norm.
 
@@ -195,7 +198,7 @@ class ContinuousFeatures(Block):
         columns to `[rows, continuous columns]`.
 
     Raises:
-        ModelError: No such columns, or an unknown normalisation.
+        ModelError: There are no such columns, or the normalisation is unknown.
 
     >>> str(ContinuousFeatures().attach(Columns((), (Column("price"), Column("age")))))
     '[rows, 2]'
@@ -219,13 +222,13 @@ class ContinuousFeatures(Block):
 
 
 class PiecewiseLinear(Block):
-    """Appends to each continuous column its piecewise linear encoding.
+    """Appends the piecewise linear encodings of the continuous columns.
 
     With knots `k_0 < ... < k_n` these are the n values `min(1, max(0, (x - k_i) / (k_i+1 - k_i)))`
     (arXiv:2203.05556, section 3.2). The paper's knots are quantiles of the column. Here they are
-    those of a normal distribution, from 0.02 to 0.98, for columns of mean 0 and deviation 1, such
-    as from `normalize`, so no rows are needed. A linear layer above it is a piecewise linear
-    function of each column.
+    quantiles of the normal distribution, from 0.02 to 0.98, so no rows are needed. The columns
+    should have mean 0 and standard deviation 1, as from `normalize`. A linear layer above it is a
+    piecewise linear function of each column.
 
     Args:
         pieces: Number of values per column besides its own; 0 for none.
@@ -264,7 +267,7 @@ class PiecewiseLinear(Block):
 
 
 class FieldVectors(Block):
-    """Vectors of all columns: embeddings, and each continuous value times a learnt vector.
+    """Turns all columns into vectors: embeddings, and continuous values times a learnt vector.
 
     The vector of a continuous column follows arXiv:1810.11921, eq. 4. It is initialised like a
     linear layer of `dim` inputs.

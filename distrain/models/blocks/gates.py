@@ -26,11 +26,11 @@ from distrain.models.shapes import (
 class MaskNetBlock(Block):
     """Mask blocks, in parallel or in series (arXiv:2102.07619, section 3).
 
-    With e a row's flattened embeddings, a mask block has the mask m = U relu(V e + b) + c. The
-    first block gives relu(LN(W (m * N(e)))), where N normalises each embedding separately. A later
-    block of `serial` gives relu(LN(W (m * h))), with h the output of the block before. LN is a
-    layer norm, * works element by element. Continuous columns are appended to the embeddings, and N
-    does not change them.
+    With e a row's flattened embeddings, a mask block has the mask m = U relu(V e + b) + c. Its
+    output is relu(LN(W (m * N(e)))), where N normalises each embedding separately. If "serial", the
+    output of later blocks is relu(LN(W (m * h))), with h the output of the block before. LN is a
+    layer norm, and * works element by element. Continuous columns are appended to the embeddings,
+    and N does not change them.
 
     Args:
         widths: The output width of each mask block.
@@ -41,7 +41,7 @@ class MaskNetBlock(Block):
         columns to `[rows, sum(widths)]`, or `[rows, widths[-1]]` if serial.
 
     Raises:
-        ModelError: No mask blocks, or an unknown structure.
+        ModelError: There are no mask blocks, or the structure is unknown.
     """
 
     def __init__(self, widths: Sequence[int], reduction: float = 1.0, structure: str = "parallel"):
@@ -93,7 +93,7 @@ class _MaskBlock(nn.Module):
 
 
 class _VectorNorm(nn.Module):
-    """A layer norm of each vector, with its own scale and shift."""
+    """A layer norm of each vector; each of the `count` vectors has its own scale and shift."""
 
     def __init__(self, count: int, dim: int):
         super().__init__()
@@ -113,7 +113,7 @@ class FeatureGate(Block):
 
     Args:
         hidden: Widths of the MLP's hidden layers.
-        context: Names of columns.
+        context: Names of the context's columns; without any, the learnt vector.
 
     Shape:
         columns to `[rows, width]`.
@@ -140,7 +140,7 @@ class FeatureGate(Block):
 
 
 class BilinearFusion(Block):
-    """One number from two vectors: a linear layer of both, and x' W y (arXiv:2304.00902, eq. 7, 8).
+    """Computes a number from two vectors: a linear layer, plus x' W y (arXiv:2304.00902, eq. 7, 8).
 
     Args:
         heads: Number of pieces of both vectors; x' W y is the sum over pairs of pieces, each with
@@ -150,7 +150,7 @@ class BilinearFusion(Block):
         two flat branches to `[rows, 1]`.
 
     Raises:
-        ModelError: Other branches, or widths that are not multiples of `heads`.
+        ModelError: The input is not two branches, or a width is not a multiple of `heads`.
     """
 
     def __init__(self, heads: int = 1):

@@ -8,13 +8,13 @@ from torch import Tensor
 from distrain.errors import ModelError
 from distrain.models.blocks.functional import one_hot
 
-# A Mersenne prime, larger than every other int32 id.
+# A Mersenne prime, and the largest number in int32.
 PRIME = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class HashedCross:
-    """A column made from several: the hash bin of their combined ids.
+    """A column computed from several columns: the hash bin of their combined ids.
 
     With x_1 .. x_k a row's ids, the bin is
 
@@ -31,14 +31,15 @@ class HashedCross:
         columns: Names of two or more categorical columns. Their order matters: a cross of the same
             columns in another order has other bins.
         num_bins: Number of bins, fewer than 2^31 - 1.
-        dim: The width of the bins' embeddings; `None` for the part's.
+        dim: The width of the bins' embeddings; `None` for the width of the part.
         seed: Seed of the coefficients.
 
     Attributes:
         coefficients: a_0, a_1, .. a_k, each in 1 .. 2^31 - 2.
 
     Raises:
-        ModelError: Fewer than two columns, a repeated column, or an invalid number of bins.
+        ModelError: There are fewer than two columns, a column is repeated, or the number of bins is
+            invalid.
 
     >>> import torch
     >>> cross = HashedCross(["cat_0", "cat_1"], num_bins=10)
@@ -82,7 +83,7 @@ class HashedCross:
         `HashedCross.columns`.
 
         Raises:
-            ModelError: The number of columns differs from that of the cross.
+            ModelError: There are more or fewer columns than in `HashedCross.columns`.
         """
         if len(columns) != len(self.columns):
             raise ModelError(

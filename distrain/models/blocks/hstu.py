@@ -37,9 +37,10 @@ class _Unit(nn.Module):
     def forward(
         self, tokens: Tensor, groups: RowGroups, ages: Sequence[Tensor | None], last_only: bool
     ) -> Tensor:
-        """Return the outputs of all tokens `[tokens, width]`, or only of each row's last one.
+        """Return the outputs of all tokens, `[tokens, width]`, or of each row's last token only.
 
-        `ages`: for each group its tokens' seconds before the row's last one, `[rows, length]`.
+        `ages` has for each group the seconds between each token and the row's last token, `[rows,
+        length]`; `None` without times.
         """
         of_u, of_v, of_q, of_k = self.uvqk.weight.chunk(4)
         normed = self.norms[0](tokens)
@@ -57,7 +58,7 @@ class _Unit(nn.Module):
     def _attended(
         self, query: Tensor, others: Tensor, counts: Tensor, ages: Tensor | None, last_only: bool
     ) -> Tensor:
-        """Attend within one group; block by block if there are many weights."""
+        """Return the attention's output in one group; in blocks if there are many weights."""
         rows, length, _ = others.shape
         if last_only:  # one weight per token
             return self._weighed(query, others, counts[:, None] - 1, counts, ages)
@@ -115,20 +116,20 @@ def _buckets(seconds: Tensor) -> Tensor:
 class HSTUBlock(EventBlock):
     """Attends pointwise over a row's events; returns the target's vector (arXiv:2402.17152).
 
-    Each event attends to itself and earlier events; the target attends to all. A weight is the SiLU
-    of a product, plus a bias for the distance of both positions, and one for the logarithm of their
-    distance in time if the schema tags a list `time_difference`. It is divided by the row's number
-    of tokens (the events and the target).
+    Each event attends to itself and earlier events; the target attends to all events. A weight is
+    the SiLU of the product of query and key plus a learnt bias for the distance of the positions.
+    If the schema tags a list `time_difference`, a bias for the logarithm of the distance in time is
+    added too. Weights are divided by the row's number of tokens (the events and the target).
 
     Args:
         heads: Number of heads of each unit, which share the vectors' width.
         dropout: The share of values that training sets to 0 before each unit's output layer.
 
     Shape:
-        columns with such events to `[rows, width]`.
+        columns that include the events to `[rows, width]`.
 
     Raises:
-        ModelError: Those of `EventBlock`; or the width is not a multiple of `heads`.
+        ModelError: The errors of `EventBlock`; or the width is not a multiple of `heads`.
     """
 
     takes_times = False

@@ -25,12 +25,12 @@ from distrain.models.shapes import (
     vectors_of,
 )
 
-# A program holds the products of all pairs of a row.
+# The most vectors of a row; a Triton program has the products of all their pairs in memory.
 _MOST_VECTORS_IN_TRITON = 64
 
 
 class PairProducts(nn.Module):
-    """The dot product of every pair of a row's vectors.
+    """Computes the dot product of every pair of a row's vectors.
 
     The pairs are those of the strict lower triangle, row by row: (1,0), (2,0), (2,1), ...; see
     "Deep Learning Recommendation Model for Personalization and Recommendation Systems"
@@ -76,17 +76,17 @@ class PairProducts(nn.Module):
         return products
 
     def beside(self, deep: Tensor, others: Tensor) -> Tensor:
-        """Return `deep`, then the products of all pairs of it and `others`: `[rows, dim + pairs]`.
+        """Return `deep`, then the dot products of all pairs of vectors: `[rows, dim + pairs]`.
 
-        `deep` is `[rows, dim]` and counts as the first vector, `others` is `[rows, count, dim]`.
+        The vectors of a row are `deep`, `[rows, dim]`, then `others`, `[rows, count, dim]`.
         """
         if self._in_triton(others):
             from distrain.models.blocks import interaction_triton
 
             return interaction_triton.pairs_beside(deep, others)
         pairs = self(torch.cat([deep.unsqueeze(1), others], dim=1))
-        # The pairs are copied, not passed as a part: splitting the next layer's weight took a fifth
-        # longer.
+        # The pairs are copied into one tensor. Two parts took a fifth longer, because the next
+        # layer would split its weight.
         return side_by_side([deep, pairs])
 
     def _in_triton(self, vectors: Tensor) -> bool:
@@ -94,7 +94,7 @@ class PairProducts(nn.Module):
 
 
 class DotProductInteraction(Block):
-    """The dot products of all pairs of a row's vectors; see `PairProducts`.
+    """Computes the dot products of all pairs of a row's vectors; see `PairProducts`.
 
     Shape:
         vectors of one width to `[rows, count * (count - 1) / 2]`.
@@ -119,7 +119,7 @@ class _PairProducts(torch.autograd.Function):
 
     With S the symmetric matrix of the pairs' gradients (0 on its diagonal), the gradient of the
     vectors V is S V. Autograd would scatter into a triangular matrix and multiply twice, which
-    takes twice as long, and keep all n*n products until then.
+    takes twice as long, and would keep all n*n products until the backward pass.
     """
 
     @staticmethod
@@ -190,7 +190,7 @@ class FieldAttention(Block):
         vectors of one width to `[rows, count, width]`.
 
     Raises:
-        ModelError: No layers, or a width that is not a multiple of `heads`.
+        ModelError: There are no layers, or the width is not a multiple of `heads`.
     """
 
     def __init__(self, layers: int, heads: int, width: int):
@@ -274,10 +274,10 @@ class DLRMBlock(Block):
     embeddings. The top MLP reads that vector and the dot products of all pairs. Every layer of both
     MLPs ends in a ReLU.
 
-    If `bottom`'s last width differs from that of the embeddings, a linear layer without ReLU
-    projects to it. The job spec's defaults (64 wide above embeddings of 16) need it, the Merlin
-    notebook's 64 above 64 does not. Without continuous columns there is no bottom MLP, and only
-    embeddings interact.
+    If `bottom`'s last width is not the width of the embeddings, a linear layer without ReLU
+    projects to the embeddings' width. The job spec's defaults (64 for embeddings of 16) need that
+    layer; the Merlin notebook's widths (64 for embeddings of 64) do not. Without continuous columns
+    there is no bottom MLP, and only embeddings interact.
 
     Args:
         bottom: The bottom MLP's widths.

@@ -1,8 +1,8 @@
 """The dot products of all pairs of a row's vectors, in Triton, for NVIDIA GPUs.
 
 The torch fallback, `interaction.PairProducts`, computes and stores all n*n products and selects
-half of them. Here a program holds a row's vectors and stores only the pairs. Import this module
-only if `runs_triton` allows it: it needs the package `triton`.
+half of them. Here a Triton program reads one row's vectors and stores only the pairs. Import this
+module only if `runs_triton` allows it: it needs the package `triton`.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from distrain.models.blocks.functional import ALIGNED, pads, without_padding
 def pair_products(vectors: Tensor) -> Tensor:
     """Return `interaction.PairProducts` of `[rows, n, dim]`, n at most 64, in the vectors' dtype.
 
-    With autocast, the result has its dtype.
+    Under autocast, the result has the dtype of autocast.
     """
     products: Tensor = _PairProducts.apply(None, vectors)  # type: ignore[no-untyped-call]
     return products
@@ -67,7 +67,10 @@ class _PairProducts(torch.autograd.Function):
 
 
 def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]:
-    """Return both, contiguous, and a row's number of vectors; without `deep`, `others` twice."""
+    """Return `[deep, others]`, contiguous, and a row's number of vectors.
+
+    Without `deep`, the list has `others` twice.
+    """
     others = others.contiguous()
     if deep is None:
         return [others, others], others.shape[1]
@@ -75,7 +78,7 @@ def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]
 
 
 def _width(count: int) -> int:
-    """Return a width for matrix units: a power of two, at least 16."""
+    """Return a block size for matrix units: a power of two, at least 16 and at least `count`."""
     return max(16, int(triton.next_power_of_2(count)))
 
 
@@ -180,6 +183,6 @@ def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYP
 
 @triton.jit
 def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
-    """Return the places of a row's vectors among the others, and the mask of valid ones."""
+    """Return the places of a row's vectors in `others`, and the mask of the valid places."""
     is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
     return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

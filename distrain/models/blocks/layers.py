@@ -28,8 +28,8 @@ class BatchNorm(nn.BatchNorm1d):
     In training every column is normalised to mean 0 and variance 1 over the batch
     (arXiv:1502.03167). torch's layer rejects a training batch of one row, whose variance is 0 over
     0. Here a batch of one row or none is normalised as in evaluation, by the running statistics,
-    without updating them. Ranks get such batches at the end of an epoch. Every rank has the
-    statistics of its own rows.
+    without updating them. Ranks get such batches at the end of an epoch. Every rank uses the
+    statistics of its own rows only.
 
     Shape:
         `[rows, width]` to the same.
@@ -149,7 +149,7 @@ class Dropout(Block):
 class LogitsTemperatureScaler(Block):
     """Divides logits by a temperature.
 
-    A temperature above 1 moves probabilities towards 0.5, one below 1 away from it
+    A temperature above 1 moves probabilities towards 0.5, a temperature below 1 away from 0.5
     (arXiv:1503.02531, eq. 1; as a calibration arXiv:1706.04599). The order of the rows, and so the
     AUC, does not change.
 

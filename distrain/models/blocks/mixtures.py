@@ -13,7 +13,7 @@ from distrain.models.shapes import Branches, Shape, Value, flat, flat_parts, som
 
 
 class _Experts(Block):
-    """Networks of one shape over one input: `[rows, experts, width]`."""
+    """Several networks of one structure over one input; returns `[rows, experts, width]`."""
 
     def __init__(self, count: int, hidden: Sequence[int]):
         super().__init__()
@@ -30,7 +30,10 @@ class _Experts(Block):
 
 
 def _mixed(gate: nn.Module, value: Value, experts: Tensor) -> Tensor:
-    """Return the experts' outputs, `[rows, experts, width]`, weighted by a gate's softmax."""
+    """Return the sum of the experts' outputs, weighted by a gate's softmax: `[rows, width]`.
+
+    `experts` is `[rows, experts, width]`.
+    """
     assert isinstance(gate, nn.Linear)
     shares = linear_over(gate, flat_parts(value)).softmax(dim=1)
     return (shares[:, :, None] * experts).sum(1)
@@ -62,7 +65,7 @@ class MMoEBlock(Block):
         any flat shape to branches of the names, each `[rows, hidden[-1]]`.
 
     Raises:
-        ModelError: No names, no experts, or no layers.
+        ModelError: There are no names, no experts, or no layers.
 
     >>> from distrain.models.shapes import Flat
     >>> block = MMoEBlock(["click", "price"], experts=3, hidden=[8, 4])
@@ -92,14 +95,15 @@ class MMoEBlock(Block):
 class PLEBlock(Block):
     """Task-specific and shared experts in each layer: progressive layered extraction.
 
-    In each layer, x_k is the input of task k and x_s that of the shared experts. With S_k(x) the
-    outputs of the experts of task k (over x_k) and of the shared ones (over x_s),
+    In each layer, x_k is the input of task k and x_s the input of the shared experts. With S_k(x)
+    the outputs of the experts of task k (over x_k) and of the shared experts (over x_s),
 
         g_k(x) = softmax(W_k x_k) S_k(x)
 
-    is the next layer's x_k. Its x_s is computed likewise, with a gate over all experts of all
-    tasks, which the last layer does not have (Tang et al., "Progressive Layered Extraction (PLE)",
-    RecSys 2020, eq. 1 to 5). One layer is the paper's customised gate control. Gates have no bias.
+    is the next layer's x_k. The next layer's x_s is computed likewise, with a gate over all experts
+    of all tasks; the last layer has no such gate (Tang et al., "Progressive Layered Extraction
+    (PLE)", RecSys 2020, eq. 1 to 5). One layer is the paper's customised gate control. Gates have
+    no bias.
 
     Args:
         names: Names of the tasks.
@@ -112,7 +116,7 @@ class PLEBlock(Block):
         any flat shape to branches of the names, each `[rows, hidden[-1]]`.
 
     Raises:
-        ModelError: No names, no experts, or no layers.
+        ModelError: There are no names, no experts, or no layers.
 
     >>> from distrain.models.shapes import Flat
     >>> block = PLEBlock(["click", "price"], layers=2, hidden=[4])
@@ -154,7 +158,7 @@ class PLEBlock(Block):
 
 
 class _PLELayer(Block):
-    """One layer; the branch "" is that of the shared experts."""
+    """One layer; the branch "" belongs to the shared experts."""
 
     def __init__(
         self, names: tuple[str, ...], own: int, shared: int, hidden: Sequence[int], is_last: bool

@@ -18,10 +18,10 @@ NORM_FIRST_ORDER = ("norm", "dropout", "linear", "activation")
 
 
 class MLPBlock(Block):
-    """Linear layers, each with an activation, and optional normalisation and dropout.
+    """Linear layers, each with an activation, and with optional normalisation and dropout.
 
-    The first layer reads the parts of its input in place, so that embeddings are never
-    concatenated, unless `order` puts another step before it.
+    The first linear layer reads the parts of the input without concatenating them, unless `order`
+    puts another step before it.
 
     Args:
         widths: Widths of the layers; without any, the block is the identity.
@@ -31,7 +31,7 @@ class MLPBlock(Block):
         normalisation: "batch_norm", "layer_norm" or "none".
         no_activation_last_layer: Whether the last layer is only linear, without activation,
             normalisation and dropout.
-        bias: Whether the linear layers have a bias. Before batch normalisation they need none;
+        bias: Whether the linear layers have a bias. It has no effect before a batch normalisation;
             fastai omits it.
         order: Order of "linear", "norm", "activation" and "dropout" in a layer, for example
             `FASTAI_ORDER`.
@@ -102,9 +102,9 @@ class MLPBlock(Block):
         return result
 
     def _layer(self, width: int, next_width: int, dropout: float) -> list[nn.Module]:
-        # In place only after the linear layer: its gradient, and that of a layer between the two,
-        # does not need its own output. Before the linear layer it could overwrite the block's
-        # input, which other blocks read.
+        # The activation is in place only after the linear layer. The gradients of that layer, and
+        # of a norm between the two, do not need their own outputs. Before the linear layer, the
+        # activation could overwrite the block's input, which other blocks read.
         inplace = self._is_after_linear("activation")
         active_width = next_width if inplace else width
         norm_width = next_width if self._is_after_linear("norm") else width

@@ -1,4 +1,4 @@
-"""Transformer layers over events, with their target among them (BST) or after them (SASRec)."""
+"""Transformer layers over events; the target is a token (BST), or not part of them (SASRec)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +16,8 @@ from distrain.models.blocks.functional import Linear, activation_layer
 from distrain.models.shapes import Features, Flat, GroupedRows, Shape, flat, some_width
 
 Queries = Literal["all", "causal", "newest"]
-"""The queries of attention: each token over all of its row, each over those before it, or only
-the newest one."""
+"""Which tokens attend: "all": each token, to all tokens of its row; "causal": each token, to itself
+and older tokens; "newest": only the newest token, to all tokens."""
 
 
 class _Layer(nn.Module):
@@ -38,7 +38,10 @@ class _Layer(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
-        """Return outputs for `[tokens, width]`, or with "newest" only each row's newest token."""
+        """Return the outputs of all tokens, `[tokens, width]`.
+
+        With the queries "newest", only of each row's newest token, `[rows, width]`.
+        """
         first, second = self.norms
         attended = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
         query_tokens = groups.newest(tokens) if queries == "newest" else tokens
@@ -85,7 +88,7 @@ class _Transformer(EventBlock):
             tokens.
 
     Raises:
-        ModelError: Those of `EventBlock`; or the width is not a multiple of `heads`.
+        ModelError: The errors of `EventBlock`; or the width is not a multiple of `heads`.
     """
 
     activation = "relu"
@@ -120,7 +123,7 @@ class _Transformer(EventBlock):
         """Return the tokens plus the vectors of their positions; position 0 is the newest token."""
         ages = tokens.offsets[1:].long()[tokens.row_of_values]
         ages = ages - 1 - torch.arange(tokens.values.shape[0], device=ages.device)
-        ages = ages.clamp(max=self.positions.shape[0] - 1)  # older ones are never attended to
+        ages = ages.clamp(max=self.positions.shape[0] - 1)  # older tokens are never used
         placed: Tensor = self.drop(tokens.values + of_rows(self.positions, ages))
         return placed
 
@@ -137,7 +140,7 @@ class TargetTransformer(_Transformer):
             above.
 
     Shape:
-        columns with such events to `[rows, (max_length + 1) * width]`.
+        columns that include the events to `[rows, (max_length + 1) * width]`.
     """
 
     activation = "leaky_relu"
@@ -173,9 +176,9 @@ class TargetTransformer(_Transformer):
 
 
 class _CausalTransformer(_Transformer):
-    """Layers in which each event attends to itself and the older ones (arXiv:1808.09781).
+    """Layers in which each event attends to itself and to older events (arXiv:1808.09781).
 
-    A position's vector is added to its event; the last position is that of the oldest event.
+    A position's vector is added to its event; position 0 is the newest event's.
     """
 
     def build_layers(self, given: Shape) -> int:
@@ -186,8 +189,8 @@ class _CausalTransformer(_Transformer):
     def states(self, value: Features, *, every: bool) -> tuple[Tensor, Tensor]:
         """Return the target's vector, and the newest event's state, `[rows, 1, width]`.
 
-        With `every` the states of all events, newest first, `[rows, length, width]`, zeros for
-        missing events.
+        With `every`, the second result has the states of all events, newest first, `[rows, length,
+        width]`, with zeros for missing events.
         """
         target, rows = self.vectors(value)
         groups = RowGroups(rows, self.max_length)
@@ -203,15 +206,15 @@ class _CausalTransformer(_Transformer):
 
 
 class CausalTransformer(_CausalTransformer):
-    """Applies causal layers to the events; returns the newest event's output times the target.
+    """Applies causal layers to the events; returns the newest output, alone and times the target.
 
-    Each event attends to itself and the older ones (arXiv:1808.09781), but not to the target. The
+    Each event attends to itself and to older events (arXiv:1808.09781), but not to the target. The
     result is the newest event's output, then its product with the target's vector, element by
     element; the sum of the product is the paper's score. A row without events gets zeros. A
-    position's vector is added to its event; the last position is that of the oldest event.
+    position's vector is added to its event; position 0 is the newest event's.
 
     Shape:
-        columns with such events to `[rows, 2 * width]`.
+        columns that include the events to `[rows, 2 * width]`.
     """
 
     def build(self, given: Shape) -> Shape:
@@ -226,16 +229,16 @@ class CausalTransformer(_CausalTransformer):
 class HistoryVector(_CausalTransformer):
     """A user vector for item retrieval: the newest event's output of causal layers.
 
-    A row without events gets zeros. Events are multiplied by the square root of their width, as in
-    the authors' code: products with items favour small embeddings, which positions would otherwise
-    dominate.
+    A row without events gets zeros. The events' vectors are multiplied by the square root of their
+    width, as in the authors' code: products with items favour small embeddings, and the vectors of
+    positions would otherwise dominate them.
 
     Args:
         every: In training also return the older events' vectors, newest first, up to the largest
             number of events in the batch.
 
     Shape:
-        columns with such events to `[rows, width]`.
+        columns that include the events to `[rows, width]`.
     """
 
     def __init__(
@@ -264,14 +267,14 @@ class HistoryVector(_CausalTransformer):
 
 
 class NextVector(EventBlock):
-    """The vector of the target: the item that follows a row's events.
+    """Returns the vector of the target: the item that follows a row's events.
 
     Args:
         every: In training also return the vectors of the items after the older events, in the order
             of `HistoryVector`.
 
     Shape:
-        columns with such events to `[rows, width]`.
+        columns that include the events to `[rows, width]`.
     """
 
     def __init__(self, events: str, targets: Mapping[str, str], *, every: bool = False):
@@ -327,6 +330,6 @@ def check_heads(label: str, width: int, heads: int) -> None:
 
 
 def of_heads(values: Tensor, heads: int) -> Tensor:
-    """Return `[rows, length, width]` as `[rows, heads, length, width / heads]`."""
+    """Reshape `[rows, length, width]` to `[rows, heads, length, width / heads]`."""
     rows, length, width = values.shape
     return values.view(rows, length, heads, width // heads).transpose(1, 2)

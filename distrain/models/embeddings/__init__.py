@@ -1,4 +1,7 @@
-"""Embedding tables whose training step costs what a batch touches, never whole tables."""
+"""Embedding tables whose training step reads and updates only the rows of a batch.
+
+The cost of a step does not depend on the size of the tables.
+"""
 
 from distrain.models.embeddings.averaging import Averaging as Averaging
 from distrain.models.embeddings.collection import EmbeddingCollection as EmbeddingCollection

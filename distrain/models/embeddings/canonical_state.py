@@ -1,9 +1,10 @@
-"""Tables and their optimizer state in a form independent of placements and ranks.
+"""Tables and their optimizer state in a form that does not depend on placements and ranks.
 
-The canonical tensor of a group has the rows of its tables one after another, in the order of the
-columns (a shared table at its first column): the group's weight on a single rank. Neither the
-number of ranks nor the placement affects its rows and their order. The tensor is far too large to
-be assembled anywhere, so it is read and written in slabs of rows.
+The canonical tensor of a group (the tables of one width) has the rows of its tables one after
+another, in the order of the columns (a shared table at its first column). This is the group's
+weight on a single rank. Neither the number of ranks nor the placement affects its rows and their
+order. The tensor may be too large for the memory of any rank, so it is read and written in slabs
+of rows.
 """
 
 import math
@@ -33,7 +34,7 @@ class _Run(NamedTuple):
 
 
 class _Part(NamedTuple):
-    place: slice  # among the slab's rows
+    place: slice  # the rows within the slab
     keys: slice
     store: Store
     values: Tensor
@@ -41,12 +42,12 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CanonicalTensor:
-    """All rows of one group, on any rank; a view, which holds no values of its own."""
+    """All rows of one group, in canonical order; a view of the ranks' tensors, not a copy."""
 
     shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for state that is kept once per row
     dtype: torch.dtype
     peers: Peers
-    runs: tuple[_Run, ...]  # their locations, in order
+    runs: tuple[_Run, ...]  # where the rows are, in canonical order
 
     @property
     def shared(self) -> bool:
@@ -57,7 +58,7 @@ class CanonicalTensor:
         """Return consecutive rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
 
         All ranks must pass the same rows. The result may be a view of the live values. It is `None`
-        on all ranks but the first, unless rows are requested `everywhere`.
+        on all ranks except rank 0, unless `everywhere` is True.
         """
         parts = list(self._parts(rows))
         wanted = everywhere or self.peers.rank == 0
@@ -78,7 +79,10 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write(self, rows: slice, values: Tensor) -> None:
-        """Write this rank's share of consecutive rows, given all values; no communication."""
+        """Write this rank's share of `values` for consecutive rows; does not communicate.
+
+        `values`, `[rows, ...]`, has the values of all these rows.
+        """
         for part in self._parts(rows):
             local = part.store.local_part(part.keys)
             part.values[local] = values[part.place][part.store.kept_of(part.keys)].to(
@@ -87,7 +91,10 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write_rows(self, rows: Tensor, values: Tensor) -> None:
-        """Write this rank's share of distinct rows `[n]`, int64, on the CPU; no communication."""
+        """Write this rank's share of `values`, `[n, ...]`, for some rows; does not communicate.
+
+        `rows`, `[n]`, int64, on the CPU, are distinct canonical rows.
+        """
         for run in self.runs:
             inside = (rows >= run.start) & (rows < run.stop)
             mine, local = run.store.local_rows_of(rows[inside] - run.start + run.first_key)
@@ -106,7 +113,7 @@ class CanonicalTensor:
 
     def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
         own = [part.values[_given(part, self.peers.rank)] for part in parts]
-        # As bytes, since a backend may not support the dtype; host data may travel by NCCL.
+        # As bytes, since a backend may not support the dtype; on the device that the backend uses.
         flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
         flat = flat.to(self.peers.device)
         lengths = [
@@ -130,9 +137,10 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """Return the live weights in canonical form, `weights.GROUP`: valid until the next step.
+    """Return the live weights in canonical form, named `weights.GROUP`; valid until the next step.
 
-    Values of the tables are these times `tables.factor`.
+    The tables' values are these weights times `tables.factor`. Host-cached rows are written back
+    to the host first.
     """
     tables.settle_caches()
     weights = canonical_form(tables, [weight.data for weight in tables.weights])
@@ -142,12 +150,15 @@ def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]
 def canonical_form(
     tables: EmbeddingCollection, values: Sequence[Tensor]
 ) -> dict[int, CanonicalTensor]:
-    """Return values of each store's rows in canonical form, by group."""
+    """Return `values`, this rank's rows of each store, in canonical form by group."""
     return {group: _canonical(tables, group, values) for group in _groups(tables)}
 
 
 def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:
-    """Return an optimizer's state in canonical form, `GROUP.NAME`: `[rows, dim]` or `[rows]`."""
+    """Return an optimizer's state in canonical form, named `GROUP.NAME`.
+
+    Each is `[rows, dim]`, or `[rows]` for state that is kept once per row.
+    """
     tables, state = optimizer.embeddings, optimizer.state_dict()
     names = sorted({name.partition(".")[2] for name in state} - {""})
     return {

@@ -21,24 +21,24 @@ from distrain.models.embeddings.row_cache import RowCache
 from distrain.models.embeddings.store import Store, StoreWeights, column_placements, make_stores
 
 DEFAULT_CACHE_BYTES = 1 << 30
-_DRAWN_VALUES = 1 << 18  # drawn at a time, of this rank's own
+_DRAWN_VALUES = 1 << 18  # initial values that this rank draws at once on the host
 _FIRST = torch.zeros(1, dtype=torch.int64)
-_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a kernel launch; uses 18 bytes a value
+_DRAWN_ON_DEVICE = 1 << 23  # the same on a GPU, with fewer kernel launches; 18 bytes per value
 
 
 class TouchedRows(NamedTuple):
-    """The rows of one store that this rank must update after a step."""
+    """The rows of one store (the tables of one weight) that this rank must update after a step."""
 
-    keys: Tensor  # `[v]`, int64, distinct: rows of the weight
+    keys: Tensor  # `[v]`, int64, distinct: rows of this rank's weight
     grads: Tensor  # `[v, dim]`: the sums of their gradients over all ranks
 
 
 class EmbeddingCollection(nn.Module):
-    """The tables of columns; tables of equal width and placement are slices of one weight.
+    """The embedding tables of categorical columns; those of one width and placement share a weight.
 
     The columns of one width are a *group*. A lookup returns one tensor per group, then one for
-    each sequence, a list column whose embeddings are not pooled. Groups are ordered by width,
-    columns within a group as given. The tables of a group with the same placement are a
+    each sequence, a list column whose embeddings are not pooled. Groups are ordered by width, the
+    columns of a group as in `columns`. The tables of a group with the same placement are a
     *store*, which has one weight. The weights are parameters without gradients: `expand` returns
     leaves of the autograd graph, from whose gradients a `SparseOptimizer` updates touched rows. A
     step::
@@ -58,28 +58,32 @@ class EmbeddingCollection(nn.Module):
 
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
     the rule of facebookresearch/dlrm (`create_emb`), or within another bound (`init`). It depends
-    on the generator's state, the table's name, the row and the place in the row alone (`_draw`), so
+    only on the generator's state, the table's name, the row and the place in the row (`_draw`), so
     the tables are the same for any number of ranks and any placement.
 
     Args:
-        columns: In the order of the columns of `ids`, with list columns anywhere.
+        columns: The columns with one id per row, in the order of the columns of `ids`; list columns
+            may be anywhere between them.
         placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
             is on one rank) or "host_cached" (row-wise in the host's memory, with recently used
             rows on the device); `None` for all replicated. A single rank holds everything. Columns
-            of one table have one placement.
+            of one table must have one placement.
+        peers: The ranks that share the tables; `None` for a single rank.
         generator: Generator of the initial values; `None` for torch's default generator.
         dtype: Dtype of the weights: float32, bfloat16 or float64.
-        cache_bytes: Device memory for the weights of host-cached tables. Stores share it by their
-            sizes. An optimizer's state is added, in proportion.
-        init: The bound of the initial values, of all tables or by column.
-        device: The device on which tables are created and drawn; `None` for the host, on which
-            host-cached ones always are.
+        cache_bytes: Device memory for the weights of host-cached tables. Stores share it in
+            proportion to their sizes. The cached rows of an optimizer's state need more memory.
+        init: The bound of the initial values: one for all tables, or by the name of a table's first
+            column. Tables without a bound here have `1/sqrt(cardinality)`.
+        device: The device on which tables are created and drawn; `None` for the host.
+            Host-cached tables are always on the host.
 
     Attributes:
         groups: For each group, the positions of its columns in `columns`.
         sequences: The positions of the columns whose combiner is "sequence".
         weights: For each store, `[rows on this rank, dim]`.
-        route_peers: Like `peers`; use a separate process group to route ahead in a thread.
+        route_peers: The ranks for `route`, initially `peers`. To route ahead in a thread, set peers
+            that have a process group of their own.
 
     >>> tables = EmbeddingCollection([TableColumn("a", 3, 2), TableColumn("b", 5, 2)])
     >>> [tuple(weight.shape) for weight in tables.weights]
@@ -105,10 +109,10 @@ class EmbeddingCollection(nn.Module):
     ):
         super().__init__()
         self.columns = tuple(columns)
-        # of each table the first column that is looked up in it, in the columns' order
+        # the first column of each table, in the order of the columns
         self.tables = first_of_tables(self.columns)
         self.peers = self.route_peers = peers or Peers()
-        # A value of the tables is that of a weight times this: so all rows decay in every step.
+        # A table's value is its weight's value times this factor. So one number decays all rows.
         self.factor = 1.0
         self._memory = HostMemory()
         placed = column_placements(self.columns, placements, self.peers.num_ranks)
@@ -139,9 +143,11 @@ class EmbeddingCollection(nn.Module):
     def table(self, name: str) -> Tensor:
         """Return one column's table, `[cardinality, dim]`: a view of its store's weight.
 
+        The view has the table's values until the next step. Host caches are written back first.
+
         Raises:
             KeyError: There is no such column.
-            InputError: This rank holds only a share of it.
+            InputError: This rank holds only a share of the table's rows.
         """
         number, keys = self.keys_of_table(name)
         store = self.stores[number]
@@ -166,12 +172,13 @@ class EmbeddingCollection(nn.Module):
                 column. This is not checked here, since a check would cost as much as the lookup:
                 the loader rejects other ids earlier. An id beyond its column's end would read a row
                 of another table.
-            lists: The list columns by name; others than the collection's are ignored. Their ids
-                must be in the same range.
+            lists: The list columns by name. Columns that the collection does not have are ignored.
+                The ids must be in the same range.
             peers: The process group for the ids; `None` for `route_peers`.
 
         Raises:
-            ValueError: There are other columns, or lists for another number of rows.
+            ValueError: `ids` has another number of columns, or a list column is missing or has
+                another number of rows.
         """
         if ids.shape[1] != len(self.names):
             raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
@@ -199,7 +206,7 @@ class EmbeddingCollection(nn.Module):
 
     @torch.no_grad()
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
-        """Return the distinct rows that a batch needs; collective if ranks share row-wise tables.
+        """Return the distinct rows that a batch needs; collective if tables are sharded over ranks.
 
         For each store `[u, dim]`, float32 (float64 for float64 tables).
         """
@@ -219,7 +226,7 @@ class EmbeddingCollection(nn.Module):
 
         For each group `[rows, columns of the group, dim]`, without its sequences; then for each
         sequence `[ids of the rows, dim]`, row after row. Each is a leaf that requires grad if
-        gradients are enabled. The memory is reused once they are dropped.
+        gradients are enabled. On a CPU, the memory is reused after the last reference is gone.
         """
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
@@ -252,8 +259,9 @@ class EmbeddingCollection(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Sum the gradients of each distinct row, in the order of the batch's rows.
 
-        `grads` are those of the output of `expand` for `part` of the rows; `None` counts as zeros.
-        They are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
+        `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
+        zeros. They are added, in place, to `into`, the sums of earlier parts. Returns the sums of
+        each store, `[u, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
@@ -279,8 +287,9 @@ class EmbeddingCollection(nn.Module):
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
         """Add the ranks' sums, in rank order; every rank must call it, also for an empty batch.
 
-        For each store the rows to update on this rank and their gradients: all touched rows if it
-        is replicated, the rows that this rank owns if it is row-wise. Collective if it is shared.
+        Returns for each store the rows to update on this rank and their gradients: all touched rows
+        if the store is replicated, otherwise those that this rank owns. Collective if ranks share
+        the tables.
         """
         return self.begin_exchange(route, sums)()
 
@@ -288,7 +297,10 @@ class EmbeddingCollection(nn.Module):
     def begin_exchange(
         self, route: Route, sums: Sequence[Tensor]
     ) -> Callable[[], tuple[TouchedRows, ...]]:
-        """Begin an `exchange`; the returned function ends it, without a collective operation."""
+        """Begin an `exchange`; the returned function waits and returns its result.
+
+        That function is not a collective operation.
+        """
         ends = [
             store.begin_exchange(own_sums, own)
             for store, own, own_sums in zip(self.stores, route.stores, sums, strict=True)
@@ -303,7 +315,7 @@ class EmbeddingCollection(nn.Module):
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         """Return the embeddings of a batch, as `expand` does; collective for sharded tables.
 
-        Copies them straight from the tables, without a route, if no gradients are needed and this
+        Copies them directly from the tables, without a route, if no gradients are needed and this
         rank holds all rows.
         """
         if self._can_look_up and not torch.is_grad_enabled():
@@ -314,7 +326,10 @@ class EmbeddingCollection(nn.Module):
 
     @property
     def _can_look_up(self) -> bool:
-        """Whether ids lead straight to the weights, in keys of 32 bits."""
+        """Whether `lookup` needs no route: all rows are in this rank's weights, none are cached.
+
+        There may be no list columns either, and row numbers must fit 32 bits.
+        """
         whole = all(s.cache is None and not s.spread for s in self.stores)
         return whole and not self.list_names and all(s.num_rows < 2**31 for s in self.stores)
 
@@ -355,7 +370,10 @@ class EmbeddingCollection(nn.Module):
 
     @torch.no_grad()
     def settle(self, factor: float = 1.0) -> None:
-        """Change `factor` and the weights, so that all values stay the same; empties the caches."""
+        """Set `factor`, and rescale the weights so that the tables' values stay the same.
+
+        Host caches are written back and emptied first.
+        """
         self.settle_caches()
         if self.factor != factor:
             for weight in self.weights:
@@ -372,7 +390,9 @@ class EmbeddingCollection(nn.Module):
         return f"{len(self.columns)} columns in {sizes}"
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
-        """Return the index of a column's store, and the column's keys in that store.
+        """Return the index of a column's store, and the keys of the column's table in that store.
+
+        Keys number the rows of all tables of a store, on all ranks.
 
         Raises:
             KeyError: There is no such column.
@@ -421,7 +441,7 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """Return the index of the store of a sequence column, and the column's ids on a route."""
+        """Return the index of the store of a sequence column, and the column's `ListRoute`."""
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
                 return number, own.lists[store.lists.index(column)]

@@ -1,4 +1,4 @@
-"""Categorical columns as the embedding tables see them, and kinds of placement; without torch."""
+"""Categorical columns with their embedding tables, and kinds of placement; without torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

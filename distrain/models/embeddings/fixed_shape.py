@@ -1,18 +1,18 @@
-"""The operations of a step on tables, in shapes that are known before the batch.
+"""The operations of a step on embedding tables, in shapes that are known before the batch.
 
-The operations of `EmbeddingCollection` have as many rows as a batch touches, and reading that
-number from a GPU makes the host wait. Here every shape follows from the batch's. For replicated
-tables the capacity is `sum(min(rows * columns, cardinality))` rows, an upper bound of the touched
-rows; the rest is padding whose key is one past the last row. Nothing waits for the device, so a
-CUDA graph can hold the whole step. Ids, learning rate and step number are tensors, which may change
-from step to step. The cost is work on padding, and with several ranks its transport.
+The operations of `EmbeddingCollection` return as many rows as a batch touches, and reading that
+number from a GPU makes the host wait. Here every shape follows from the batch's shape. For
+replicated tables the capacity is `sum(min(rows * columns, cardinality))` rows, an upper bound of
+the touched rows; the rest is padding whose key is one past the last row. Nothing waits for the
+device, so a CUDA graph can hold the whole step. Ids, learning rate and step number are tensors,
+which may change from step to step. The price is work on padding; several ranks also send it.
 
 If tables are sharded over ranks, the ranks request rows before the step, up to a fixed capacity
 (see `padded.py`). The result of `ask` says whether the capacity was sufficient.
 
 A step::
 
-    wanted, *answers = fixed.ask(ids)           # collective; where tables are spread over ranks
+    wanted, *answers = fixed.ask(ids)           # collective; only if tables are sharded
     padded = fixed.routes_of(answers)           # if all of `wanted` are 0
     route = fixed.route(ids, padded)            # collective if ranks share the tables
     embedded = fixed.lookup(route)              # leaves for the dense model
@@ -55,12 +55,12 @@ class FixedRoute:
 class FixedTables:
     """Looks up and updates the tables of a collection without waiting for the device.
 
-    Its results are those of the collection's operations and `SparseOptimizer.apply`: on a CPU the
-    same bits, on a GPU up to rounding, since sums have another order there.
+    The results equal those of the collection's operations and `SparseOptimizer.apply`: on a CPU bit
+    by bit, on a GPU up to rounding, since sums have another order there.
 
     `tables` must be on their device already. `max_rows` is the maximum number of rows of a batch on
-    any rank. The optimizer's state is used and updated, but not its `num_steps`. `InputError`:
-    there are list columns, or host-cached tables.
+    any rank. The optimizer's state is used and updated, but not its `num_steps`. Raises InputError
+    if there are list columns or host-cached tables.
     """
 
     def __init__(self, tables: EmbeddingCollection, optimizer: SparseOptimizer, max_rows: int):
@@ -94,13 +94,13 @@ class FixedTables:
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """The number of rows of each owner that a rank may request, for each sharded store."""
+        """For each sharded store, the number of rows that a rank may request from each owner."""
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:
-        """Provide the capacity that a batch needs of each sharded store, from the result of `ask`.
+        """Raise the capacities of the sharded stores to what a batch needs.
 
-        `wanted` is the first tensor that `ask` returned, as numbers on the host.
+        `wanted` is the first tensor that `ask` returned, as numbers on the host; 0 changes nothing.
         """
         for store, rows in zip(self._spread, wanted, strict=True):
             store.make_capacity(rows)
@@ -109,12 +109,13 @@ class FixedTables:
     def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
         """Request a batch's rows of sharded tables from their owners; collective, does not wait.
 
-        `ids` are those of `EmbeddingCollection.route`, on the tables' device; `ValueError` for more
-        rows than `max_rows`, or other columns.
+        `ids` is like the argument of `EmbeddingCollection.route`, on the tables' device. Raises
+        ValueError if it has more than `max_rows` rows, or another number of columns.
 
         Returns:
-            `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the rows
-            of one owner that it must hold; then the tensors of `PaddedRoutes`.
+            `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the
+            largest number of rows that a rank needs from one owner. Then the tensors of
+            `PaddedRoutes`.
         """
         self._check_ids(ids)
         asked = [store.ask(ids) for store in self._spread]
@@ -122,14 +123,15 @@ class FixedTables:
         return torch.stack([wanted for wanted, *_ in asked]), *answers
 
     def routes_of(self, answers: Sequence[Tensor]) -> PaddedRoutes:
-        """Return the tensors that `ask` returned after the first one as routes."""
+        """Return the routes that consist of the tensors that `ask` returned after the first one."""
         return PaddedRoutes.of(self.capacities, answers)
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
-        """Return the route of a batch's ids, with the result of `routes_of` for sharded tables.
+        """Return the route of a batch's ids; `padded` is the result of `routes_of`.
 
-        A collective operation if ranks share the tables.
+        `padded` is needed only if tables are sharded over ranks. A collective operation if ranks
+        share the tables.
         """
         self._check_ids(ids)
         answers = iter(padded.stores)
@@ -144,7 +146,8 @@ class FixedTables:
     def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
         """Return a batch's embeddings, like `EmbeddingCollection.expand`; collective if sharded.
 
-        With `dtype` they, and so their gradients, have another dtype than the sums of gradients.
+        `dtype` is the dtype of the embeddings, and so of their gradients. The default is float32,
+        or float64 for float64 tables.
         """
         tables = self.tables
         leaves = [
@@ -163,7 +166,10 @@ class FixedTables:
 
     @torch.no_grad()
     def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        """Sum gradients like `EmbeddingCollection.collect`: `[any, dim]` per store, padding 0."""
+        """Sum gradients like `EmbeddingCollection.collect`.
+
+        Returns for each store `[keys of the route, dim]`, with zeros in the padding.
+        """
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
             if (grad := grads[group]) is None
@@ -175,9 +181,9 @@ class FixedTables:
 
     @torch.no_grad()
     def exchange(self, route: FixedRoute, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Exchange like `EmbeddingCollection`.
+        """Add the ranks' sums like `EmbeddingCollection.exchange`.
 
-        Padding has the weight's number of rows, and zeros.
+        The padding has the weight's number of rows as keys, and zeros as gradients.
         """
         return tuple(
             store.exchange(own_sums, own)
@@ -188,7 +194,10 @@ class FixedTables:
     def apply(
         self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
     ) -> None:
-        """Update the touched rows; for a graph `lr` and `scale` are scalars on the device."""
+        """Update the touched rows; `scale` is a factor of the gradients.
+
+        In a CUDA graph, `lr` and `scale` must be scalar tensors on the device.
+        """
         self.num_steps.add_(1)
         for number, rows in enumerate(touched):
             weight, state = self._state(number)
@@ -206,7 +215,7 @@ class FixedTables:
         lr: Tensor | float,
         scale: Tensor | float = 1.0,
     ) -> None:
-        """Run `collect`, `exchange` and `apply`; on a single GPU rank in one kernel."""
+        """Run `collect`, `exchange` and `apply`; on a single rank, Triton does so in one kernel."""
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return
@@ -229,11 +238,11 @@ class FixedTables:
             )
 
     def read_steps(self) -> None:
-        """Set the optimizer's number of steps, for example before saving; waits for the device."""
+        """Copy `num_steps` to the optimizer, for example before saving; waits for the device."""
         self.optimizer.num_steps = int(self.num_steps)
 
     def write_steps(self) -> None:
-        """Copy the optimizer's number of steps, for example after loading it; does not wait."""
+        """Copy `num_steps` from the optimizer, for example after loading; does not wait."""
         self.num_steps.fill_(self.optimizer.num_steps)
 
     def _check_ids(self, ids: Tensor) -> None:
@@ -244,7 +253,10 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """Return canonical keys for the rounding of bfloat16; `None` if `keys` are canonical."""
+        """Return canonical keys, by which bfloat16 weights are rounded.
+
+        `None` if `keys` are canonical, or if the weight has another dtype.
+        """
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None
         return self._stores[number].global_keys(keys)
@@ -258,7 +270,7 @@ class FixedTables:
             beta1, beta2 = self.optimizer.rule.betas
             steps = self.num_steps.double()
             rate = rate * ((1 - beta2**steps).sqrt() / (1 - beta1**steps))
-        # The seed is linear in the number of steps, and int64 wraps around as the formula does.
+        # The seed is linear in the number of steps. int64 wraps around like the 64-bit formula.
         start = rounding_seed(self.optimizer.seed, 0, dim)
         seed = self.num_steps * rounding_seed(0, 1, 0) + (start - 2**64 * (start >= 2**63))
         return StepRates(rate, scale, seed)

@@ -1,7 +1,8 @@
-"""One store in shapes known before the batch: complete on each rank, or sharded over ranks.
+"""The operations of `fixed_shape.py` for one store, complete on each rank or sharded over ranks.
 
-Each form determines which places of a batch read the same row (`route`), fetches the rows
-(`values`), and adds the ranks' sums for each row (`exchange`). Nothing here waits for the device.
+A store is the tables that share one weight. Each class determines which places of a batch read the
+same row (`route`), fetches the rows (`values`), and adds the ranks' sums for each row (`exchange`).
+Nothing here waits for the device.
 """
 
 from collections import Counter
@@ -26,16 +27,16 @@ class FixedStoreRoute:
     # `[columns, rows]`, int32 or int64: the row of each id, in the weight, or in the rows that all
     # owners send
     keys: Tensor
-    own: Segments  # groups of equal keys, with capacity for the maximum number
-    # `[columns * rows]`: for each of `own.order` the place of its gradient in `[rows *
+    own: Segments  # the places with equal keys; capacity for as many keys as a batch can have
+    # `[columns * rows]`: for each element of `own.order`, the index of its gradient in `[rows *
     # columns of the group, dim]`
     sources: Tensor
-    union: Segments | None = None  # which sums of several ranks are of one row
+    union: Segments | None = None  # which of all ranks' sums belong to one row
     padded: PaddedRows | None = None  # the request to the owners, for sharded tables
 
 
 class FixedStore:
-    """The common part of `WholeStore` and `SpreadStore`: no list columns, and no cache.
+    """The common part of `WholeStore` and `SpreadStore`, without list columns and host cache.
 
     `max_rows` is the maximum number of rows of a batch on any rank, `group_columns` the number of
     columns of the store's group.
@@ -45,7 +46,7 @@ class FixedStore:
         self._store = store
         self._max_rows = max_rows
         self._group_columns = group_columns
-        # Created once: a tensor from Python numbers in a step would be a copy that waits.
+        # Created once: to make a tensor from Python numbers in a step would wait for the device.
         self.places = torch.tensor(store.places, device=device)
         self._starts = store.starts.to(device)
         self._moves = torch.tensor(store.canonical_starts, device=device) - self._starts
@@ -54,7 +55,10 @@ class FixedStore:
         )
 
     def global_keys(self, keys: Tensor) -> Tensor | None:
-        """Return rows of the weight as canonical rows of the group; `None` if they are equal."""
+        """Return the canonical rows (see `canonical_state.py`) of this rank's rows `keys`.
+
+        `None` if all rows of the store are equal to their canonical rows.
+        """
         if self._is_canonical:
             return None
         everywhere = self._store.keys_at(keys)
@@ -113,9 +117,9 @@ class WholeStore(FixedStore):
 class SpreadStore(FixedStore):
     """A store whose rows are sharded over ranks.
 
-    `ask` comes before the other operations. Each rank sends each owner a block: the requested rows,
-    padded with -1 to the capacity, then one number: the rows that it needs from one owner if they
-    exceed the capacity, otherwise 0.
+    Call `ask` before the other operations. Each rank sends each owner a block: the requested rows,
+    padded with -1 to the capacity, then one number. It is 0 if the rank's requests fit the
+    capacities, otherwise the largest number of rows that it needs from one owner.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
@@ -146,7 +150,7 @@ class SpreadStore(FixedStore):
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
     def make_capacity(self, wanted: int) -> None:
-        """Provide capacity for `wanted` rows of each owner from now on."""
+        """Raise the capacity to `wanted` rows of each owner plus a quarter; 0 changes nothing."""
         self.capacities.make(wanted)
         self._place_owners()
 
@@ -154,9 +158,9 @@ class SpreadStore(FixedStore):
         """Request a batch's rows from their owners; a collective operation.
 
         Returns:
-            A scalar, int32: 0 if the capacity of every rank suffices, otherwise the rows of one
-                owner that it must hold; then the tensors of `PaddedRows`, which are usable only if
-                it is 0.
+            A scalar, int32: 0 if the capacity of every rank suffices, otherwise the largest number
+                of rows that a rank needs from one owner. Then the tensors of `PaddedRows`, which
+                are valid only if that scalar is 0.
         """
         sharers, capacities = self._store.sharers, self._placed
         ranks, size = sharers.num_ranks, sum(capacities)
@@ -170,7 +174,7 @@ class SpreadStore(FixedStore):
         before = seen[torch.searchsorted(in_order, self._owner_keys)]
         counts = before.diff()
         owner = owners.index_select(0, order)
-        number = seen[1:] - 1 - before.index_select(0, owner)  # among the owner's
+        number = seen[1:] - 1 - before.index_select(0, owner)  # the row's number among its owner's
         fits = number < self._room.index_select(0, owner)
         sent = torch.full((size + ranks + 1,), -1, dtype=torch.int32, device=ids.device)
         # Equal rows write equal values to one place; rows above the capacity write after all
@@ -193,8 +197,8 @@ class SpreadStore(FixedStore):
         assert padded is not None
         slots, size = padded.slots, sum(padded.capacities)
         in_order, order = padded.in_order, padded.order
-        # Every slot has a segment, so sums come out where they are sent from; most are short, and
-        # those of the padding are empty.
+        # Every slot has a segment, so the sums are in the order in which they are sent. Segments of
+        # padding are empty.
         every = torch.arange(size + 1, dtype=slots.dtype, device=slots.device)
         own = Segments(
             every[:-1].long(), torch.searchsorted(in_order, every), in_order, order, size
@@ -213,7 +217,7 @@ class SpreadStore(FixedStore):
         return self._store.sharers.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Send the sums `[slots, dim]` to the owners, who add them; a collective operation."""
+        """Send the sums `[slots, dim]` to the owners, which add them; a collective operation."""
         assert route.padded is not None
         assert route.union is not None
         send, receive = self._splits(route.padded)

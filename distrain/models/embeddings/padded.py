@@ -45,13 +45,13 @@ class PaddedRows:
 
 @dataclass(frozen=True)
 class PaddedRoutes:
-    """The requested rows of a batch, for all stores that are sharded over ranks, in their order."""
+    """The requests of a batch for all stores that are sharded over ranks, in the stores' order."""
 
     stores: tuple[PaddedRows, ...]
 
     @property
     def capacities(self) -> tuple[tuple[int, ...], ...]:
-        """Return the capacities; with the number of the batch's rows, they determine all shapes."""
+        """The capacities; with the number of the batch's rows, they determine all shapes."""
         return tuple(store.capacities for store in self.stores)
 
     @property
@@ -60,7 +60,7 @@ class PaddedRoutes:
 
     @classmethod
     def of(cls, capacities: Sequence[tuple[int, ...]], tensors: Sequence[Tensor]) -> "PaddedRoutes":
-        """Return the routes of `tensors`, which `ask` returned, with these `capacities`."""
+        """Return routes with these capacities; `ask` returned `tensors` after its first tensor."""
         each = iter(tensors)
         return cls(
             tuple(
@@ -71,9 +71,10 @@ class PaddedRoutes:
 
 
 class RowCapacities:
-    """Number of rows that a rank may request of each owner in a step.
+    """The number of rows that a rank may request from each owner in a step (see the module).
 
-    The store is sharded over ranks, without list columns; no batch has more than `max_rows`.
+    `store` must be sharded over ranks and have no list columns. No batch may have more than
+    `max_rows` rows.
     """
 
     def __init__(self, store: Store, max_rows: int):
@@ -100,6 +101,6 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def make(self, wanted: int) -> None:
-        """Provide capacity for `wanted` rows of each owner from now on."""
+        """Raise the capacity to `wanted` rows of each owner plus a quarter; 0 changes nothing."""
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))

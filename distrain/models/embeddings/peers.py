@@ -10,10 +10,10 @@ from torch import Tensor, distributed as dist
 
 
 class Arrival(Protocol):
-    """Values in transfer, such as torch's `Work`."""
+    """A transfer that has begun, such as torch's `Work`."""
 
     def wait(self) -> object:
-        """Wait until the values have arrived and the sent ones may be changed."""
+        """Wait until the values have arrived and the sent values may be changed."""
 
 
 class _Transfers(list["dist.Work | None"]):
@@ -30,7 +30,7 @@ def begin_all_to_all(
     send: Sequence[int],
     group: dist.ProcessGroup | None,
 ) -> Arrival:
-    """Begin to send each rank its rows, and to receive this rank's from each; collective.
+    """Begin to send rows to each rank, and to receive rows from each; collective.
 
     `received`, `[sum(receive), ...]`, and `rows`, `[sum(send), ...]`, are in rank order and
     contiguous, and must not be used until they have arrived. `receive` counts the rows from each
@@ -86,11 +86,12 @@ def _slices(values: Tensor, lengths: Sequence[int]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Peers:
-    """A rank among those that share the tables. `Peers()` is a single rank.
+    """One of the ranks that share tables, and its communication. `Peers()` is a single rank.
 
-    Each method is a collective operation: every rank calls it, in the same order. `group` is their
-    process group; `None` is the default one. If its backend moves host memory only, like gloo,
-    `on_host` sends gathers and exchanges of a device's values through the host.
+    Each method except `arrived` is a collective operation: every rank calls it, in the same order.
+    `group` is the process group; `None` is the default group. If its backend moves host memory
+    only, like gloo, set `on_host`: gathers and exchanges then copy a device's values through the
+    host.
     """
 
     rank: int = 0
@@ -100,7 +101,7 @@ class Peers:
 
     @property
     def device(self) -> torch.device:
-        """Return the device of exchanged tensors: this process's GPU for NCCL, else the host."""
+        """The device for exchanged tensors: this process's GPU for NCCL, otherwise the host."""
         if self.num_ranks > 1 and dist.get_backend(self.group) == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
@@ -108,28 +109,31 @@ class Peers:
     def gather_counts(self, counts: Tensor) -> Tensor:
         """Return every rank's int64 counts, `[num_ranks, *counts.shape]`, on the CPU.
 
-        Waits for a GPU.
+        The host waits for a GPU.
         """
         return self._all_gather(counts).cpu()
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
         """Send `counts[r]` to each rank r; return what all ranks sent to this one, on the CPU.
 
-        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks; so is the result. Waits
-        for a GPU.
+        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks, and so is the result. The
+        host waits for a GPU.
         """
         received = torch.empty_like(counts)
         self._all_to_all(received, counts.contiguous())
         return received.cpu()
 
     def gather_padded(self, rows: Tensor, most: int) -> Tensor:
-        """Return every rank's rows, padded with zeros to `most`: `[num_ranks * most, ...]`."""
+        """Return every rank's rows, each padded with zeros to `most`: `[num_ranks * most, ...]`."""
         if most == 0:
             return rows
         return self._all_gather(_padded(rows, most)).flatten(0, 1)
 
     def gather_rows(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Return rows of each rank r, `[lengths[r], ...]`, of one type and inner shape."""
+        """Return the rows of each rank r, `[lengths[r], ...]`.
+
+        `rows` must have the same dtype and inner shape on all ranks.
+        """
         most = max(lengths)
         if most == 0:
             return [rows] * self.num_ranks
@@ -151,13 +155,16 @@ class Peers:
         return [values[:length] for values, length in zip(out, lengths, strict=True)]
 
     def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """Send `[sum(send), ...]` to the ranks in turn, receive `[sum(receive), ...]` from them."""
+        """Send `rows` to the ranks, and return the rows received from them, both in rank order.
+
+        `rows` is `[sum(send), ...]`, the result `[sum(receive), ...]`.
+        """
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         self._all_to_all(received, rows.contiguous(), list(receive), list(send))
         return received
 
     def begin_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> "Arriving":
-        """Begin an `exchange_rows`, which `arrived` ends."""
+        """Begin an `exchange_rows`; `arrived` waits and returns its result."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         sent = rows.contiguous()
         work = begin_all_to_all(received, sent, receive, send, self.group)
@@ -174,13 +181,16 @@ class Peers:
         return Arriving(received, sent, work)
 
     def arrived(self, arriving: "Arriving") -> Tensor:
-        """Wait for rows, on a GPU in its stream only; not collective: others may call it later."""
+        """Wait for rows and return them; on a GPU only its current stream waits.
+
+        Not collective: other ranks may call it at other times.
+        """
         if arriving.work is not None:
             arriving.work.wait()
         return arriving.received
 
     def add_up(self, values: Tensor) -> Tensor:
-        """Return the sum over the ranks, in rank order, so that all ranks get the same bits."""
+        """Return the sum of `values` over the ranks, in rank order: all ranks get the same bits."""
         if self.num_ranks == 1:
             return values
         total = torch.zeros_like(values)
@@ -197,7 +207,7 @@ class Peers:
         return total
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the largest of the ranks' numbers at each place; the host waits for the result."""
+        """Return the maximum over the ranks of each number; the host waits for the result."""
         if self.num_ranks == 1:
             return list(numbers)
         largest = torch.tensor(numbers, dtype=torch.int64, device=self.device)
@@ -232,14 +242,17 @@ class Peers:
 def all_gather_flat(
     out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
 ) -> Arrival | None:
-    """Gather `[n]` values of each rank into `[ranks * n]`, with NCCL without copying a list."""
+    """Gather `values`, `[n]`, of each rank into `out`, `[ranks * n]`, without a list of tensors.
+
+    With `async_op`, returns the transfer, which the caller must wait for.
+    """
     on_gloo = values.device.type == "cpu" and _is_gloo(group)
     if on_gloo and dist.get_world_size(group) == 2:
         arrival = _begin(list(out.chunk(2)), [values, values], group)
         if not async_op:
             arrival.wait()
         return arrival
-    # torch 2.13 renamed it, and warns about the old name.
+    # torch 2.13 renamed this function, and warns about the old name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     work: Arrival | None = gather(out, values, group=group, async_op=async_op)
     return work

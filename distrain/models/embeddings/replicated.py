@@ -1,9 +1,9 @@
 """Placement "replicated": every rank holds all rows, and all ranks update all touched rows.
 
-Every row is local to a rank. After the backward pass the ranks gather each other's sums of
-gradients, add them in rank order, and make the same update. A rank with u distinct rows of R bytes
-sends `(W-1) * u * (R + 4)` bytes, including its ids. Every rank pads its rows to the largest number
-of a rank.
+Every rank looks up rows in its own memory. After the backward pass the ranks gather each other's
+sums of gradients, add them in rank order, and make the same update. A rank with u distinct rows of
+R bytes sends `(W-1) * u * (R + 4)` bytes, including its ids. Every rank pads its rows to the
+largest number of any rank.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,10 @@ class ReplicatedRoute:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRoute:
-    """Gather the rows that other ranks look up; collective. `starts`: each column's first key."""
+    """Return the route of this rank's distinct ids, after gathering all ranks' ids; collective.
+
+    `starts` has the first key of each column's table.
+    """
     keys = keys_of(grouping, starts)
     if peers.num_ranks == 1:
         return ReplicatedRoute(keys, keys)

@@ -1,8 +1,8 @@
 """The route of a batch's ids: their rows, the owners of the rows, and the transfers.
 
 A route depends on ids only, not on the values of the tables, so it can be made while earlier
-batches train. A step needs nothing else: fetching, expanding, collecting and exchanging only move
-values along the route.
+batches train. The other operations of a step (fetch, expand, collect, exchange) only move values,
+as the route says.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ RowsRoute = ReplicatedRoute | RowWiseRoute
 
 @dataclass(frozen=True)
 class ListRoute:
-    """The data that combine the ids of a list column into one embedding a row."""
+    """The ids of a list column: the distinct row of each, and where each batch row's ids begin."""
 
     inverse: Tensor  # `[ids]`, int32: the distinct row of each id
     offsets: Tensor  # `[rows + 1]`, int32: the start of each row's ids
@@ -43,7 +43,7 @@ class ListRoute:
 @dataclass(frozen=True)
 class StoreRoute:
     inverse: Tensor  # `[flat columns, rows]`, int32: the distinct row of each id
-    lists: tuple[ListRoute, ...]  # the same for each of its list columns
+    lists: tuple[ListRoute, ...]  # the routes of the store's list columns
     num_distinct: int  # u, the number of distinct rows that the batch looks up
     rows: RowsRoute  # the owners of those rows, and the transfer of rows and gradients
 
@@ -58,9 +58,10 @@ class Route:
 
 
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the segments of each table's ids if the ids of the columns follow each other.
+    """Return where the ids of each table are in the concatenated ids of all columns.
 
-    Offsets and counts are `[tables, most columns of a table]`, int64, padded with empty segments.
+    `table_of` gives the table of each column, `lengths` its number of ids. The offsets and counts
+    are `[tables, most columns of a table]`, int64, padded with empty segments.
 
     >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])
     >>> offsets.tolist(), counts.tolist()

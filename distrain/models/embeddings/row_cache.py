@@ -1,13 +1,13 @@
 """A table in the host's memory whose recently used rows are on the device.
 
 Rows are copied to the device when a batch needs them. They are copied back, with their optimizer
-state, when other rows need their place. A clock hand selects these: it sweeps over the places,
-skips those used since its last pass, and takes the others ("second chance"). The cost of a step
-depends on its batch here too, not on the size of the table or the cache.
+state, when other rows need their place. The clock algorithm ("second chance") selects the rows to
+replace: its hand sweeps over the places, skips the places used since its last pass, and frees the
+others. The cost of a step depends on its batch, not on the size of the table or the cache.
 
-The hand runs on the host, which waits for a GPU once a batch: for the numbers of the batch's rows
-and their places. Values are copied through page-locked memory while the host continues. Rows that
-are copied back arrive while the batch trains, and are put into the table before the next batch
+The algorithm runs on the host, which waits for a GPU once a batch: for the numbers of the batch's
+rows and their places. Values are copied through page-locked memory while the host continues. Rows
+that are copied back arrive while the batch trains, and are put into the table before the next batch
 loads any.
 """
 
@@ -21,12 +21,12 @@ from distrain.errors import SpecError
 from distrain.loader.host_memory import Slab, event_after, to_device
 
 _SMALLEST_SWEEP = 4096
-_SETTLED_AT_ONCE = 1 << 16  # places, which limit the page-locked memory of a settling
+_SETTLED_AT_ONCE = 1 << 16  # places that `settle` copies at once, which limits page-locked memory
 
 
 @dataclass
 class CacheTraffic:
-    """Number of rows that batches requested, loaded from the host, and wrote back to free space."""
+    """Numbers of rows: requested by batches, loaded from the host, written back to free places."""
 
     asked: int = 0
     loaded: int = 0
@@ -42,7 +42,7 @@ class _Returning(NamedTuple):
 
 
 class RowCache:
-    """Caches rows on the device, in `capacity` places but at most `num_rows`.
+    """Caches rows of a table of `num_rows` rows in `capacity` places on the device.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = RowCache(num_rows=6, capacity=3)
@@ -64,7 +64,10 @@ class RowCache:
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
-        """Cache another tensor; return its index. The host's copy is stale until `settle`."""
+        """Cache the rows of another tensor, `[num_rows, ...]`; return its index.
+
+        Rows that were changed on the device are stale in the host's tensor until `settle`.
+        """
         self.settle()
         self._hosts.append(host)
         self._loads.append(Slab())
@@ -78,7 +81,7 @@ class RowCache:
         """Copy distinct rows `[v]`, int64, to the device; waits for a GPU once.
 
         Returns:
-            Their indices on the device, `[v]`, int64, valid until the next call.
+            The rows' places on the device, `[v]`, int64, valid until the next call.
 
         Raises:
             SpecError: There are more rows than `capacity`.
@@ -96,7 +99,7 @@ class RowCache:
         numbers, found = asked.clone()
         is_missing = found < 0
         missing, here = numbers[is_missing], found[~is_missing]
-        # Marked before free places are searched for, so that these rows stay.
+        # Mark these rows before the search for free places, so that they stay.
         self._used[here] = True
         self._pinned[here] = True
         if len(missing):
@@ -118,11 +121,11 @@ class RowCache:
         return self._row_there[places]
 
     def changed(self) -> None:
-        """Note that the rows of the last `admit` were changed, and must be copied back later."""
+        """Mark the rows of the last `admit` as changed, so that they are copied back later."""
         self._dirty[self._admitted] = True
 
     def settle(self) -> None:
-        """Copy every changed row back to the host, and empty the device's places."""
+        """Copy every changed row back to the host, and empty the cache."""
         if self._values:
             for start in range(0, self.capacity, _SETTLED_AT_ONCE):
                 stop = min(start + _SETTLED_AT_ONCE, self.capacity)
@@ -169,7 +172,7 @@ class RowCache:
         full = rows >= 0
         self._place_of[self._there(rows[full])] = -1
         places = places[full & self._dirty[places]]
-        self._finish_return()  # its memory is used again
+        self._finish_return()  # the code below reuses its memory
         if len(places):
             taken = self._there(places)
             values = [
@@ -193,7 +196,7 @@ class RowCache:
     def _load(self, rows: Tensor, places: Tensor) -> None:
         rows_there, places_there = self._there(rows), self._there(places)
         for host, values, slab in zip(self._hosts, self._values, self._loads, strict=True):
-            # Memory lent earlier has been read: the host has waited since.
+            # The device has read the memory lent earlier: the host has waited for it since.
             lent = slab.lend_as(host, len(rows), values.device)
             torch.index_select(host, 0, rows, out=lent)
             values.index_copy_(0, places_there, lent.to(values.device, non_blocking=True))

@@ -1,8 +1,9 @@
 """Owners of the rows of tables that ranks share. Keys are numbers, or int64 tensors.
 
-Of `W` consecutive keys, `b * W .. b * W + W - 1`, each of `W` ranks has one, in row `b` of its
-weight. A hash of `b` selects the rank of the first. So ranks hold equally many rows, and keys of
-any stride are spread evenly; with `key % W` all multiples of `W` would be on one rank.
+A key is the number of a row among the rows of all tables that share a weight. Block `b` is the keys
+`b * W .. b * W + W - 1`. Each of `W` ranks holds one of them, in row `b` of its weight; a hash of
+`b` selects the rank of the first. So the ranks' numbers of rows differ by at most one, and
+keys of any stride are spread evenly. With `key % W`, all multiples of `W` would be on one rank.
 """
 
 from typing import Any
@@ -33,12 +34,12 @@ def key_at(row: Any, rank: int, num_ranks: int) -> Any:
 
 
 def place_in_block(block: Any, rank: int, num_ranks: int) -> Any:
-    """Return the position of a rank's key among those of a block, in `0 .. num_ranks - 1`."""
+    """Return the position of a rank's key among the keys of a block, in `0 .. num_ranks - 1`."""
     return (rank - lowbias32(block)) % num_ranks
 
 
 def num_rows_before(key: int, rank: int, num_ranks: int) -> int:
-    """Return the number of a rank's rows that have lower keys.
+    """Return the number of a rank's rows whose keys are below `key`.
 
     >>> [num_rows_before(7, rank, 3) for rank in range(3)]
     [3, 2, 2]

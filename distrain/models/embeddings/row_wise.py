@@ -1,6 +1,6 @@
 """Placement "row_wise": each row is on one rank, which `row_owners.py` selects.
 
-Ranks have single rows instead of blocks, because ids are often ordered by frequency, and then one
+Rows are assigned to ranks one by one, not in blocks. Ids are often ordered by frequency, so one
 block would hold the rows that every rank requests. A rank requests its distinct rows from each
 owner, receives them, and later sends their sums of gradients back. Owners add the sums in rank
 order and update. A rank with u distinct rows of R bytes sends about `(W-1)/W * u * (2R + 4)` bytes:
@@ -24,12 +24,12 @@ from distrain.models.embeddings.row_owners import place_of
 class RowWiseRoute:
     # `[u]`, int64: this rank's distinct rows in the order of their requests, rank 0 first
     by_owner: Tensor
-    arrival: Tensor  # `[u]`, int64: the inverse, the position of each distinct row in received rows
-    asked: tuple[int, ...]  # the number of rows that this rank requests of each
-    # `[sum of wanted]`, int64: rows of the own weight that the ranks request, rank 0 first
+    arrival: Tensor  # `[u]`, int64: the inverse: each distinct row's position in received rows
+    asked: tuple[int, ...]  # the number of rows that this rank requests from each rank
+    # `[sum of wanted]`, int64: rows of this rank's weight that the ranks request, rank 0 first
     requested: Tensor
-    wanted: tuple[int, ...]  # the number of rows that each rank requests of this one
-    touched: Tensor  # `[v]`, int64: the distinct ones among them
+    wanted: tuple[int, ...]  # the number of rows that each rank requests from this rank
+    touched: Tensor  # `[v]`, int64: the distinct rows of `requested`
     inverse: Tensor  # `[sum of wanted]`, int32: the position of each requested row in `touched`
     rank: int
     sent_ids_bytes: int  # the bytes that this rank sent to make the route
@@ -66,7 +66,10 @@ class RowWiseRoute:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
-    """Request this rank's rows of the owners; collective. `starts`: each column's first key."""
+    """Return the route of this rank's distinct ids, whose rows it requests; collective.
+
+    `starts` has the first key of each column's table.
+    """
     own = ask_owners(grouping, starts, peers)
     union = kernels.unique(own.requested, *part_segments(own.wanted))
     arrival = torch.empty_like(own.by_owner)
@@ -88,13 +91,14 @@ class RowRequests(NamedTuple):
     by_owner: Tensor  # as in `RowWiseRoute`, like the next two
     asked: tuple[int, ...]
     requested: Tensor  # but int32
-    # `[ranks, columns]`, int64, on the CPU: the number of rows that each rank requests of this one
+    # `[ranks, columns]`, int64, on the CPU: the number of rows that each rank requests from this
+    # rank
     wanted: Tensor
     sent_bytes: int  # the bytes that this rank sent for its requests
 
 
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
-    """Request rows of their owners, and receive others' requests: first part of `make_route`."""
+    """Request rows from their owners, and receive other ranks' requests; part of `make_route`."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners, rows = place_of(keys, num_ranks)
@@ -103,7 +107,7 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     columns = kernels.repeated(torch.arange(num_columns), grouping.counts, keys)
     asked = torch.bincount(owners * num_columns + columns, minlength=num_ranks * num_columns)
     asked = asked.view(num_ranks, num_columns)  # [owner, column]
-    wanted = peers.exchange_counts(asked)  # [asker, column]
+    wanted = peers.exchange_counts(asked)  # [requesting rank, column]
     send = asked.sum(1).tolist()
     # Rows of the owner's weight fit into int32 for any number of keys.
     local = rows[by_owner].int()

@@ -1,4 +1,4 @@
-"""Sparse optimizers: a step reads and writes the touched rows only.
+"""Sparse optimizers: a step only reads and writes the touched rows (those of the batch).
 
 | update rule | equals | state |
 |---|---|---|
@@ -7,12 +7,12 @@
 | rowwise_adagrad | fbgemm's EXACT_ROWWISE_ADAGRAD: a row's mean square | one per row |
 | adam | `torch.optim.SparseAdam` | two per value |
 
-Adam is lazy: the moments of a row do not change while no batch touches it. Those of dense
-`torch.optim.Adam` decay at every step and still move the row. The two differ for rows that are not
-in every batch; the bias correction counts steps, not touches. Weight decay is that of
-`torch.optim.AdamW`, for every row in every step. It is implemented as a factor: a table's values
-are its weights times the factor, which decays at every step, and the updates of touched rows are
-divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks", section 5.1).
+Adam is lazy: the moments of a row do not change while no batch touches it. The moments of dense
+`torch.optim.Adam` decay at every step and still move the row. So the two differ for rows that are
+not in every batch. The bias correction counts all steps, not those that touch the row. Weight decay
+is that of `torch.optim.AdamW`, for every row in every step. It is implemented as a factor: a
+table's values are its weights times the factor, which decays at every step, and the updates of
+touched rows are divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks", section 5.1).
 """
 
 import math
@@ -43,13 +43,14 @@ class SparseOptimizer:
     Args:
         kind: One of `jobs.optimizers`, such as "adagrad".
         eps: Replaces the default of the kind.
+        betas: The decay rates of Adam's moments.
         initial_accumulator_value: The initial sums of squares of Adagrad.
         seed: Seed of the stochastic rounding of bfloat16 weights, the same on all ranks.
-        averaging: Also keep an average of the weights; not together with a weight decay.
+        averaging: Also keep an average of the weights. Do not combine it with a weight decay.
         weight_decay: 0 for none. `FixedTables` supports neither a decay nor averages.
 
     Raises:
-        InputError: The kind is unknown, or the averages are of host-cached tables.
+        InputError: The kind is unknown, or there are host-cached tables and `averaging`.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class SparseOptimizer:
         rule = optimizer_facts(kind).update_rule
         self.embeddings = embeddings
         self.kind = kind
-        # for the update of rows, with its numbers
+        # the update rule with its constants
         self.rule = RowRule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
         self.averaging = averaging
         self.weight_decay = weight_decay
         self.num_steps = 0  # updates so far
-        self.corrects_bias = rule.bias_correction  # Adam's, of the learning rate
+        self.corrects_bias = rule.bias_correction  # in the learning rate
         starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
         self._state = tuple(
             {
@@ -99,8 +100,8 @@ class SparseOptimizer:
     ) -> None:
         """Update the touched rows of each store, as `EmbeddingCollection.exchange` returns them.
 
-        `scale` is a factor of the gradients. `1 / num_ranks` gives the mean that
-        `DistributedDataParallel` takes of dense gradients.
+        `scale` is a factor of the gradients. `1 / num_ranks` gives the mean over the ranks, like
+        `DistributedDataParallel` for dense gradients.
         """
         self.num_steps += 1
         if self.averaging is not None:
@@ -131,16 +132,16 @@ class SparseOptimizer:
             self.embeddings.settle()
 
     def take_averages(self) -> None:
-        """Replace the weights by their averages, in new memory."""
+        """Replace the weights by their averages, in new memory; only with `averaging`."""
         assert self.averaging is not None
         for weight, state in zip(self.embeddings.weights, self._state, strict=True):
             weight.data = self.averaging.averages(weight.data, state[GAP], self.num_steps)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Use averages as the weights inside the context, if they are kept.
+        """Use the averages as weights inside the context; without `averaging`, the weights.
 
-        Updates are not allowed.
+        Do not update the tables inside.
         """
         own = [weight.data for weight in self.embeddings.weights]
         if self.averaging is not None:
@@ -159,7 +160,10 @@ class SparseOptimizer:
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
-        """Return the update's arguments for rounding a bfloat16 store; all ranks round equally."""
+        """Return the arguments of `kernels.update` for rounding; empty if not a bfloat16 store.
+
+        All ranks round equally.
+        """
         if self.embeddings.weights[number].dtype != torch.bfloat16:
             return {}
         store = self.embeddings.stores[number]
@@ -169,7 +173,7 @@ class SparseOptimizer:
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the current state: `num_steps`, and `STORE.NAME` for each store's state."""
+        """Return the live state: `num_steps`, and `NUMBER.NAME` for the state of store `NUMBER`."""
         self.embeddings.settle_caches()
         state = {"num_steps": torch.tensor(self.num_steps)}
         for number, own in enumerate(self._state):
@@ -180,7 +184,7 @@ class SparseOptimizer:
         """Load a state of the same kind for tables of the same shapes.
 
         Raises:
-            InputError: It has other names or other shapes; then nothing is changed.
+            InputError: The state has other names or shapes; nothing is changed.
         """
         own = self.state_dict()
         if set(own) != set(state):
@@ -201,7 +205,7 @@ class SparseOptimizer:
 
 
 def rounding_seed(seed: int, num_steps: int, dim: int) -> int:
-    """Return the 64-bit seed of the rounding of a width's weights in a step."""
+    """Return the 64-bit seed for rounding weights of width `dim` in step `num_steps`."""
     return ((seed * 1_000_003 + num_steps) * 1_000_003 + dim) % 2**64
 
 

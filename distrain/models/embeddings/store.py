@@ -28,7 +28,10 @@ from distrain.models.embeddings.row_cache import RowCache
 
 @dataclass(frozen=True)
 class Store:
-    """The tables of one width and placement, and the operations of a step on their weight."""
+    """The tables of one width and placement, and the operations of a step on their weight.
+
+    A *key* is the number of a row among the rows of all tables of the store, on all ranks.
+    """
 
     placement: str  # one of `PLACEMENTS`
     flat: tuple[int, ...]  # its columns with one id per row, as positions among all columns
@@ -39,15 +42,15 @@ class Store:
     # for each of `columns`, its place among the columns of its group, without sequences; the
     # places of sequences have no meaning
     places: tuple[int, ...]
-    # for each of `tables`, its start among all tables of the group in the collection's order, for
-    # any placement
+    # for each of `tables`, its first row in the canonical order of the group's rows
+    # (`canonical_state.py`), which does not depend on placements
     canonical_starts: tuple[int, ...]
     peers: Peers
     cache: RowCache | None = None  # of a host-cached store: the rows that are on the device
 
     @property
     def sharers(self) -> Peers:
-        """Return the ranks that together hold one copy of all rows: only this one if replicated."""
+        """The ranks that together hold one copy of all rows: only this rank if replicated."""
         return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
     @property
@@ -64,7 +67,7 @@ class Store:
 
     @property
     def starts(self) -> Tensor:
-        """Return the key at which each table begins: `[tables]`, int64, on the CPU."""
+        """The first key of each table: `[tables]`, int64, on the CPU."""
         return torch.tensor(self._bounds[:-1], dtype=torch.int64)
 
     @property
@@ -80,14 +83,14 @@ class Store:
         return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
     def local_part(self, keys: slice) -> slice:
-        """Return the rows of the weight for those of `keys` that this rank holds."""
+        """Return this rank's share of consecutive keys, as rows of its weight."""
         if not self.spread:
             return keys
         rank, ranks = self.sharers.rank, self.sharers.num_ranks
         return slice(*(row_owners.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
 
     def kept_of(self, keys: slice) -> slice | Tensor:
-        """Return the indices in `keys` of the keys that this rank holds."""
+        """Return the indices, within `keys`, of the keys that this rank holds."""
         if not self.spread:
             return slice(0, keys.stop - keys.start)
         local = self.local_part(keys)
@@ -95,14 +98,17 @@ class Store:
         return own
 
     def keys_at(self, rows: Tensor) -> Tensor:
-        """Return the keys of some of this rank's weight rows: `[n]`, int64."""
+        """Return the keys of rows of this rank's weight: `[n]`, int64."""
         if not self.spread:
             return rows
         keys: Tensor = row_owners.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
         return keys
 
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a mask of the `keys`, `[n]`, int64, on this rank, and their rows in the weight."""
+        """Return a mask of the `keys` that this rank holds, and their rows in its weight.
+
+        `keys` and the mask are `[n]`; the rows are as many as the mask has True values.
+        """
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
         owners, rows = row_owners.place_of(keys, self.sharers.num_ranks)
@@ -110,7 +116,10 @@ class Store:
         return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
-        """Return the places of this rank's weight rows in the group's canonical order."""
+        """Return the rows of this rank's weight as rows in the group's canonical order.
+
+        For a host-cached store, `rows` are places in the cache.
+        """
         if self.cache is not None:
             rows = self.cache.rows_at(rows)
         keys = self.keys_at(rows)
@@ -121,7 +130,7 @@ class Store:
         return keys + on(tuple(moves))[tables]
 
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
-        """Make the route of a batch; a collective operation if ranks share the tables.
+        """Return the route of a batch; a collective operation if ranks share the tables.
 
         `ids` is `[flat columns, rows]`, int32, contiguous. `peers` are the same ranks, possibly
         with another process group.
@@ -153,7 +162,7 @@ class Store:
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
         """Write embeddings to `out`, `[rows of the part, columns of the group, dim]`.
 
-        The columns of the group are those without the sequences.
+        Sequences are not among these columns.
         """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
@@ -168,7 +177,7 @@ class Store:
             out[:, place] = pooled
 
     def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
-        """Add gradients, `[rows of the part, columns, dim]`, to their rows' sums `[u, dim]`."""
+        """Add gradients, `[rows of the part, columns, dim]`, to `sums`, `[u, dim]`, in place."""
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         for turn in self._turns:
@@ -199,7 +208,7 @@ class Store:
     def begin_exchange(
         self, sums: Tensor, route: StoreRoute
     ) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to add up the ranks' sums.
+        """Begin to add the ranks' sums of gradients.
 
         The returned function waits, and returns the rows to update, `[v]`, and their gradients.
         """
@@ -238,7 +247,7 @@ class StoreWeights(nn.ParameterList):
         self._on_host: set[int] = set()
 
     def stay_on_host(self, weight: nn.Parameter) -> None:
-        """Keep this weight where it is when the model is moved to a device."""
+        """Keep this weight on the host when the model is moved to a device."""
         self._on_host.add(id(weight))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
@@ -257,10 +266,10 @@ class StoreWeights(nn.ParameterList):
 def column_placements(
     columns: Sequence[TableColumn], placements: Sequence[str] | None, num_ranks: int
 ) -> tuple[str, ...]:
-    """Return each column's placement; a single rank holds everything under any placement.
+    """Return each column's placement; on a single rank, "row_wise" becomes "replicated".
 
-    `ValueError`: the number of placements is not that of the columns. `InputError`: one is unknown,
-    or columns of one table have different ones.
+    Raises ValueError if there are not as many placements as columns. Raises InputError if a
+    placement is unknown, or if columns of one table have different placements.
     """
     placed = ("replicated",) * len(columns) if placements is None else tuple(placements)
     if len(placed) != len(columns):
@@ -317,7 +326,10 @@ def make_stores(
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
-    """Return the factors of sums of rows' embeddings, `[rows, 1]`, like nn.EmbeddingBag."""
+    """Return what turns a row's sum of `n` embeddings into its mean or "sqrtn": `[rows, 1]`.
+
+    This is `1 / n` or `1 / sqrt(n)`, with `n` = 1 for a row without ids, as in nn.EmbeddingBag.
+    """
     counts = lengths.clamp(min=1).to(dtype)
     if combiner == "sqrtn":
         counts = kernels.sqrt(counts)

@@ -1,4 +1,4 @@
-"""Several tasks over one input: in parallel, or each a condition of the next."""
+"""Several tasks over one input: independent tasks, or events that each follow the previous."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -18,7 +18,7 @@ class MultiTask(Task):
     """Tasks over one input; the loss is the weighted sum of their losses.
 
     Args:
-        tasks: The tasks by name. The score of the first is the score of the whole.
+        tasks: The tasks by name. The first task provides the metrics and the logits of the whole.
         weights: Weights of the tasks' losses by name; the default is 1.
         sharing: A block between the input and the tasks, such as an `MMoEBlock`. If it returns
             branches with the tasks' names, each task receives its own.
@@ -158,19 +158,20 @@ class MultiTask(Task):
 
 
 class ESMMTask(MultiTask):
-    """Binary tasks, each of which happens only if the one before does: click, then conversion.
+    """Binary tasks whose events follow each other: click, then conversion.
 
-    With p_i the probability of task i given those before it, and z_i its logit, the output of task
-    k is the logit of the product p_1 ... p_k over all rows:
+    With p_i the probability of event i given the events before it, and z_i its logit, the output of
+    task k is the logit of the product p_1 ... p_k, for all rows:
 
         z = -log((1 + exp(-z_1)) ... (1 + exp(-z_k)) - 1)
 
-    So the second label of a pair is 1 if both happened, and each loss is over all rows: p(ctr) for
-    the click, p(ctcvr) = p(ctr) p(cvr) for the conversion (Ma et al., "Entire Space Multi-Task
-    Model", SIGIR 2018, eq. 2 and 3). The arguments are those of `MultiTask`.
+    So the label of the second task is 1 if both events happened, and each loss is over all rows:
+    p(ctr) for the click, p(ctcvr) = p(ctr) p(cvr) for the conversion (Ma et al., "Entire Space
+    Multi-Task Model", SIGIR 2018, eq. 2 and 3). The arguments are those of `MultiTask`.
 
     Raises:
-        ModelError: A task is not binary with one output, or an error of `MultiTask`.
+        ModelError: There are fewer than two tasks, a task is not a `BinaryClassificationTask` with
+            one output, or an error of `MultiTask`.
 
     >>> click, bought = (BinaryClassificationTask(name) for name in ("click", "bought"))
     >>> str(ESMMTask({"click": click, "bought": bought}).attach(Flat(5)))
@@ -209,7 +210,8 @@ _OF_TASKS = ("tasks", "towers", "gates", "experts")
 def name_by_task(task: Task, name: str) -> str:
     """Return the name of a parameter of a network, with task names instead of task numbers.
 
-    A single task gets the names that it would have among others.
+    A single task gets the name that it would have in a `MultiTask`. Names of other tensors are
+    returned unchanged.
 
     >>> both = MultiTask({"click": BinaryClassificationTask(), "buy": BinaryClassificationTask()})
     >>> name_by_task(both, "dense.task.tasks.1.logit.bias")

@@ -22,10 +22,12 @@ from distrain.schema.schema import Schema
 def named_head(
     schema: Schema, tasks: Mapping[str, TaskSpec], sharing: SharingSpec | None
 ) -> Task | None:
-    """Return the tasks as the last block; `None` for one binary target, which each model handles.
+    """Return the tasks as the last block; `None` if the model's default head suffices.
+
+    That is the case for one binary target without `hidden` layers and loss weight, and for none.
 
     Args:
-        schema: Its tags give the kinds of targets.
+        schema: The schema, whose tags give the kinds of targets.
         tasks: The section `model.tasks` by task name; if empty, each target of the schema is a
             task.
         sharing: The section `model.sharing`.
@@ -37,7 +39,7 @@ def named_head(
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}
     if isinstance(sharing, EsmmSpec) and sharing.order:
         named = _ordered(named, sharing.order)
-    # A weight for all tasks is the weight of the batch.
+    # A weight column of all tasks is in the batch's weights.
     common = schema.select_by_tag(Tags.WEIGHT).names
     leaves = {}
     for name, task in named.items():
@@ -95,7 +97,8 @@ def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, fl
     """Set the factors of `data.class_weight` in a model's tasks, by task name or by target.
 
     Raises:
-        SpecError: Rows have weights that the task does not support, or a name has no task.
+        SpecError: The task does not support weights of rows, but there are some; or a name is
+            neither a task nor a target.
         ModelError: The target has no such class, or no classes.
     """
     weights = schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names

@@ -1,4 +1,4 @@
-"""Retrieval: scores a user's own item against the items of the step's other rows."""
+"""The retrieval task: scores a user's own item against the items of the step's other rows."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -19,11 +19,11 @@ from distrain.models.shapes import Flat, Shape, Value, flat
 
 RetrievalLoss = Literal["softmax", "bpr"]
 
-# At most this number of pair scores is held at once, and they are computed twice: those of a
-# batch of 65,536 would take 17 GB.
+# The most pair scores in memory at once. If a step has more, the backward pass computes them again;
+# those of a batch of 65,536 rows would take 17 GB.
 _SCORES_AT_A_TIME = 4096 * 4096
 _USERS_FROM = 1 << 32
-"""Keys of users are larger than those of items."""
+"""Added to users' ids, so that the keys of users are larger than those of items."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Queries:
 class ItemRetrievalTask(Task):
     """Scores the vectors of a user and its own item against the vectors of other items.
 
-    With u_i and v_i the vectors of row i and of its item, c_j those of the candidates, T the
+    With u_i and v_i the vectors of row i's user and item, c_j those of the candidates, T the
     temperature and q the probability that an item is a candidate, a row with label 1 has the loss
 
         s_i  = u_i . v_i / T - log q(v_i)
@@ -50,32 +50,33 @@ class ItemRetrievalTask(Task):
 
     (Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations",
     RecSys 2019, eq. 3 to 6, for rewards of 0 and 1; Rendle et al., "BPR", UAI 2009.) The candidates
-    are the items of the other rows, including rows with label 0. Excluded are the items of rows
-    with label 1 of the same user: the row's own item in other rows if `item_id` is given, and the
-    user's other items if `user_id` is given. Ids below 3, which `distrain prep` gives to unknown
+    are the items of the other rows, including rows with label 0. Candidates that are known to be
+    right are excluded: with `item_id`, the row's own item in other rows; with `user_id` also all
+    items of the same user's rows with label 1. Ids below 3, which `distrain prep` gives to unknown
     users, belong to no user. The correction by log q compensates for popular items being candidates
     more often than others. In a training step the candidates are those of all ranks.
 
-    In training the branches may give several vectors a row, one after another: those of the row
-    first, then for each older event, newest first, the state before it and its item. These pairs
-    are examples with label 1, as far as `events` has items, and a row's loss is the sum over all of
-    them.
+    In training the branches may give several pairs of vectors per row, one after another. The first
+    pair is the row's own user and item. The others are of the row's older events, newest first: the
+    user's vector before the event, and the event's item. They are examples with label 1; a row has
+    as many as `events` has items for it. A row's loss is the sum over its pairs.
 
     Args:
         user: The branch of users' vectors.
-        item: The branch of items' vectors, as wide.
+        item: The branch of items' vectors, of the same width.
         item_id: The categorical column that identifies items; needed for `log_q` and `user_id`.
         temperature: Above 0. Vectors of length 1 (`L2Norm`) need one well below 1.
         log_q: `None` for no correction; a tensor `[items]` of log q by item id; "batch": q is the
-            item's share of the candidates; "stream": the same over all candidates since training
-            began, which the model's buffer `seen` counts.
+            item's share of the step's candidates; "stream": its share of all candidates since
+            training began, which the model's buffer `seen` counts.
         target: The target whose label is used; `None` for the first target.
         user_id: The categorical column that identifies users.
         kind: "softmax" or "bpr".
         num_items: The number of rows of `seen`, for "stream".
         events: The list column of the items of a row's events.
-        draws: The candidates are items drawn for the rows instead of the rows' own, and q is the
-            probability of drawing each. `log_q` is `None` then. An `ItemTower` gives their vectors.
+        draws: Draws the candidates, instead of the rows' own items; q is the probability of
+            drawing an item. `log_q` must be `None` then, and the item branch an `ItemTower`, which
+            returns the vectors of drawn items.
 
     Shape:
         branches to `[rows, 2 * dim]`: user vectors, then item vectors.
@@ -94,7 +95,7 @@ class ItemRetrievalTask(Task):
     log_q: Tensor | None
     seen: Tensor
 
-    metrics = (RETRIEVAL_METRIC,)  # it does not separate labels 0 and 1
+    metrics = (RETRIEVAL_METRIC,)  # the task does not separate labels 0 and 1
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class ItemRetrievalTask(Task):
         self.kind = kind
         self.counts = log_q if isinstance(log_q, str) else None
         self._check_arguments(log_q, num_items)
-        # It belongs to the data, not the model: it is not saved, and predictions do not need it.
+        # log_q belongs to the data, not the model: it is not saved; predictions do not need it.
         kept = log_q.detach() if isinstance(log_q, Tensor) else None
         self.register_buffer("log_q", kept, persistent=False)
         if self.counts == "stream":
@@ -217,7 +218,7 @@ class ItemRetrievalTask(Task):
 
     def _queries(self, output: Tensor, batch: Batch) -> _Queries:
         drawn = 0 if self.draws is None or batch.key is None else self.draws.per_row * self.dim
-        width = max(2 * self.dim, output.shape[1] - drawn)  # nothing is drawn without rows
+        width = max(2 * self.dim, output.shape[1] - drawn)  # an empty batch has no drawn items
         pairs = torch.unflatten(output[:, :width], 1, (-1, 2 * self.dim))
         labels = label_of(batch, self.target).to(output.dtype)[:, None]
         ids = torch.zeros(len(output), 1, dtype=torch.int64, device=output.device)
@@ -231,7 +232,7 @@ class ItemRetrievalTask(Task):
         keys = ids
         if self.user_id is not None:
             users = batch[self.user_id].long()[:, None]
-            # The item's id replaces an unknown user, because other users may have had other items.
+            # All unknown users share few ids, so a row of an unknown user has its item as the key.
             keys = torch.where(users < FIRST_VALUE_ID, ids, users + _USERS_FROM)
         pairs, ids, keys, labels = (
             some.flatten(0, 1) if is_present is None else some[is_present]
@@ -243,7 +244,7 @@ class ItemRetrievalTask(Task):
     def _log_q(
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return log q of the queries' own items, and of the candidates."""
+        """Return log q of the queries' own items and of the candidates; `None`: no correction."""
         if self.kind == "bpr":
             return None, None
         if self.draws is not None:
@@ -252,7 +253,7 @@ class ItemRetrievalTask(Task):
             return None, None
         if self.log_q is not None:
             return self.log_q.index_select(0, own), self.log_q.index_select(0, candidates)
-        # In sorted order an item's count is the distance between the places before and after it.
+        # In sorted order, an item's count is the distance between its first place and its end.
         ordered = candidates.sort().values
         pair = []
         for ids in (own.contiguous(), candidates.contiguous()):
@@ -317,7 +318,7 @@ class _KnownItems:
         """Return the mask for the queries with the indices `part`: `[queries, candidates]`."""
         users, items = self._sizes
         queries = self._of_queries.index_select(0, part)
-        # A user of several queries has the row of one of them; the row after the last has no user.
+        # All queries of a user share the row of one of them. The row after the last has no user.
         row_of = torch.full((users + 1,), len(part), device=part.device)
         row_of[queries] = torch.arange(len(part), device=part.device)
         of_users = row_of.index_select(0, self._of_users)
@@ -330,9 +331,9 @@ class _KnownItems:
 
 
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
-    """Return the item ids at each row's places, own item first, then newest event, after a mask.
+    """Return a mask of the places that each row has, and the item ids at all places.
 
-    Both are `[rows, places]`; the mask is true for the places that the row has.
+    Both are `[rows, places]`. Place 0 is the row's own item, place 1 the newest event's, and so on.
     """
     ages = torch.arange(places, device=own.device)
     is_present = ages < events.lengths[:, None].clamp(min=1)

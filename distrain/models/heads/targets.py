@@ -12,14 +12,14 @@ from distrain.schema.column import TargetKind
 
 @dataclass(frozen=True)
 class Target:
-    """Target of a task.
+    """The target of a task.
 
     Attributes:
         name: The task's name. A single task without a name has the name of the target's column.
         column: The column of labels; `None` for the first target of the schema.
         classes: Number of classes of a multiclass target, whose labels are `0 .. classes-1`.
-        weight: The column of row weights for this target only; `None` for that of the batch.
-        is_count: Whether labels below 0 are wrong.
+        weight: The column of row weights for this target only; `None` for the batch's weights.
+        is_count: Whether labels are counts, so that labels below 0 are errors.
         known: The column that is 1 in rows whose label is known, and 0 in rows that do not count;
             `None` if all labels are known.
     """
@@ -34,7 +34,7 @@ class Target:
 
 
 class Candidates(NamedTuple):
-    """Data of some rows for the losses of the other rows of a step.
+    """Data of some rows for the losses of all rows of a step: items that they compare with.
 
     Attributes:
         vectors: Vectors of items, `[candidates, dim]`.
@@ -49,13 +49,16 @@ class Candidates(NamedTuple):
 
 
 def output_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """Return the outputs of an exported model: "logits" of one binary target, else target names."""
+    """Return the output names of an exported model: "logits" if binary, otherwise target names.
+
+    "logits" is the name for exactly one target, which is binary.
+    """
     is_plain = len(targets) == 1 and targets[0].kind == "binary"
     return ("logits",) if is_plain else tuple(target.name for target in targets)
 
 
 def label_of(batch: Batch, column: str | None) -> Tensor:
-    """Return the labels of a target, `[rows]`; of the first one for `None`."""
+    """Return the labels of a column, `[rows]`; `None` means the first target."""
     if column is not None:
         return batch[column]
     assert batch.label is not None, "rows without labels have no loss"

@@ -23,11 +23,11 @@ class Task(Block):
     """The last block of a network, with its loss and its scores.
 
     A subclass defines `build` and `forward`, like every block, and `loss` and `logits`. If its
-    target is not binary, or it has several, it also defines `targets` and `scores`. It returns a
-    `Flat` shape; an output of width 1 is `[rows]`, any other `[rows, width]`.
+    target is not binary, or it has several, it also defines `targets` and `scores`. `build` returns
+    a `Flat` shape; an output of width 1 is `[rows]`, any other is `[rows, width]`.
 
     Attributes:
-        metrics: The spec's metrics that its validation supports.
+        metrics: The validation metrics of a job spec that the task supports.
         name: The task's name in reports.
         target: The column of its labels; `None` for the first target.
         takes_weights: Whether its loss weighs rows.
@@ -40,7 +40,7 @@ class Task(Block):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Return the targets of the task, in the order of `scores`."""
+        """The targets of the task, in the order of `scores`."""
         return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
@@ -58,12 +58,12 @@ class Task(Block):
     def weight_sums(self, batch: Batch) -> Tensor | None:
         """Return the sums of row weights by target, `[targets]`, float64; `None` if all are 1.
 
-        A step divides each of `losses` by the sum of all ranks.
+        A step divides each of `losses` by its sum over all ranks.
         """
         return None
 
     def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
-        """Return what the losses of all ranks' rows need of these rows.
+        """Return the data of these rows that the losses of all ranks' rows need.
 
         `None` if the loss of a row depends on that row alone.
         """
@@ -72,21 +72,24 @@ class Task(Block):
     def loss_against(
         self, output: Tensor, batch: Batch, candidates: Candidates, first: int
     ) -> Tensor:
-        """Return `loss` given the candidates of all ranks, this rank's from `first` on."""
+        """Return `loss` given the candidates of all ranks; this rank's begin at index `first`."""
         raise NotImplementedError
 
     def observe(self, candidates: Candidates) -> None:
-        """Count the candidates of a step after its loss; the same on all ranks."""
+        """Record the candidates of a step after its loss; all ranks get the same candidates."""
 
     def logits(self, output: Tensor) -> Tensor:
-        """Return the rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
+        """Return the rows' scores for the first target, `[rows]`.
+
+        The higher the score, the likelier is label 1; for a regression it is the prediction.
+        """
         raise NotImplementedError
 
     def scores(self, output: Tensor) -> tuple[Tensor, ...]:
         """Return the rows' scores of each target.
 
-        Of a binary one logits, `[rows]`; of a regression predictions, `[rows]`, on the target's
-        scale; of a multiclass one a logit for each class, `[rows, classes]`.
+        For a binary target these are logits, `[rows]`; for a regression predictions on the target's
+        scale, `[rows]`; for a multiclass target a logit for each class, `[rows, classes]`.
         """
         return (self.logits(output),)
 
@@ -94,9 +97,9 @@ class Task(Block):
 class LabelTask(Task):
     """A task over one column of labels; a subclass defines `build`, `forward` and `compare`.
 
-    A row's weight is that of the task's own column, otherwise of the batch, times the factor of
-    its label if `weigh_classes` has set one. Weight 2 counts as the row twice, 0 as no row. Rows
-    with an unknown label have weight 0.
+    A row's weight comes from the task's own column `weight`, otherwise from the batch. It is
+    multiplied by the factor of the row's label if `weigh_classes` has set one. A row of weight 2
+    counts like two rows, a row of weight 0 not at all. Rows with an unknown label have weight 0.
 
     Args:
         target: The column of labels; `None` for the first target.
@@ -111,12 +114,12 @@ class LabelTask(Task):
         super().__init__()
         self.target = target
         self.weight = weight
-        # They belong to the job, not the model: they are not saved, and predictions do not need
-        # them.
+        # Class weights belong to the job, not the model: they are not saved, and predictions do
+        # not need them.
         self.register_buffer("class_weight", None, persistent=False)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
-        """Return the rows' losses, `[rows]`, or with the reduction "sum" their sum."""
+        """Return the rows' losses, `[rows]`, with reduction "none"; their sum with "sum"."""
         raise NotImplementedError
 
     @property
@@ -135,7 +138,7 @@ class LabelTask(Task):
         return None if weights is None else weights.double().sum().reshape(1)
 
     def weigh_classes(self, factors: Mapping[int, float]) -> None:
-        """Multiply the weights of rows by a factor for their label; the default is 1.
+        """Multiply the weights of rows by a factor for their label; 1 for labels without a factor.
 
         Raises:
             ModelError: The target does not have such a class, or has no classes.
@@ -176,7 +179,7 @@ class BinaryClassificationTask(LabelTask):
             logits, is the output, and must have the width `outputs`.
         pre: A block for the output before loss and scores, such as a `LogitsTemperatureScaler`.
         weight: A column of weights for this task only.
-        mean: The share of ones, whose log odds are added to the network's logit.
+        mean: The share of ones. Its log odds are added to the network's logit; `None` adds nothing.
         label_smoothing: The share of each label that the loss spreads evenly over both classes.
 
     Shape:
@@ -231,7 +234,8 @@ class BinaryClassificationTask(LabelTask):
         odds = math.log(self.mean / (1 - self.mean))
         if self.outputs == 1:
             return output + odds
-        # Not a tensor made of numbers: copying it to a GPU waits, and a graph cannot record it.
+        # A tensor made of numbers would have to be copied to the GPU: a wait, and an error in a
+        # CUDA graph.
         return torch.stack([output[:, 0], output[:, 1] + odds], dim=1)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
@@ -252,8 +256,8 @@ class BinaryClassificationTask(LabelTask):
 class MulticlassTask(LabelTask):
     """A linear layer to one logit a class, and cross entropy.
 
-    The score is that of class 1 against all others: with z the logits, the log of p_1 / (1 - p_1),
-    which is z_1 - log(sum over the others of exp z_j).
+    `logits` compares class 1 with all others: with z the network's output, it is the log of
+    p_1 / (1 - p_1), which is z_1 - log(sum over the other classes of exp z_j).
 
     Args:
         target: A target of integers `0 .. num_classes-1`; `None` for the first one.
@@ -331,7 +335,7 @@ class RegressionTask(LabelTask):
         delta: The error at which huber's loss becomes linear, above 0.
         weight: A column of weights for this task only.
         mean: The approximate initial prediction. `None` means 0, or 1 for "poisson".
-        std: The unit of the network's number, and of errors in the loss.
+        std: The unit of the layer's number, and of errors in the loss. `None` means 1.
 
     Shape:
         any flat shape to `[rows]`.

@@ -10,7 +10,10 @@ from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_widt
 
 
 def tower_width(given: Shape, user: str, item: str, who: str) -> int:
-    """Return the width of the branches `user` and `item` in the input of the task `who`."""
+    """Return the width of the branches `user` and `item` in the input of the task `who`.
+
+    Raises ModelError if a branch is missing, or if the two differ in width.
+    """
     shapes = given.shapes if isinstance(given, Branches) else {}
     if not {user, item} <= set(shapes):
         raise ModelError(
@@ -35,7 +38,7 @@ class DotProductTask(LabelTask):
 
     Args:
         user: The branch of users' vectors.
-        item: The branch of items' vectors, as wide.
+        item: The branch of items' vectors, of the same width.
         temperature: Above 0, otherwise `ModelError`.
         target: The column of labels; `None` for the first target.
 

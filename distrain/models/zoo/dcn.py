@@ -26,10 +26,7 @@ def dcn_v2(given: Given, spec: DcnV2Spec) -> Blueprint:
 
 
 def gdcn(given: Given, spec: GdcnSpec) -> Blueprint:
-    """Build `dcn_v2` with full matrices and a gate in each cross layer (arXiv:2311.04635, sec.
-
-    4).
-    """
+    """Build `dcn_v2` with full matrices and a gate in each cross layer (arXiv:2311.04635)."""
     return _with_mlp(given, spec, CrossBlock(spec.cross_depth, "gated"))
 
 

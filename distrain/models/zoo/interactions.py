@@ -26,7 +26,7 @@ def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
 
 
 def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
-    """Build attention among embeddings and numbers as vectors (arXiv:1810.11921); one logit.
+    """Build attention among the vectors of all columns (arXiv:1810.11921); one logit.
 
     With `hidden` an MLP over the same inputs is added, like in the paper's AutoInt+, and the
     logit's layer receives both.
@@ -42,8 +42,9 @@ def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
 def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
     """Build a linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
-    The logit is the sum of a logit of each. For the second, numbers are vectors as in `autoint`;
-    the paper has no numbers. A head of several tasks receives the three parts.
+    The logit is the sum of a logit of each part. For the second part, continuous columns become
+    vectors as in `autoint`; the paper has none. A head other than one binary task
+    receives the three parts.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     last = Chain() if given.head else MLPBlock([1], no_activation_last_layer=True)
@@ -59,7 +60,7 @@ def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
 def finalmlp(given: Given, spec: FinalMlpSpec) -> Blueprint:
     """Build two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
 
-    A head of several tasks receives both MLPs' outputs.
+    A head other than one binary task receives both MLPs' outputs.
     """
     inputs = given.inputs(spec.embedding_dim)
     streams = {

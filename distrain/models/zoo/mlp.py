@@ -26,7 +26,7 @@ def tabular(given: Given, spec: TabularSpec) -> Blueprint:
 
     A layer is linear without bias, ReLU, batch norm, dropout. The last one is only linear, to two
     logits or one. Source: `TabularModel` in fastai/tabular/model.py and `LinBnDrop` in
-    fastai/layers.py, with `lin_first=True`. Initial values are ours.
+    fastai/layers.py, with `lin_first=True`. The initial values are not fastai's.
     """
     inputs = given.inputs(spec.embedding_dim)
     branches: dict[str, Block] = {}

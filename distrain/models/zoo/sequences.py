@@ -33,14 +33,15 @@ from distrain.schema.schema import Schema
 
 _Spec = DinSpec | BstSpec | SasrecSpec | HstuSpec | SasrecRetrievalSpec
 EventTargets = Mapping[str, Mapping[str, str]]
-"""For each of the events its lists of ids that have a target, and the target's column."""
+"""By the name of events: the target's column for each list of ids that has a target."""
 
 
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
-    """Return the events that have a target: a flat column of a list's domain, or the given one.
+    """Return the events whose lists have targets, and these targets.
 
-    `ModelError`: no events have a target, a given column does not exist, or a list's target is
-    ambiguous: several columns have its domain, none has the domain's name, and none is given.
+    The target of a list is the column that `given` names for it, or the flat column of its domain.
+    Raises ModelError if no list has a target, or a column in `given` does not exist. Also raises
+    it if `given` is empty and several columns, none with the domain's name, have a list's domain.
     """
     features = schema.remove_by_tag(Tags.TARGET).categorical
     lists = {column.name: column for column in features if column.holds_lists}
@@ -88,7 +89,7 @@ def _inputs(
     names: Sequence[str] | None = None,
     draws: ItemDraws | None = None,
 ) -> InputBlock:
-    """Return the inputs with the columns `names` besides the lists of events; `None` for all."""
+    """Return the inputs: the lists of events, and the columns `names`; `None` for all columns."""
     features = given.schema.remove_by_tag(Tags.TARGET).categorical
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
     both: dict[str, Combiner] = {**given.combiners, **sequences}  # type: ignore[dict-item]
@@ -105,7 +106,7 @@ def _ranked(
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
 ) -> Blueprint:
-    """Build the blocks that `read` makes for each of the events, and the columns, below an MLP."""
+    """Build an MLP over the columns and over a block, made by `read`, for each kind of events."""
     events = event_targets(given.schema, spec.targets, spec.kind)
     blocks = [read(name, columns) for name, columns in events.items()]
     body = ParallelBlock(Filter(), *blocks, aggregation=None).connect(above)
@@ -136,10 +137,11 @@ def bst(given: Given, spec: BstSpec) -> Blueprint:
 
 
 def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
-    """Build causal layers over the events; the newest output enters an MLP, also times the target.
+    """Build causal layers over the events; their output and the columns enter an MLP.
 
-    Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
-    score is the sum of the product.
+    The output is the newest event's, alone and times the target (`CausalTransformer`). Source: Kang
+    and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose score is the
+    sum of the product.
     """
     read = partial(CausalTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
@@ -148,8 +150,8 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
     """Build pointwise attention over the events; its result and the columns enter an MLP.
 
-    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
-    uses only those of the events, one token each.
+    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Only
+    the features of the events are used, one token per event.
     """
     read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
@@ -158,8 +160,8 @@ def hstu(given: Given, spec: HstuSpec) -> Blueprint:
 def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
-    The events are those whose target is the column tagged `item_id`. If there are several, they are
-    those that `targets` names. Other columns are not used. Source: see `sasrec`.
+    The events must have the column tagged `item_id` as their target. If several kinds of events do,
+    `targets` must name the list of one kind. Other columns are not used. Source: see `sasrec`.
     """
     schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")

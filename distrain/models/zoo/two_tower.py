@@ -26,7 +26,7 @@ ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
 
 
 def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
-    """Return the categorical columns of both sides; `ModelError` if a side has no column."""
+    """Return the categorical columns of user and item; ModelError if one of them has no column."""
     features = schema.remove_by_tag(Tags.TARGET)
     taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS)
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
@@ -60,7 +60,10 @@ def retrieval_task(
     draws: ItemDraws | None,
     events: str | None = None,
 ) -> ItemRetrievalTask:
-    """Return the task of the column tagged `item_id`; of `user_id` too if only one has that tag."""
+    """Return the retrieval task for the column tagged `item_id`.
+
+    It also uses the column tagged `user_id` if exactly one column has that tag.
+    """
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
     names = [column.name for column in users if not column.holds_lists]
@@ -77,7 +80,7 @@ def retrieval_task(
 
 
 def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
-    """Return the draws for a section's `negatives`; `None` if negatives are those of the batch."""
+    """Return the draws for a section's `negatives`; `None` if these are the batch's items."""
     if spec.negatives == "batch":
         return None
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
@@ -85,7 +88,7 @@ def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> Item
 
 
 def two_tower(given: Given, spec: TwoTowerSpec) -> Blueprint:
-    """Build an MLP over the user's columns and one over the item's; other columns are not used.
+    """Build an MLP over the user's columns and another over the item's; no other columns are used.
 
     The last layer of a tower has no activation, so that its vector can have any direction.
     """
@@ -140,7 +143,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
 
     Returns:
         Each `[rows, last width of the towers]`, of length 1 if the model normalises them. The
-        model's logits are their dot products over its temperature, plus a bias for a binary
+        model's logits are the dot products divided by the temperature, plus a bias for a binary
         model.
 
     Raises:
@@ -159,8 +162,8 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
 def ncf(given: Given, spec: NcfSpec) -> Blueprint:
     """Build the product of two embeddings beside an MLP over another two, and one logit of both.
 
-    It uses only the two columns tagged `user_id` and `item_id`. The product's
-    tables are called `mf/COLUMN`.
+    Only the two columns tagged `user_id` and `item_id` are used. The product's tables are called
+    `mf/COLUMN`.
     """
     names = [id_column(given.schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]
     inputs = InputBlock(

@@ -23,7 +23,10 @@ def wide_tables(
     crosses: Sequence[CrossSpec] = (),
     names: Sequence[str] | None = None,
 ) -> Embeddings:
-    """Return tables of width 1: a table's row is an id's weight in a linear model."""
+    """Return tables of width 1, whose rows are the ids' weights in a linear model.
+
+    Raises ModelError if two crosses have the same columns in the same order.
+    """
     made = [HashedCross(cross.columns, cross.num_bins) for cross in crosses]
     seen = [cross.name for cross in made]
     twice = sorted({name for name in seen if seen.count(name) > 1})
@@ -57,7 +60,7 @@ def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Bloc
 
 
 def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
-    """Return the MLP that is a branch of `sum_or_parts`: with one logit, or without for a head."""
+    """Return the MLP branch for `sum_or_parts`, which ends in a logit unless there is a head."""
     if head is None:
         return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
     return MLPBlock(spec.hidden, dropout=spec.dropout)
@@ -69,7 +72,7 @@ def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). In the wide part every categorical
     column has a weight for each id, every cross for each bin, and every continuous column for its
     value. All weights train with the job's optimizer, while the paper uses FTRL for the wide part.
-    A head of other tasks receives the wide part's sum and the MLP's last layer.
+    A head other than one binary task receives the wide part's sum and the MLP's last layer.
     """
     wide = wide_tables(given.combiners, spec.crosses)
     inputs = given.inputs(spec.embedding_dim, wide)
@@ -85,7 +88,7 @@ def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
 
     The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
     weight in the linear part and go into the MLP unchanged, as in DeepCTR. The paper does not
-    specify how they become vectors.
+    specify how continuous columns become vectors.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     branches = {

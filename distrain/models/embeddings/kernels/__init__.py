@@ -1,4 +1,7 @@
-"""Gather, sum and update rows of tables: in C, torch and Triton, with the same bits."""
+"""Kernels that gather, sum and update rows of embedding tables, in C, torch and Triton.
+
+On a CPU, C and torch give the same bits. Sums on a GPU have another, fixed order.
+"""
 
 from distrain.models.embeddings.kernels.dispatch import (
     Grouping as Grouping,

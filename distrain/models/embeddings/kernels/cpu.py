@@ -136,7 +136,7 @@ def update(
 
 
 def draw(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
-    """Write `random_bits.words` as numbers in `-2**23 .. 2**23 - 1`, times a scale, to `out`."""
+    """Compute `random_bits.scaled` in C, with the same bits."""
     which, target = _array(rows.contiguous()), _array(out)
     _in_parallel(
         lambda part: _rows.draw(key, which[part], scale, target[part]),
@@ -155,7 +155,7 @@ def _weight(weight: Tensor) -> tuple[bool, NDArray[Any]]:
 
 
 def _cuts(count: int, num_bytes: int) -> list[slice]:
-    """Return `count` items as consecutive slices for as many threads as are worthwhile."""
+    """Split `count` items into consecutive slices, one for each thread that is worthwhile."""
     parts = max(1, min(torch.get_num_threads(), count, num_bytes // _BYTES_WORTH_A_THREAD))
     return [slice(a, b) for a, b in pairwise(count * part // parts for part in range(parts + 1))]
 
@@ -164,7 +164,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _pool() -> ThreadPoolExecutor:
-    """Return the threads of this process; those of a parent do not survive a fork."""
+    """Return the thread pool of this process; the threads of a parent do not survive a fork."""
     pid = os.getpid()
     if pid not in _pools:
         _pools[pid] = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")
@@ -175,7 +175,10 @@ _T = TypeVar("_T")
 
 
 def _in_parallel(work: Callable[[Any], _T], parts: Sequence[Any]) -> list[_T]:
-    """Run `work` on each part, the first one here; raises the error of the first that failed."""
+    """Run `work` on each part, the first in this thread; return the results in order.
+
+    Waits for all parts, then raises the error of the first part that failed.
+    """
     pending = [_pool().submit(work, part) for part in parts[1:]]
     try:
         first = [work(part) for part in parts[:1]]

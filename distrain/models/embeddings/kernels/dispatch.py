@@ -1,11 +1,12 @@
-"""Operations on rows of embedding tables that a training step consists of.
+"""The operations of a training step on rows of embedding tables.
 
-Sums are added in the order of a batch's rows, so the same input gives the same bits for any number
-of threads. "Distinct rows" below are those that a batch looks up, each listed once. *Inverse
-indices* give the distinct row of each id, like those of `torch.unique`.
+On a CPU, sums are added in the order of a batch's rows, so the same input gives the same bits for
+any number of threads. "Distinct rows" below are the rows that a batch looks up, each listed once.
+*Inverse indices* give the distinct row of each id, like those of `torch.unique`.
 
-The C kernels run if they are built, for float32 on a CPU and for weights in bfloat16. Otherwise
-torch runs, with the same results bit by bit.
+On a CPU, the C kernels run if they are built, for float32 and for weights in bfloat16; otherwise
+torch runs, with the same results bit by bit. On a GPU, Triton runs `expand` and `collect` where
+`fixed_shape.runs_triton` allows it; otherwise torch runs.
 """
 
 from collections.abc import Sequence
@@ -27,8 +28,8 @@ from distrain.models.embeddings.kernels.segments import RowRule
 @dataclass(frozen=True)
 class Grouping:
     inverse: Tensor  # int32, on the device of the ids: the index of each id among the distinct ids
-    # `[u]`, int32: the distinct ids of the first column in order of first appearance, then
-    # those of the second,
+    # `[u]`, int32: the distinct ids of the first column in order of first appearance, then those
+    # of the second column, and so on
     ids: Tensor
     counts: Tensor  # `[columns]`, int64, on the CPU: the number of distinct ids of each column
 
@@ -50,7 +51,10 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    """Return the rows of keys `[u]`, int64: `[u, dim]`, float32 or float64, in reused memory."""
+    """Return the rows `keys`, `[u]`, int64, of a weight: `[u, dim]`, float32.
+
+    The result is float64 for a float64 weight.
+    """
     get = kernels_cpu.gather if _in_c(weight, *_WEIGHTS) else kernels_torch.gather
     return get(weight, keys)
 
@@ -135,9 +139,10 @@ def update(
 
 
 def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
-    """Draw rows `[n]`, int64, uniformly from `-bound .. bound` into `out`, `[n, dim]`, of any type.
+    """Draw the initial values of rows `[n]`, int64, uniformly from `-bound .. bound` into `out`.
 
-    Values are multiples of `bound / 2**23` that follow from the table's 64-bit key, row and place.
+    `out` is `[n, dim]`, of any floating dtype. Values are multiples of `bound / 2**23`. They depend
+    only on `key`, 64 bits that identify the table, the row, and the place in the row.
     """
     scale = random_bits.scale_of(bound)
     drawn = out
@@ -153,19 +158,19 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
 
 
 def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
-    """Add rows `[n, dim]`, of several ranks in rank order, to `total` at their inverse indices."""
+    """Add row `i` of `rows`, `[n, dim]`, to `total[inverse[i]]`, for i ascending, in place."""
     if len(rows):
         place = torch.zeros(1, dtype=torch.int64)
         collect(rows.unsqueeze(1), inverse.unsqueeze(0), place, total)
 
 
 def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
-    """Return each column's ids plus the first row of its table: `[u]`, int64."""
+    """Return each distinct id plus `starts`, the first row of its column's table: `[u]`, int64."""
     return repeated(starts, grouping.counts, grouping.ids).add_(grouping.ids)
 
 
 def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
-    """Return each number `counts` times, on the device of `like`: `[len(like)]`, int64."""
+    """Repeat `numbers[i]` `counts[i]` times, on the device of `like`: `[len(like)]`, int64."""
     both = to_device(torch.stack([numbers, counts]), like.device)
     return both[0].repeat_interleave(both[1], output_size=len(like))
 
@@ -173,7 +178,9 @@ def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
 def padded_positions(
     lengths: Sequence[int], capacities: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Return the positions of the used rows in consecutive parts of given capacities, int64.
+    """Return the positions of the first `lengths[i]` rows of each part `i`, int64.
+
+    The parts follow each other, and part `i` has `capacities[i]` rows.
 
     >>> padded_positions([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
     [0, 1, 4]
@@ -185,7 +192,11 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return offsets and counts `[columns, parts]` from `counts`, `[parts, columns]`."""
+    """Return the `offsets` and `counts` of `unique`, `[columns, parts]`.
+
+    The ids are part after part, and column after column within a part. The argument, `[parts,
+    columns]`, has the number of ids of each.
+    """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()
 

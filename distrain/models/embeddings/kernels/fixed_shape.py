@@ -1,12 +1,12 @@
 """Kernels of the step with fixed shapes: Triton on a GPU, otherwise torch.
 
-No operation here asks the device for a size. Buffers have capacity for the most that a batch can
+No operation here reads a size from the device. Buffers have capacity for the most that a batch can
 use, and the unused part is *padding*. So the host never waits, and a CUDA graph can hold the whole
 step. The learning rate and other values that change from step to step are tensors, because a graph
 would keep the numbers of the step in which it was captured.
 
-The values of one row are summed in float32 in a fixed order, so the same input gives the same
-bits.
+The values of one row are summed in a fixed order, in float32 (float64 for float64 tables), so the
+same input gives the same bits.
 """
 
 import importlib.util
@@ -31,11 +31,11 @@ from distrain.models.embeddings.kernels.segments import (
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
-    """Gather and expand in one: `out[i, places[c]] = weight[keys[c, i]]`.
+    """Gather and expand in one operation: `out[i, places[c]] = weight[keys[c, i]]`.
 
     `weight` is `[rows, dim]`, `out` `[n, places, dim]`, of any floating types, contiguous; `keys`
     `[columns, n]`, int32 or int64, with `stride(1) == 1`; `places` `[columns]`, int64, distinct, on
-    the same device. Other places are not changed.
+    the same device. Other places of `out` are not changed.
     """
     if on_triton := _triton_for(weight):
         on_triton.lookup(weight, keys, places, out)
@@ -65,10 +65,10 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
 
 
 def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
-    """Return which of `[num_rows * columns]` vectors each of `order` refers to, int64 or int32.
+    """Return, for each element of `order`, the index of its vector, int64 or int32.
 
-    `order` counts `[len(places), num_rows]`, row `c` of which are the vectors in column
-    `places[c]`.
+    An element `c * num_rows + i` stands for row `i` and column `places[c]`. The vectors are
+    `[num_rows * columns]`, so its index is `i * columns + places[c]`.
     """
     if on_triton := _triton_for(order):
         sources: Tensor = on_triton.sources_of(order, num_rows, places, columns)
@@ -91,13 +91,14 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
     """Return the sum of each segment's rows, `[capacity, dim]`, float32 (float64), padding 0.
 
-    `rows` is `[any, dim]`. `sources`, `[places]`, gives the row of each of `segments.order`.
+    `rows` is `[any, dim]`. `sources`, `[places]`, gives the index in `rows` of each element of
+    `segments.order`.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)
         return sums
     values = rows if rows.dtype == torch.float64 else rows.float()
-    # The last sum is that of the places after the last segment, such as the padding.
+    # The last sum is of the places after the last segment, such as the padding.
     if values.device.type == "cpu":
         sums = functional.embedding_bag(sources, values, segments.starts, mode="sum")[:-1]
     else:
@@ -116,7 +117,9 @@ def update_padded(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Update rows like `kernels.update`, except for the rounding of the learning rate.
+    """Update rows like `kernels.update`, but with padding, and with the rates as tensors.
+
+    So the learning rate may be rounded differently.
 
     `keys` is `[capacity]`, int64, distinct and ascending; the padding holds the weight's number of
     rows. `grads`, `[capacity, dim]`, and `global_keys`, `[capacity]`, may have any values in the
@@ -155,7 +158,7 @@ def sum_and_update(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Combine `sum_segments` and `update_padded`. On a GPU the sums are never written."""
+    """Combine `sum_segments` and `update_padded`. Triton does not write the sums to memory."""
     if on_triton := _triton_for(weight):
         on_triton.add_and_update(rule, weight, state, rows, sources, segments, rates, global_keys)
         return
@@ -194,7 +197,7 @@ _log = logging.getLogger("distrain")
 
 
 def runs_triton(tensor: Tensor) -> bool:
-    """Return True if Triton's kernels run on such a tensor.
+    """Return True if Triton's kernels run for this tensor's device and dtype.
 
     They run on NVIDIA GPUs with the package installed, for values of at most 32 bits, outside of
     `torch.compile`. The environment variable `DISTRAIN_TRITON=0` switches them off. If Triton
@@ -224,7 +227,7 @@ def _compiles(device: torch.device) -> bool:
     try:
         none = torch.zeros(1, dtype=torch.int64, device=device)
         on_triton.sources_of(none, 1, none, 1)
-    except Exception as error:  # of compilers, files, drivers: Triton does not document a class
+    except Exception as error:  # of compilers, files or drivers: Triton documents no class
         _log.warning(
             "Triton cannot compile here, and torch does its work, more slowly: %s: %s. It wants a "
             "C compiler, and a folder that can be written (TRITON_CACHE_DIR). DISTRAIN_TRITON=0 "

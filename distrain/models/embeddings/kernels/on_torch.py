@@ -1,7 +1,7 @@
 """Kernels of the tables in torch, for any device and any floating type.
 
-`dispatch.py` documents each. On a CPU they are the simple form of the C kernels, with the same
-results bit by bit. On a GPU they are the kernels that run.
+`dispatch.py` documents each kernel. On a CPU they are the fallback of the C kernels, with the same
+results bit by bit. On a GPU they run where Triton kernels do not (`fixed_shape.runs_triton`).
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tens
 
 
 def starts_of(in_order: Tensor, count: int) -> Tensor:
-    """Return where each of the numbers below `count` begins among sorted ones, `[count]`, int64."""
+    """Return where each number below `count` begins in the sorted `in_order`: `[count]`, int64."""
     every = torch.arange(count, dtype=in_order.dtype, device=in_order.device)
     return torch.searchsorted(in_order, every)
 
@@ -88,13 +88,13 @@ def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Ten
 
 
 def placed_on(device: torch.device, places: Tensor) -> Tensor:
-    """Return places on a device. Only the first call copies them, and the host waits for it."""
+    """Return `places` on a device. Only the first call copies them; the host waits for the copy."""
     return places if device.type == "cpu" else made_once(device, tuple(places.tolist()))
 
 
 @lru_cache(maxsize=256)
 def made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
-    """Return the numbers on a device, int64. Only the first call copies them."""
+    """Return numbers as an int64 tensor on a device; equal calls return one cached tensor."""
     return torch.tensor(values, dtype=torch.int64, device=device)
 
 
@@ -151,7 +151,10 @@ def update(
 def updated(
     rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
+    """Return the new rows, then the new state, for a step of fixed shapes.
+
+    Computes the rules of `update`, but not in place, and with the rate as a tensor.
+    """
     match rule.name:
         case "sgd":
             return (torch.addcmul(rows, grads, -rate),)
@@ -172,9 +175,9 @@ def updated(
 
 
 def mean_of_squares(grads: Tensor) -> Tensor:
-    """Return each row's mean square, `[v]`, added in the order of vectors of 16 lanes.
+    """Return each row's mean square, `[v]`, with the order of additions of the C kernel.
 
-    Lane k sums the squares of values k, k + 16, ...; then the halves of the lanes are added.
+    Lane k of 16 sums the squares of values k, k + 16, ...; then halves of the lanes are added.
     """
     num_rows, dim = grads.shape
     squares = functional.pad(grads * grads, (0, -dim % _LANES))
@@ -200,8 +203,8 @@ def _places_and_columns(
 ) -> tuple[Tensor, Tensor]:
     """Return the position of each column's ids, one column after another, and each id's column.
 
-    Both are as long as the ids, so they are made on the device. For columns of one id a row they
-    are cached; lists have another length in each batch.
+    Both are as long as the ids, so they are made on the device. If all columns have one length, as
+    columns with one id per row do, they are cached. Lists have other lengths in each batch.
     """
     lengths = counts[counts > 0]
     if len(lengths) > 1 and bool((lengths == lengths[0]).all()):
@@ -228,7 +231,7 @@ def _make_places(device: torch.device, offsets: Tensor, counts: Tensor) -> tuple
     shifts = offsets.flatten() - (torch.cumsum(lengths, 0) - lengths)
     columns = torch.arange(num_columns).repeat_interleave(num_segments)
     lengths, shifts, columns = to_device(torch.stack([lengths, shifts, columns]), device)
-    # With the size given, the device is not asked for it.
+    # With `output_size`, torch does not wait to read the size from the device.
     places = torch.arange(total, device=device)
     places += shifts.repeat_interleave(lengths, output_size=total)
     return places, columns.repeat_interleave(lengths, output_size=total)

@@ -1,6 +1,6 @@
 """Kernels of the fixed-capacity step for NVIDIA GPUs, in Triton.
 
-`fixed_shape.py` documents each and holds its fallback in torch. Import this file only if
+`fixed_shape.py` documents each kernel and contains its torch fallback. Import this file only if
 `fixed_shape.runs_triton` is True: it needs the package `triton`. The programs are in
 `triton_programs.py`.
 """
@@ -84,7 +84,11 @@ def add_and_update(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Sum `rows` by their sources, or use them as sums; write the sums or update rows."""
+    """Sum gradients `rows` by segment, and update the segments' rows of `target` by the rule.
+
+    If `sources` is `None`, `rows` already are the sums. The rule `_SUM` only writes the sums to
+    `target`.
+    """
     if rule is not _SUM and rule.name not in UPDATE_RULES:
         raise unknown_rule(rule)
     count, dim = len(segments.keys), rows.shape[1]

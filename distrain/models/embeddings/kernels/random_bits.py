@@ -7,7 +7,7 @@ int64, where the products wrap around as required, so they are the same on every
 
 Rounding to bfloat16 uses fewer bits. A table in bfloat16 keeps 8 bits of a value. Rounding to the
 nearest value loses every update smaller than half a step of the value, and training stalls.
-Rounding up with a probability equal to the remainder is right on average (Gupta et al. 2015, "Deep
+Rounding up with a probability equal to the remainder is exact on average (Gupta et al. 2015, "Deep
 Learning with Limited Numerical Precision"; fbgemm rounds its half-precision tables so). The bits
 are a hash of a seed, a row's key and the place in the row: Chris Wellons' lowbias32
 (https://github.com/skeeto/hash-prospector, public domain).
@@ -27,7 +27,9 @@ _GOLDEN = 0x9E3779B9
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Tensor, ...]:
-    """Return four words for a counter of four, int64, lowest first; the key has 64 bits.
+    """Return four random words of 32 bits, int64, for a counter of four words and a 64-bit key.
+
+    The counter's lowest word comes first.
 
     >>> zero = torch.zeros((), dtype=torch.int64)
     >>> [f"{int(word):08x}" for word in philox((zero, zero, zero, zero), 0)]
@@ -47,8 +49,8 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Te
 def words(key: int, rows: Tensor, dim: int) -> Tensor:
     """Return one word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
 
-    Value `j` of a row is word `j % 4` of the counter `(j // 4, row, 0)` and depends only on it and
-    the key.
+    Value `j` of a row is word `j % 4` for the counter `(j // 4, row, 0)`. It depends only on the
+    key, the row and `j`.
     """
     blocks = torch.arange(-(-dim // 4), device=rows.device)
     of_row = rows.unsqueeze(1)
@@ -58,9 +60,11 @@ def words(key: int, rows: Tensor, dim: int) -> Tensor:
 
 
 def scaled(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
-    """Write the upper 24 bits of the words, as `-2**23 .. 2**23 - 1` times a scale, to `out`.
+    """Write the upper 24 bits of `words`, as numbers in `-2**23 .. 2**23 - 1` times `scale`.
 
-    The product is rounded once, so the bits are the same on every device.
+    They are written to `out`, `[n, dim]`, for rows `[n]`.
+
+    Each product is rounded once, so the bits are the same on every device.
     """
     whole = (words(key, rows, out.shape[1]) >> 8) - _HALF_RANGE
     torch.mul(whole.to(out.dtype), scale, out=out)
@@ -93,7 +97,7 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
 
 
 def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
-    # A number is not converted: a tensor on the host would have to be copied to the keys' device.
+    # A seed that is a number stays a number: a host tensor would be copied to the keys' device.
     low: Any = seed & _MASK
     start = lowbias32(lowbias32(low) ^ (seed >> 32 & _MASK))
     hashed: Tensor = lowbias32(lowbias32(start ^ (keys & _MASK)) ^ (keys >> 32 & _MASK))
@@ -101,7 +105,7 @@ def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
 
 
 def lowbias32(x: Any) -> Any:
-    """Return lowbias32 of a number of 32 bits, or of a tensor in int64, where products wrap."""
+    """Return the hash lowbias32 of a 32-bit number, or of each in an int64 tensor."""
     x = x ^ x >> 16
     # From here in place: fresh memory costs more than the arithmetic.
     x *= 0x7FEB352D

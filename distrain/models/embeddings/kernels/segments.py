@@ -1,4 +1,4 @@
-"""Places of a batch that read the same row, in shapes known beforehand."""
+"""Groups of a batch's places that look up the same row, in shapes known before the batch."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class StepRates(NamedTuple):
     """Numbers of an update that change from step to step, on the tables' device."""
 
     rate: Tensor  # A scalar, float64: the learning rate, for Adam including the bias correction
-    scale: Tensor  # A scalar, floating: factor of the gradients
+    scale: Tensor  # A scalar, of any floating dtype: factor of the gradients
     seed: Tensor  # A scalar, int64: for the rounding of bfloat16 weights
 
 
@@ -46,10 +46,12 @@ def unknown_rule(rule: RowRule) -> InputError:
 
 
 def places_of(marks: Tensor, count: int) -> Tensor:
-    """Return the positions of the first `count` marks, `[count]`, int64; `len(marks)` if fewer."""
-    # The marks are searched for. Writing each place to the number of its mark would write all
-    # places without a mark to one extra index, which CUDA's deterministic kernels do one after
-    # another.
+    """Return the positions of the first `count` True marks: `[count]`, int64.
+
+    If there are fewer, the remaining positions are `len(marks)`.
+    """
+    # Search for the marks. To scatter each place to the number of its mark would write all places
+    # without a mark to one extra index, one after another in CUDA's deterministic kernels.
     numbers = torch.arange(1, count + 1, device=marks.device)
     return torch.searchsorted(torch.cumsum(marks, 0), numbers)
 
@@ -57,10 +59,11 @@ def places_of(marks: Tensor, count: int) -> Tensor:
 def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor) -> Tensor:
     """Return the sum of each segment's rows, `[segments, dim]`, by summing pieces of segments.
 
-    One thread block of a GPU sums one bag, and a column with three values makes segments of a third
-    of the batch. `rows` is `[any, dim]`. `sources`, `[places]`, int64, gives the row of each place
-    and `segment`, `[places]`, its segment. `starts`, `[segments]`, int64, not descending, gives the
-    start of each segment; segments may be empty.
+    torch's `embedding_bag` sums a bag in one thread block of a GPU, which is slow for long
+    segments: a column with three distinct ids has segments of a third of the batch. `rows` is
+    `[any, dim]`. `sources`, `[places]`, int64, gives the row of each place, and `segment`,
+    `[places]`, its segment. `starts`, `[segments]`, int64, not descending, gives the start of each
+    segment; segments may be empty.
     """
     count, length = len(sources), len(starts)
     if count == 0:

@@ -1,11 +1,12 @@
 """Triton programs that `on_triton.py` starts on the GPU.
 
-How a row's gradients are summed: Lookups are sorted by key, so each row has a segment of them, and
-a column of three values makes segments of a third of the batch. A *tile* is `TILE` adjacent places
-of the sorted order, a *group* is `TILE` adjacent tiles. Two kernels sum the tiles, then the groups,
-that are inside one segment (its first key equals its last). The last kernel then adds, for each
-segment: the places before its first whole tile, its tiles up to its first whole group, its groups,
-tiles, places. The order depends only on the keys, so a step always gives the same bits.
+How a row's gradients are summed: Lookups are sorted by key, so each row has a segment of them. The
+segments may be long: a column with three distinct ids has segments of a third of the batch. A
+*tile* is `TILE` adjacent places of the sorted order, a *group* is `TILE` adjacent tiles. Two
+kernels sum the tiles, then the groups, that are inside one segment (its first key equals its last).
+The last kernel then adds, for each segment: the places before its first whole tile, its tiles up to
+its first whole group, its groups, tiles, places. The order depends only on the keys, so a step
+always gives the same bits.
 """
 
 from typing import Any
@@ -54,7 +55,7 @@ def sources_of(order, places, sources, num_places, num_rows, columns, SLOTS: tl.
 def begin_segments(
     in_order, numbers, starts, keys, num_places, capacity, SLOTS: tl.constexpr
 ) -> Any:
-    """Write the start and the key of each segment to the segment's number."""
+    """Write each segment's start and key to `starts` and `keys`, at the segment's number."""
     at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     mask = at < num_places
     number = tl.load(numbers + at, mask=mask, other=0)
@@ -184,7 +185,10 @@ def add_and_update(
     SLOTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> Any:
-    """Add the rows of some segments, and update the tables' rows or write the sums."""
+    """Sum the gradients of `SLOTS` segments, and update the tables' rows or write the sums.
+
+    If `SUMS` is False, `grads` already are the sums.
+    """
     slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     values = tl.arange(0, WIDTH)
     is_slot = slot < num_slots
@@ -216,8 +220,8 @@ def add_and_update(
         elif RULE == "rowwise_adagrad":
             mean = tl.sum(grad * grad, axis=1) / dim
             squares = tl.load(first + key, mask=is_live, other=0) + mean
-            # Threads may hold copies of these few values, and none may read what another has
-            # written.
+            # Threads may have copies of these few values. No thread may read a value that another
+            # has already written.
             tl.debug_barrier()
             tl.store(first + key, squares, mask=is_live)
             new = (

@@ -1,4 +1,4 @@
-"""Expected number of distinct rows of a table that a batch touches, without counting."""
+"""The expected number of distinct rows of a table that a batch looks up, without counting."""
 
 import math
 from functools import lru_cache
@@ -19,11 +19,12 @@ _DEVIATIONS = 6  # standard deviations of an owner's number of rows, if rows wer
 
 @lru_cache(maxsize=4096)
 def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) -> float:
-    """Return the expected number of distinct rows that `lookups` touch, for ids by Zipf's law.
+    """Return the expected number of distinct rows of `lookups` lookups, for ids by Zipf's law.
 
     The k-th most frequent id has a share of `k ** -exponent`. Ids are grouped into a few hundred
     bins, each with the share of its middle. Exponent 0 means uniform ids, for which the expectation
-    is exact. No other distribution of independent ids has a greater one, so it is the upper bound.
+    is exact. No other distribution of independent ids has a greater expectation, so it is the upper
+    bound.
 
     >>> expected_unique(2, 2, exponent=0.0)
     1.5
@@ -45,7 +46,7 @@ def expected_unique(rows: int, lookups: int, exponent: float = ZIPF_EXPONENT) ->
 
 
 def with_slack(expected: float) -> int:
-    """Return the capacity in rows for an expected number of rows.
+    """Return a capacity in rows that is rarely exceeded, for an expected number of rows.
 
     >>> with_slack(0), with_slack(10_000)
     (0, 13100)

@@ -2,17 +2,17 @@
 
 The rule for tables without a placement in the job:
 1. A single rank holds everything ("replicated").
-2. Tables of one width share their collectives, so the plan places them together: two stores of a
-   width instead of one cost collectives and save no bytes. Widths with few rows in a step are
-   replicated. From three ranks on, or in captured steps, other widths are row-wise if that saves a
-   rank more bytes than it could send during the one additional collective.
-3. If the tables exceed the budget, widths become row-wise until they fit, those that free most
-   memory first. So a larger budget never shards more.
-4. If nothing fits, the error lists the changes that would.
+2. Tables of one width and placement share their collectives, so all tables of a width get one
+   placement: a second one would cost collectives and save no bytes. On two ranks it is replicated,
+   unless steps are captured in CUDA graphs. Otherwise a width is row-wise if that saves a rank more
+   bytes than it could send during the one additional collective.
+3. If the tables exceed the budget, widths become row-wise until they fit. The width that frees most
+   memory is the first. So a larger budget never shards more.
+4. If the tables still do not fit, the error lists the changes that would help.
 
-`host_cached`, whose rows are in the host's memory, is only used if a job names it. Row-wise on one
-rank is replicated. The rule uses no measurement and no torch, so `distrain plan` and every rank
-make the same plan from the same numbers.
+`host_cached`, whose rows are in the host's memory, is only used if a job names it. On one rank,
+"row_wise" is the same as "replicated". The rule uses no measurement and no torch, so `distrain
+plan` and every rank make the same plan from the same numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ COLLECTIVE_BYTES = {
 }
 """Bytes that a rank could send during one collective, by the type of its device."""
 
-_Choice = Mapping[str, tuple[str, str]]  # by table, its placement and the reason
+_Choice = Mapping[str, tuple[str, str]]  # by table name: the placement and the reason
 
 
 def plan_placements(
@@ -44,11 +44,12 @@ def plan_placements(
     overrides: Mapping[str, str] | None = None,
     collective_bytes: int = COLLECTIVE_BYTES["cpu"],
 ) -> ShardingPlan:
-    """Place tables by the rule of this module; `SpecError` if they do not fit.
+    """Return the placement of each table by the rule of this module.
 
-    `wanted` is "auto" or a placement for all tables. `overrides`, by the names of tables or of
-    their columns, have priority. `budget_bytes` limits the tables' bytes on a rank; `None`: no
-    limit.
+    `wanted` is "auto" or a placement for all tables. `overrides` has placements by the names of
+    tables or of their columns, and takes precedence. `budget_bytes` limits the tables' bytes on a
+    rank; `None` is no limit. Raises SpecError if the tables do not fit, or if `overrides` has an
+    unknown name or gives a table two placements.
     """
     overrides = dict(overrides or {})
     _check_names(overrides, tables)
@@ -101,7 +102,10 @@ def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> N
 def _by_hand(
     tables: Sequence[TableSize], share: RankShare, wanted: str, overrides: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Return placement and reason of the tables that the job places."""
+    """Return placement and reason of the tables that the job places; of all tables on one rank.
+
+    On one rank, only tables that the job places as "host_cached" are not "replicated".
+    """
     named = {}
     for table in tables:
         placement, why = _override(table, overrides), "embeddings.tables says so"
@@ -131,7 +135,10 @@ def _by_bytes(
     share: RankShare,
     collective_bytes: int,
 ) -> tuple[str, str]:
-    """Return the placement of the free tables of a width, and the reason."""
+    """Return the placement of a width's tables that the job does not place, and the reason.
+
+    `beside` has all tables of that width.
+    """
     if share.num_ranks == 2 and not share.captured:
         return "replicated", "on 2 ranks row-wise sends nearly as much, in more collectives"
     whole, dealt = (
@@ -147,7 +154,7 @@ def _by_bytes(
 
 
 def _order(tables: Sequence[TableSize], choice: _Choice, share: RankShare) -> tuple[int, int]:
-    """Return a sort key that puts the widths that free most memory first."""
+    """Return a width's sort key: the widths that free most memory by row-wise tables are first."""
     freed = sum(
         share.of_table(table, choice[table.name][0], tables).held_bytes
         - share.of_table(table, "row_wise", tables).held_bytes

@@ -38,7 +38,7 @@ class ShardingPlan:
 
     @property
     def host_bytes_per_rank(self) -> int:
-        """Return the bytes of host-cached tables in the host's memory for a rank."""
+        """The bytes of the host-cached tables of one rank, in the host's memory."""
         return sum(table.host_bytes for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class ShardingPlan:
 
 
 def explain(plan: ShardingPlan) -> list[str]:
-    """Return lines: a table of all tables, the totals, and the reason for each placement."""
+    """Return lines of text: a table of all tables, the totals, and the reason of each placement."""
     wide = max([5, *(len(table.name) for table in plan.tables)])
     lines = [
         f"{'table':{wide}}{'rows':>13}{'dim':>5}  {'placement':12}{'a rank holds':>14}"

@@ -1,8 +1,7 @@
 """Bytes of one table on a rank: weights, optimizer state, averages, and bytes sent in a step.
 
-This is the only formula: placements, the checks before a job starts, and `distrain plan` add up
-its results. With W ranks, U distinct rows of a rank's batch and rows of R bytes, a rank sends in a
-step
+Placements, the checks before a job starts, and `distrain plan` all use this formula. With W ranks,
+U distinct rows of a rank's batch and rows of R bytes, a rank sends in a step
 
 | placement | collectives | bytes |
 |---|---|---|
@@ -28,13 +27,13 @@ _GAP_BYTES_PER_VALUE = 4
 
 @dataclass(frozen=True)
 class TableSize:
-    """Size of one table. Without `columns` it is the table of one column of its name."""
+    """The size of one table. Without `columns`, it belongs to one column of the same name."""
 
     name: str  # the column's name if it has only one
     rows: int
     dim: int
-    # distinct rows that a rank's batch touches; `None`: `expected_unique` of its rows and of
-    # one lookup for each row of the batch and column
+    # distinct rows that a rank's batch looks up; `None`: the function `expected_unique`, with one
+    # lookup for each row of the batch and column
     expected_unique: float | None = None
     columns: tuple[str, ...] = ()
 
@@ -72,7 +71,7 @@ def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """Number of bytes of a row, by the table's width."""
+    """The bytes of one row of a table, for a given width `dim`."""
 
     optimizer: str
     weight_bytes_per_value: int = 4
@@ -87,7 +86,7 @@ class RowBytes:
         return of_rule + _GAP_BYTES_PER_VALUE * dim * self.averaged
 
     def average(self, dim: int) -> int:
-        """Return the bytes of the weights that averages replace while rows are scored."""
+        """Return the bytes of the averages that exist beside the weights while rows are scored."""
         return self.weight(dim) * self.averaged
 
 
@@ -100,22 +99,22 @@ class TablePlan:
     why: str  # the reason, in words
     unique: float  # distinct rows that a rank's step is expected to touch
     room: float  # rows held and sent: `unique`, or the capacity of a captured step
-    weight_bytes: int  # bytes of its weights on a rank, at most
+    weight_bytes: int  # the largest number of bytes of its weights on a rank
     optimizer_bytes: int  # bytes of its optimizer's state
-    average_bytes: int  # bytes of the averages while rows are scored
+    average_bytes: int  # bytes of the averages, which exist while rows are scored
     host_bytes: int  # bytes in the host's memory, for a host-cached table
     sent_bytes: float  # bytes that a rank sends for it in a step
     columns: tuple[str, ...]  # the columns that are looked up in it
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that count against a rank's budget."""
+        """The bytes that count against a rank's budget."""
         return self.weight_bytes + self.optimizer_bytes + self.average_bytes
 
 
 @dataclass(frozen=True)
 class RankShare:
-    """Computes a rank's share of each table, from ranks, rows of a batch and bytes of a row."""
+    """Computes the bytes of a table on one rank, from the numbers of ranks and rows of a batch."""
 
     num_ranks: int
     batch_rows: int  # of a rank
@@ -125,10 +124,10 @@ class RankShare:
     def of_table(
         self, table: TableSize, placement: str, beside: Sequence[TableSize], why: str = ""
     ) -> TablePlan:
-        """Return a rank's share of a table; `beside`: all tables of its width.
+        """Return the bytes of a table on one rank; `beside` has all tables of its width.
 
-        A rank owns `ceil(rows / num_ranks)` rows of a sharded table at most. Of a host-cached table
-        the device must hold at least the rows of a step.
+        A rank owns at most `ceil(rows / num_ranks)` rows of a sharded table. For a host-cached
+        table, the device must hold at least the rows of a step.
         """
         facts, row, dim = PLACEMENTS[placement], self.row, table.dim
         unique = table.unique(self.batch_rows)
@@ -161,7 +160,7 @@ class RankShare:
         self, table: TableSize, placement: str, unique: float, beside: Sequence[TableSize]
     ) -> float:
         facts = PLACEMENTS[placement]
-        if not self.captured or facts.on_host:  # no graph holds host-cached tables
+        if not self.captured or facts.on_host:  # CUDA graphs do not support host-cached tables
             return unique
         if not facts.is_dealt:
             return float(min(table.rows, table.lookups(self.batch_rows)))

@@ -1,4 +1,4 @@
-"""The error for tables that do not fit a rank, with the excess and each change that would help."""
+"""The error for tables that do not fit a rank, with the sizes and each change that would help."""
 
 import math
 from bisect import bisect_left
@@ -17,7 +17,7 @@ _MOST_RANKS = 1 << 16
 def does_not_fit(
     plan: ShardingPlan, tables: Sequence[TableSize], share: RankShare, budget_bytes: int
 ) -> SpecError:
-    """Return the error for the plan that needs least memory."""
+    """Return the error; `plan` needs least memory of all plans, and more than `budget_bytes`."""
     taken = plan.bytes_per_rank
     largest = max(plan.tables, key=lambda table: table.held_bytes)
     weights = int(plan.total("weight_bytes"))
@@ -81,5 +81,8 @@ def _ways(
 
 
 def _least(first: int, last: int, is_so: Callable[[int], bool]) -> int:
-    """Return the first number from which on a condition holds for all numbers up to `last`."""
+    """Return the first number in `first .. last` for which `is_so` is True; else `last + 1`.
+
+    `is_so` must be True for all larger numbers too.
+    """
     return first + bisect_left(range(first, last + 1), True, key=is_so)
