@@ -227,6 +227,8 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
         ("nowhere.parquet", {"target": "bought"}),
         ({"data": {"train": "a"}}, {"model": "mlp"}),
         (7, {"target": "bought"}),
+        ("frame", {"target": "bought", "task": "ranking"}),
+        (pd.DataFrame({"": ["a", "b"] * 20, "bought": [0, 1] * 20}), {"target": "bought"}),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording, data, arguments):

@@ -33,6 +33,7 @@ _WORDS = {
     "bool_type": _FLAG,
     "bool_parsing": _FLAG,
     "string_type": "a text is needed (in quotes, if it looks like a number)",
+    "string_too_short": "a text of one or more characters is needed",
     "tuple_type": "a list is needed",
 }
 _OF_PATTERNS = {
@@ -221,6 +222,8 @@ def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any
     place: Any = root
     above: Any = root
     for depth, part in enumerate(loc):
+        if part == "[key]":  # the key itself is wrong, not its value
+            break
         if kinds := _kinds_of(place)[1]:
             place = kinds[part]
         elif members := _members(place):

@@ -99,7 +99,8 @@ def finite_numbers(
         floats = numbers.astype(np.float32)
     bad = places_of(~np.isfinite(floats) | (floats < least))
     if len(bad):
-        raise BadValues(bad, values, "not a finite number" + (", 0 or more" if least == 0 else ""))
+        problem = "not a finite number" + (", 0 or more" if least == 0 else "")
+        raise BadValues(bad, values, problem, f"Correct the {role}, or leave the row out.")
     return pa.array(floats)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -61,6 +61,10 @@ class Asked:
                 "a column has two roles: targets, time and weight are different columns",
                 where={"column": ", ".join(twice)},
                 hint="Name each column once.",
+            )
+        if self.task is not None and self.task not in get_args(Task):
+            raise InputError(
+                f"no task {self.task!r}", hint=f"Choose one of {', '.join(get_args(Task))}."
             )
         if self.task is not None and not self.targets:
             raise InputError("task is the kind of the target, and no target is named")
