@@ -18,7 +18,8 @@ MOST_BODY_BYTES = 2**20
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     """Answers with JSON, also for errors; limits the size of request bodies.
 
-    `takes_orders` is false in a scheduler that was started without the preload.
+    `takes_orders` is False, and orders are refused, if the scheduler was started without the
+    preload.
     """
 
     def initialize(self, dask_server: Any = None, takes_orders: bool = True) -> None:
