@@ -47,7 +47,7 @@ class RankStarted(_OfRank):
 
 @dataclass(frozen=True)
 class TrainingStarted(_OfRank):
-    """Model and data are ready and all ranks have met."""
+    """Model and data are ready, and all ranks are connected."""
 
     kind: ClassVar[str] = "training_started"
     num_steps: int  # steps this job will take in all
@@ -112,7 +112,7 @@ class RecordsTrouble(_OfRank):
 
 @dataclass(frozen=True)
 class StopNoticed(_OfRank):
-    """A signal, not from the coordinator, asked the rank's process to end."""
+    """The rank's process received a signal to end that the coordinator had not caused."""
 
     kind: ClassVar[str] = "stop_noticed"
     signal: str  # its name

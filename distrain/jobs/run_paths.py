@@ -26,7 +26,7 @@ class _Below:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Paths of one run's files; no other module spells these names.
+    """Paths of one run's files; no other module contains these names.
 
     Attributes:
         root: The run directory; if the run is in an object store, a local folder for the files that

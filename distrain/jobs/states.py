@@ -13,8 +13,8 @@ from enum import StrEnum
 
 class JobState(StrEnum):
     PENDING = "pending"  # in the queue, without workers
-    STARTING = "starting"  # rank processes were asked for
-    RUNNING = "running"  # every rank has met its peers and trains
+    STARTING = "starting"  # its rank processes are being started
+    RUNNING = "running"  # every rank is connected to its peers and trains
     STOPPING = "stopping"  # its ranks are being stopped, for any reason
     RESTARTING = "restarting"  # its ranks are gone, its workers stay reserved for the next attempt
     SUCCEEDED = "succeeded"  # every rank finished its work

@@ -71,11 +71,11 @@ class Record:
     # the metrics of `evaluate.metrics`, by name; `None` for training
     own: Mapping[str, float | None] | None = None
     # metrics of the same rows, by target and metric, for all targets except the first binary one,
-    # whose metrics are in the fields above; `None` if there are no other targets
+    # whose metrics are in the fields above; absent if there are no other targets
     targets: Mapping[str, Mapping[str, float | None]] | None = None
-    window: str | None = None  # the window's name; `None` unless `split` is `next_window`
+    window: str | None = None  # the window's name; absent unless `split` is `next_window`
     # over all windows scored so far: the number of `windows` and `rows`, `auc`, `auc_bound`,
-    # `log_loss`, `normalised_entropy`, `calibration`; `None` unless `split` is `next_window`
+    # `log_loss`, `normalised_entropy`, `calibration`; absent unless `split` is `next_window`
     progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
@@ -96,7 +96,10 @@ class Record:
         return {**(self.own or {}), **self.of_targets()}.get(name)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values, which share the record's data and must not be changed."""
+        """Return JSON values, which share the record's data and must not be changed.
+
+        `targets`, `window` and `progressive` are absent if they are `None`.
+        """
         return {
             name: value
             for name, value in vars(self).items()
@@ -195,9 +198,9 @@ def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
 class JobView:
     job_id: str
     name: str
-    state: JobState
+    state: JobState  # its current state
     attempt: int  # the current or last attempt, from 1
-    num_ranks: int  # ranks that it asks for; it may run with fewer, and `pids` has one item each
+    num_ranks: int  # ranks that the spec requests; it may run with fewer: `pids` has one per rank
     reason: str | None = None  # why it failed or was cancelled, one of `Reason`
     message: str | None = None  # the same in words: the failed rank, its error, its log's end
     # why a job waits for its first or next attempt; of a running job, which ranks wait for storage
@@ -215,7 +218,7 @@ class JobView:
     restarts: tuple[Restart, ...] = ()  # attempts that ended early and were followed by others
     recorded: bool = False  # of a job that has ended: whether its run folder has the summary
     record_error: str = ""  # why the summary could not be written; "" otherwise
-    checkpoints: Checkpoints = Checkpoints()
+    checkpoints: Checkpoints = Checkpoints()  # numbers and times of its checkpoints
     rows_before: int = 0  # rows trained before the checkpoint that the last attempt started from
     elapsed_before_s: float = 0.0  # wall time in which they were trained
     model_path: str | None = None  # where rank 0 saved the model

@@ -65,8 +65,8 @@ def local_cluster(
         "threads_per_worker": threads_per_worker,
         "dashboard_address": dashboard_address,
         "host": "127.0.0.1",
-        # The caller gets errors as exceptions; Dask would only log workers whose heartbeat meets a
-        # closing scheduler.
+        # The caller gets errors as exceptions; Dask would only log heartbeats of workers that reach
+        # a closing scheduler.
         "silence_logs": logging.CRITICAL,
         "security": True if private else None,
     }

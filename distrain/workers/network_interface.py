@@ -18,7 +18,7 @@ def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> s
     """Return the network interface for this worker's ranks.
 
     This is the interface in `DISTRAIN_INTERFACE`, or else the one with `address`, the Dask worker's
-    address, which other hosts can reach. gloo by itself uses the address of the host's own name,
+    address, which other hosts can reach. gloo's default is the address of the host's own name,
     which on many machines is 127.0.0.1. `None` (no interface has `address`) leaves the choice to
     gloo and NCCL. Raises `ClusterError` if an interface in the environment does not exist, or has
     no address.

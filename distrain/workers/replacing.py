@@ -89,7 +89,7 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def _start(self, name: Any) -> None:
-        """Start a nanny to replace one that ended, and wait for its worker."""
+        """Start a nanny in place of an ended one, and wait for its worker; never raises."""
         spec, scheduler = self._cluster.worker_spec[name], self._cluster.scheduler
         try:
             address = scheduler.contact_address or scheduler.address

@@ -125,7 +125,7 @@ def dask_setup(_server: object) -> None:
     """Ignore SIGTERM in Dask's scheduler and nannies, which load this module as a preload.
 
     Slurm sends SIGTERM to every process of a step. The scheduler must not end while ranks save
-    checkpoints, and a nanny would end at once, although its task has already asked it to leave.
+    checkpoints, and a nanny would end at once; instead, its task makes it leave by SIGINT.
     Dask sets its handlers before it calls preloads; a nanny's worker inherits this setting.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

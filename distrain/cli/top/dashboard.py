@@ -94,7 +94,7 @@ def _client_of(url: str) -> Client:
     path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
-    # Ignores proxies of the environment, which would see the token.
+    # Ignores proxies of the environment, which could read the token.
     transport = httpx2.HTTPTransport(verify=_tls_context(), trust_env=False)
     return Client.of_scheduler(address, transport, url=address, token=token)
 

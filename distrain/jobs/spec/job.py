@@ -21,7 +21,10 @@ RANKS_THAT_SEND_ALL = 8
 """Up to this many ranks send each report to the scheduler, unless `train.log_every_s` is set."""
 
 REPORTS_PER_S = 32
-"""Reports per second from more ranks together, which take the scheduler some 2 % of a core."""
+"""Reports per second that more than `RANKS_THAT_SEND_ALL` ranks send together by default.
+
+They take the scheduler some 2 % of a core.
+"""
 
 
 class JobSpec(Section):

@@ -24,7 +24,7 @@ _OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # the operator, and whe
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = {"null": None, "true": True, "false": False}
 _MOST_TESTS = 1000  # Arrow needs seconds for more
-_DEEPEST = 100  # conditions in one another; Python's own limit depends on who calls
+_DEEPEST = 100  # maximum nesting of conditions; Python's own limit depends on the caller's depth
 _MOST_BITS = 1024  # of an integer; Python refuses to print some that have more
 _HINT = (
     "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "

@@ -28,7 +28,7 @@ class Orders:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
-        self.services: set[str] = set()  # those that have given orders
+        self.services: set[str] = set()  # the services that have given orders
 
     def put(self, job_id: str, order: PutOrder) -> bool:
         """Queue a job; return False if it is queued or running already.

@@ -79,7 +79,7 @@ class JobHistory:
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
         self._validations: OrderedDict[int, Record] = OrderedDict()  # by step, the newest ones
-        self.step = 0  # steps taken, without those before a restart that are repeated
+        self.step = 0  # steps taken; steps that a restart repeats are counted once
         self.rows_per_s: float | None = None  # in this attempt; `None` while it takes no steps
         self._timed_rows, self._timed_s = 0, 0.0
         self.state_since_s = submitted_s  # when the state last changed, in unix time

@@ -35,7 +35,7 @@ class Watched:
     run_dir: str = ""
     priority: int = 0
     first_attempt: int = 1
-    service: str | None = None  # the service that submitted it; `None`: somebody else did
+    service: str | None = None  # the service that submitted it; `None`: a client over Dask
     rev: int = 0  # the revision of its last change
     places: Mapping[int, Slot] = field(default_factory=dict)  # workers of the attempt, by rank
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address

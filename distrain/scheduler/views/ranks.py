@@ -70,7 +70,7 @@ class RankNow:
             case RankExited():
                 if self.doing not in _ENDS.values():
                     self.doing, self.waiting_for = "exited", ""
-                return  # the event is from its supervisor: the rank itself was not heard
+                return  # the event is from its supervisor, so the rank itself sent nothing
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
