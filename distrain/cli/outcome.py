@@ -129,7 +129,7 @@ def _of_step(summary: "Summary") -> str:
 
 
 def _waiting(summary: "Summary") -> list[str]:
-    """Return a line per rank: its wait for data, and its loader's work."""
+    """Return a line per rank: its share of time waiting for data, and its loader's times."""
     lines = []
     for rank, pct in enumerate(summary.stall_pct):
         line = f"rank {rank}: {percent(pct)}"

@@ -34,7 +34,7 @@ class Answer(BaseModel):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Return the document for JSON values from any version; never raises.
+        """Return the document for JSON values from any version.
 
         A field that is missing, or has a wrong type, gets its default.
         """

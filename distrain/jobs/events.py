@@ -42,7 +42,7 @@ class RankStarted(_OfRank):
     pid: int
     host: str
     device: str  # as torch names it, such as `cuda:0`
-    hardware: str = ""  # the device's own name, such as its CPU's model
+    hardware: str = ""  # the name of the GPU's or CPU's model
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Heartbeat(_OfRank):
 
     kind: ClassVar[str] = "heartbeat"
     step: int  # steps begun since the start of the job
-    # A number that grows with every step, validation batch and saved piece. Ranks in the same place
-    # of the same program have the same number
+    # A counter of steps, validation batches and saved parts. Ranks at the same point of the program
+    # have equal counters
     progress: int
     doing: str  # what the training thread does: a phase of `PHASES`, or `setup`
     # what it waits for: `peers` in a collective operation, `reader` for rows, `storage` for files
@@ -124,7 +124,7 @@ class RankStopped(_OfRank):
 
     kind: ClassVar[str] = "rank_stopped"
     step: int  # steps taken since the start of the job
-    saved: bool  # whether a checkpoint holds them all
+    saved: bool  # whether a checkpoint contains all these steps
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ class StepsDone(_OfRank):
     exchange: Mapping[str, float] = field(default_factory=dict)
     # the GPU's seconds by phase, for work that ended in this window; empty on the CPU
     device_seconds: Mapping[str, float] = field(default_factory=dict)
-    # the steps that this process took in this window, counted by their wall time: up to each of
-    # `STEP_BOUNDS_S`, and longer. Validation, checkpoints and waits between steps are no part of
-    # it; on a GPU it is the host's time
+    # numbers of this process's steps in this window by their wall time: one for each bin that ends
+    # at one of `STEP_BOUNDS_S`, and one for longer steps. Times exclude validation, checkpoints and
+    # waits between steps; with a GPU they are the host's
     step_counts: Sequence[int] = ()
     # what the process holds now: `host_bytes` and, on a GPU, `device_bytes` of its tensors
     memory: Mapping[str, int] = field(default_factory=dict)
@@ -278,8 +278,8 @@ class RankExited(_OfRank):
     """The rank's process ended; its supervisor reports it."""
 
     kind: ClassVar[str] = "rank_exited"
-    exit_code: int  # as the operating system gave it; negative: the number of a signal
-    stopped: bool  # whether the supervisor had asked it to stop
+    exit_code: int  # the process's exit code; if negative, the number of the signal that killed it
+    stopped: bool  # whether the supervisor had told the process to stop
     log_tail: str = ""  # the last lines that the process printed
 
 

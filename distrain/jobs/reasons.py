@@ -156,7 +156,7 @@ def says_out_of_memory(text: str) -> bool:
 
 
 def says_own_fault(text: str) -> bool:
-    """Return True if NCCL's text says that this rank misused it, or that its own GPU failed."""
+    """Return True if NCCL's text says that this rank used NCCL wrongly, or that its GPU failed."""
     text = text.lower()
     return any(sign in text for sign in _OWN_FAULT_SIGNS)
 

@@ -23,7 +23,7 @@ CLOSE_S = 10.0
 
 
 class AttemptRecords:
-    """The records of one attempt.
+    """Writes the records of one attempt.
 
     `trouble` is called in the event loop when writing begins to fail, with a message and with
     whether the attempt has to end.

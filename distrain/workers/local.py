@@ -203,7 +203,10 @@ def check_dask_settings() -> None:
 
 
 def dashboard_link(client: Any) -> str:
-    """Return the address of a client's dashboard, even if its template has unknown variables."""
+    """Return the address of a client's dashboard.
+
+    If Dask's template for it has unknown variables, a text that says so is returned.
+    """
     try:
         return str(client.dashboard_link)
     except (KeyError, IndexError, ValueError) as error:

@@ -11,7 +11,7 @@ from distrain.errors import ClusterError
 from distrain.workers.serve_slurm import INTERFACE_VARIABLE
 
 _OF_GLOO = "GLOO_SOCKET_IFNAME"
-"""gloo's own variable, which takes precedence; with a wrong name gloo waits for peers."""
+"""gloo's own variable, which takes precedence. With a wrong name, gloo waits without an error."""
 
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:

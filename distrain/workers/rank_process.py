@@ -111,7 +111,10 @@ class RankProcess:
             self._write(self._process, json.dumps(message))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after `grace_s`."""
+        """Have the rank save a checkpoint and end; kill it after `grace_s`.
+
+        A rank that does not train yet is killed at once.
+        """
         self._stopped = True
         # Before the training has started, there is nothing to save.
         if grace_s <= 0 or self._process is None or not self._trains:

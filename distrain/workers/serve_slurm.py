@@ -81,7 +81,8 @@ def listening_words(environment: Mapping[str, str]) -> list[str]:
 def address_of_node(environment: Mapping[str, str]) -> str:
     """Return this node's name, or its IP address if other nodes cannot use the name.
 
-    They cannot if the job has several nodes and the name resolves to a loopback address.
+    They cannot if the job has several nodes and the name resolves to a loopback address, or not at
+    all.
     """
     name = socket.gethostname()
     if int(environment.get("SLURM_JOB_NUM_NODES") or 1) < 2 or not _is_loopback(name):

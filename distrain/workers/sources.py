@@ -173,7 +173,7 @@ SOURCES: tuple[WorkerSource, ...] = (
         check=lambda request: check_this_machine(request.num_workers, request.device),
     ),
 )
-"""The first source that serves a request is used; the last serves any."""
+"""The sources of workers. The first that serves a request is used; the last serves any request."""
 
 
 def source_of(request: ClusterRequest) -> WorkerSource:

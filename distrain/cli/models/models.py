@@ -25,7 +25,7 @@ checkpoint_option = click.option(
 
 
 def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
-    """Add RUN_OR_MODEL, DATA and `--batch-size`."""
+    """Add RUN_OR_MODEL, DATA and `--batch-size`, with its default and an addition to its help."""
     help_text = f"Rows scored at once{more_help}."
     batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
     data = click.argument("data", nargs=-1, required=True)

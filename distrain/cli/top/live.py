@@ -44,7 +44,7 @@ _BEGUN = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
 
 
 def keys_of(text: str) -> tuple[list[KeyPress], str]:
-    """Return the keys in a terminal's input, and the rest if a key may be incomplete.
+    """Return the keys in a terminal's input, and its end if that may be an incomplete key.
 
     >>> keys_of("jx\\x1b[A\\x1b[")
     ([<KeyPress.DOWN: 'down'>, <KeyPress.UP: 'up'>], '\\x1b[')

@@ -102,7 +102,7 @@ def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
 def fit_to(
     document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
 ) -> None:
-    """Write training settings that suit the table into a spec's document.
+    """Write training settings that suit the table into a spec's document; not for empty tables.
 
     Args:
         options: The names of the fields that the model's section can have.

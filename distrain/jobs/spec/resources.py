@@ -12,7 +12,7 @@ from distrain.jobs.spec.training import ValidationMetric
 
 
 class ResourcesSpec(Section):
-    """What the job needs to run."""
+    """The job's number of ranks, and their devices, threads and memory."""
 
     backend: Literal["dask", "inline", "env"] = Field(
         "dask",

@@ -91,7 +91,7 @@ def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
 
 
 def _kind_of(schema: Schema, name: str) -> TargetKind:
-    """Return the target kind in the column's tags, or by its content: ids or numbers."""
+    """Return the target kind in the column's tags, or else by whether it has ids or numbers."""
     if name not in schema:
         return "binary"
     found = schema[name]

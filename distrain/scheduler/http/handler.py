@@ -27,7 +27,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._takes_orders = takes_orders
 
     def prepare(self) -> None:
-        """Reject callers without access before their body is read."""
+        """Reject unknown routes, callers without access and large bodies before reading a body."""
         self._received = bytearray()
         self.request.connection.set_max_body_size(MOST_BODY_BYTES)
         try:

@@ -126,8 +126,8 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
     """Return a job's curves, or only the points since a cursor.
 
-    With `restart`, they replace all points that the caller has, because the cursor was of points
-    that have been replaced. Raises `ValueError` if `since` is not a cursor.
+    If the answer's `restart` is true, it has all points: there was no cursor, or points before the
+    cursor have been replaced since. Raises `ValueError` if `since` is not a cursor.
     """
     generation, number = _parse_cursor(since) if since is not None else (-1, 0)
     restart = generation != history.generation or number > history.num_points + 1
