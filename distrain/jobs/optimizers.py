@@ -31,7 +31,7 @@ class UpdateRule:
     # state tensors of the table's shape, in the order in which the kernels take them
     state: tuple[str, ...] = ()
     row_state: tuple[str, ...] = ()  # state tensors with one value per row
-    accumulators: tuple[str, ...] = ()  # state tensors that begin with `initial_accumulator_value`
+    accumulators: tuple[str, ...] = ()  # state tensors that start at `initial_accumulator_value`
     eps: float = 0.0  # added to denominators where the spec has null
     bias_correction: bool = False  # whether the learning rate gets Adam's bias correction
 

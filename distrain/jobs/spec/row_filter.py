@@ -23,7 +23,7 @@ _OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # the operator, and whe
 }  # fmt: skip
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = {"null": None, "true": True, "false": False}
-_MOST_TESTS = 1000  # Arrow needs seconds for more
+_MOST_TESTS = 1000  # tests in one filter; Arrow needs seconds for more
 _DEEPEST = 100  # maximum nesting of conditions; Python's own limit depends on the caller's depth
 _MOST_BITS = 1024  # of an integer; Python refuses to print some that have more
 _HINT = (

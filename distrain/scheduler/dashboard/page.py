@@ -111,7 +111,7 @@ class TrainingPage:
     def _show_spec(self, view: View) -> None:
         job = view.job
         submission = (str(job["id"]), str(job["created_at"])) if job else None
-        if submission != self._spec_of:  # a spec never changes, and new text would fold it
+        if submission != self._spec_of:  # a spec never changes, and new text would close the panel
             self._spec_of, self._spec.text = submission, spec_html(job)
 
     def _follow(self, job_id: str) -> None:
