@@ -92,7 +92,7 @@ def command(
 
 
 def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
-    import distributed  # noqa: F401  # which fails where Dask's settings cannot be read
+    import distributed  # noqa: F401  # raises if Dask's settings cannot be read
 
     from distrain.diagnostics.doctor.machine import (
         check_machine,

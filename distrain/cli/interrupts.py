@@ -17,7 +17,7 @@ _LEFT = "distrain.left"
 
 
 class Ended(click.ClickException):
-    """Ctrl-C ended a command; `left` describes what remains."""
+    """Raised if Ctrl-C ends a command; `left` says what continues or remains, for the message."""
 
     exit_code = INTERRUPTED
     how = "interrupted"

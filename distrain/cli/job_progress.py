@@ -29,7 +29,8 @@ _WIDE = 110  # columns of a terminal that fit a long bar beside its text
 class JobProgress(LoggedProgress):
     """Shows views of one job as they arrive, in bars if the console is a terminal.
 
-    An interrupted command prints `left` after the first view, and `ended` after the last one.
+    If the command is interrupted after the first view, it prints `left`; after the job's end it
+    prints `ended`.
     """
 
     def __init__(self, console: "Console", left: str = "", ended: str = ""):
@@ -91,7 +92,10 @@ class JobProgress(LoggedProgress):
 
 
 def leave(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> None:
-    """Submit a run to a scheduler; print its place and, unless `waits`, how to follow it."""
+    """Submit a run to a scheduler; print its run directory and, unless `waits`, how to follow it.
+
+    With `checks`, a worker checks the data first.
+    """
     follow = how_to_follow(run.job_id, run.scheduler)
     submit(
         run,

@@ -19,8 +19,8 @@ from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, on_sigterm
 from distrain.version import build
 
-# By name: the module below `distrain.cli`, with the function if it is not called `command`, and
-# the line in the list of commands.
+# By the command's name: its module in `distrain.cli` (with its function, if that is not `command`),
+# and its line in the list of commands.
 COMMANDS = {
     "demo": ("training.demo", "Generate data, prepare it and train on it, in a few minutes."),
     "synth": ("data.synth", "Generate Criteo-shaped rows with a known best AUC."),
@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or suggest the nearest one."""
+        """Return the command; for an unknown name, fail with the most similar name as a hint."""
         from difflib import get_close_matches
 
         name = args[0]
@@ -185,7 +185,10 @@ _SURROUNDINGS = {
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line, and exit with an error's exit code."""
+    """Run the command line, print expected errors, and exit with the command's exit code.
+
+    `args` are the arguments without the program's name; `None`: those of this process.
+    """
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         # An encoding that lacks a letter must not end a command that follows a job.
         sys.stdout.reconfigure(errors="replace")
@@ -214,7 +217,7 @@ def main(args: list[str] | None = None) -> Any:
             "  hint: Install distrain again with its dependencies: pip install -c constraints.txt ."
         )
         _exit(args is None, 1)
-    except (ValueError, RuntimeError) as error:  # raised by the first library that checks
+    except (ValueError, RuntimeError) as error:  # of a library that reads the environment
         message = " ".join(str(error).split())
         hint = next(
             (hint for begin, hint in _SURROUNDINGS.items() if message.startswith(begin)), None
@@ -235,7 +238,7 @@ def main(args: list[str] | None = None) -> Any:
 
 
 def _exit(is_process: bool, code: int) -> NoReturn:
-    """Exit. In the command's own process, SIGTERM during shutdown keeps the exit code."""
+    """Exit with a code, which SIGTERM during the shutdown of the command's process keeps."""
 
     def end(_signal: int, _frame: object) -> None:
         for stream in (sys.stdout, sys.stderr):

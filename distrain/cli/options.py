@@ -43,7 +43,7 @@ class CountType(click.ParamType):  # type: ignore[type-arg]
 
 
 class PlaceType(click.Path):
-    """A path, or a URL, which stays a string."""
+    """A path (a `Path`), or a URL (a string)."""
 
     name = "place"
 
@@ -102,7 +102,7 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def table_options(function: Function) -> Function:
-    """Add `--target`, `--task`, `--weight` and `--time`, which replace inferred properties."""
+    """Add `--target`, `--task`, `--weight` and `--time`, which describe a table's columns."""
     options = (
         click.option(
             "--target",
@@ -179,7 +179,7 @@ def scheduler_option(help_text: str, *more_variables: str) -> Callable[[Function
 
 
 def connection_options(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
-    """Add `--scheduler` and the TLS options, for commands that connect."""
+    """Add `--scheduler` and the TLS options, for commands that connect to a scheduler."""
     return lambda function: scheduler_option(help_text, *more_variables)(tls_options(function))
 
 
@@ -193,8 +193,8 @@ def workers_options(function: Function) -> Function:
 def tls_options(function: Function) -> Function:
     """Add `--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
 
-    They set this process's Dask configuration, which every connection reads, so commands receive
-    no arguments for them.
+    The options set this process's Dask configuration, which every connection reads, so commands
+    get no arguments for them.
     """
     for name, key, help_text in reversed(_TLS_OPTIONS):
         function = click.option(

@@ -38,7 +38,8 @@ def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = 
 def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], Summary]") -> None:
     """Wait for a run's end and print its summary; with `--json` also that of a failed run.
 
-    `wait` returns at the run's end, or raises; before that, it calls its argument with the summary.
+    `wait` waits for the run's end and calls its argument with the summary. Then it returns the
+    summary, or raises the job's error.
     """
     summaries: list[Summary] = []
     try:
@@ -128,7 +129,7 @@ def _of_step(summary: "Summary") -> str:
 
 
 def _waiting(summary: "Summary") -> list[str]:
-    """Return a line per rank: its wait for data, and its loader's work."""
+    """Return a line per rank: its share of time waiting for data, and its loader's times."""
     lines = []
     for rank, pct in enumerate(summary.stall_pct):
         line = f"rank {rank}: {percent(pct)}"

@@ -78,7 +78,7 @@ def keep_quiet_option(context: click.Context, _: click.Parameter, value: bool) -
 
 
 def print_remark(text: object) -> None:
-    """Print progress or a remark; omitted with `--quiet`."""
+    """Print progress or a remark; with `--quiet` nothing, with `--json` to standard error."""
     if not quiet_wanted():
         _echo(text, bold=False, err=json_wanted())
 

@@ -69,7 +69,7 @@ class WorkProgress:
         `size` has the finished and the total bytes, if known.
         """
         now_s = self._now_s()
-        if not self._began_s:  # the first phase began with the work
+        if not self._began_s:  # the first phase is timed from the start of all work
             self._began_s[phase] = self._entered_s
         elapsed_s = now_s - self._began_s.setdefault(phase, now_s)
         facts = _work_line(done, total, rows, elapsed_s, unit, size)

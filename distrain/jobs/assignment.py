@@ -12,7 +12,7 @@ from distrain.jobs.run_paths import RunPaths
 class World:
     rank: int = 0  # from 0
     num_ranks: int = 1  # number of ranks that train together: torch's world size
-    ranks_per_node: int = 1  # number of the gang's ranks on this rank's host
+    ranks_per_node: int = 1  # number of the attempt's ranks on this rank's host
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.num_ranks:
@@ -52,7 +52,7 @@ class Assignment:
     world: World
     spec: dict[str, Any]  # the job spec as JSON values
     run_dir: str  # the run directory, on a filesystem that every worker sees, or its URL
-    # where the peers meet; `None` for a single rank without peers
+    # the store through which the ranks connect; `None` for a single rank
     rendezvous: Rendezvous | None = None
     # the first attempt of this submission: above 1 for a run that is resumed
     first_attempt: int = 1

@@ -1,4 +1,4 @@
-"""Device names as their makers use them, and the path of shared memory."""
+"""Device names as reported by CUDA and the kernel, and the path of shared memory."""
 
 import platform
 from pathlib import Path
@@ -11,7 +11,7 @@ SHARED_MEMORY = "/dev/shm"
 
 
 def device_name(device: "torch.device") -> str:
-    """A GPU's name, or the CPU's model."""
+    """Return a GPU's name, or the CPU's model."""
     if device.type != "cuda":
         return cpu_model()
     import torch
@@ -21,7 +21,7 @@ def device_name(device: "torch.device") -> str:
 
 
 def cpu_model() -> str:
-    """The CPU's model as the kernel names it, or else its architecture."""
+    """Return the CPU's model from `/proc/cpuinfo`, or else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

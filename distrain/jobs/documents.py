@@ -1,8 +1,8 @@
 """The answers of the HTTP API about jobs: one definition for services, schedulers and clients.
 
 Services and schedulers write them; the client reads them. The sender may have another version, with
-more or fewer fields. So `Answer.read` treats values of a wrong type as missing, and a state may be
-a word that this version does not know. Times are RFC 3339 in UTC.
+more or fewer fields. So `Answer.read` treats values of a wrong type as missing, and `state` may be
+a word that this version does not define. Times are RFC 3339 in UTC.
 """
 
 import time
@@ -29,12 +29,15 @@ class Answer(BaseModel):
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """Everything that the service sent, including fields that this version does not know."""
+        """Everything that the service sent, including fields that this version does not define."""
         return self._document
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Read JSON values of a service of any version."""
+        """Return the document for JSON values from any version.
+
+        A field that is missing, or has a wrong type, gets its default.
+        """
         values = values if isinstance(values, dict) else {}
         try:
             found = cls.model_validate(values)
@@ -116,7 +119,7 @@ FIGURES = JobFigures.model_fields
 class Job(JobFigures):
     """A job, as a service or a scheduler reports it.
 
-    What only a service knows, such as its project, is empty in a scheduler's answer.
+    Fields that only a service has, such as the project, are empty in a scheduler's answer.
     """
 
     id: str = ""
@@ -160,18 +163,18 @@ class Job(JobFigures):
 
     @property
     def replayed(self) -> bool:
-        """Whether an equal earlier request had already made the job."""
+        """Whether the job already existed, made by an identical earlier request."""
         return self._replayed
 
     @property
     def age_s(self) -> float | None:
-        """Seconds since it was submitted, by this machine's clock."""
+        """Seconds since the job was submitted, by this machine's clock; `None` if unknown."""
         created = parse_time(self.created_at)
         return max(0.0, time.time() - created.timestamp()) if created else None
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended, and nothing changes unless somebody resumes it.
+        """Whether the job has ended; it does not change unless somebody resumes it.
 
         >>> Job(state="failed").is_final, Job(state="running").is_final
         (True, False)
@@ -197,7 +200,7 @@ class CancelOptions(BaseModel):
 
     @property
     def allowed_s(self) -> float | None:
-        """The time to save a checkpoint; `None`: what the spec says."""
+        """Seconds that ranks get to save a checkpoint; `None`: as the job spec says."""
         return 0.0 if self.force else self.grace_s
 
 
@@ -213,7 +216,7 @@ class JobPage(Answer):
 class Event(Answer):
     """An event of a stream."""
 
-    id: str = ""  # the cursor after it, for `follow(after=...)`
+    id: str = ""  # the cursor from which `follow(after=...)` continues after this event
     kind: str = ""  # `job.state`, `job.progress`, `reset`, `end`; a later service may have others
     data: dict[str, Any] = {}
 
@@ -227,7 +230,7 @@ class Spec(Answer):
 class Mistake(Answer):
     """One mistake of a request."""
 
-    model_config = ConfigDict(extra="allow")  # a worker that looks at data says more
+    model_config = ConfigDict(extra="allow")  # a worker that checks the data adds keys
 
     pointer: str = Field("", description="A JSON pointer into the body, or `#` and a parameter.")
     detail: str = ""
@@ -361,7 +364,9 @@ class NewToken(Token):
 
 
 def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
-    """Unix seconds as RFC 3339 in UTC; `timespec` as of `datetime.isoformat`.
+    """Return Unix seconds as an RFC 3339 time in UTC; `None` for `None`.
+
+    `timespec` is that of `datetime.isoformat`.
 
     >>> utc(0.25), utc(0.9, "seconds")
     ('1970-01-01T00:00:00.250000Z', '1970-01-01T00:00:00Z')
@@ -372,7 +377,7 @@ def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of a service; `None` for another text.
+    """Parse an RFC 3339 time; return `None` for `None` or any other text.
 
     >>> parse_time("2026-03-01T12:00:00.5Z").isoformat()
     '2026-03-01T12:00:00.500000+00:00'

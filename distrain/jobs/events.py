@@ -1,4 +1,4 @@
-"""Everything that a rank may report, as frozen dataclasses that travel as JSON.
+"""The events that a rank may report, as frozen dataclasses with a JSON form.
 
 A rank writes events; its supervisor adds the job and the attempt; the coordinator merges them.
 """
@@ -23,7 +23,10 @@ PHASES = (
 STEP_BOUNDS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Steps are counted by their wall time, in seconds: up to each of these, and longer."""
+"""Upper bounds, in seconds, of the bins in which steps are counted by their wall time.
+
+One more bin counts longer steps.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,30 +36,30 @@ class _OfRank:
 
 @dataclass(frozen=True)
 class RankStarted(_OfRank):
-    """The rank's process lives and is about to join its gang."""
+    """The rank's process has started, and is about to join the other ranks."""
 
     kind: ClassVar[str] = "rank_started"
     pid: int
     host: str
     device: str  # as torch names it, such as `cuda:0`
-    hardware: str = ""  # the device's own name, such as its CPU's model
+    hardware: str = ""  # the name of the GPU's or CPU's model
 
 
 @dataclass(frozen=True)
 class TrainingStarted(_OfRank):
-    """Model and data are ready and all ranks have met."""
+    """Model and data are ready, and all ranks are connected."""
 
     kind: ClassVar[str] = "training_started"
     num_steps: int  # steps this job will take in all
     rows_per_epoch: int  # rows of one epoch over all ranks
     total_rows: int  # rows of the whole job over all ranks
     parameters: int  # trainable values, embeddings included
-    reader: str = ""  # who reads row groups, and why it was chosen
-    first_step: int = 0  # steps that a checkpoint brought along; 0 without one
+    reader: str = ""  # which reader decodes row groups, and why it was chosen
+    first_step: int = 0  # training steps in the checkpoint that it continues from; 0 without one
     rows_before: int = 0  # rows that were trained in these steps, over all ranks
-    elapsed_before_s: float = 0.0  # wall time that they took
-    # of these rows, this rank's in the report window that the checkpoint left open: the next
-    # report's metrics hold them again
+    elapsed_before_s: float = 0.0  # wall time that these steps took
+    # this rank's rows that the checkpoint has metrics of and that no report had contained: the next
+    # report's metrics include them
     open_rows: int = 0
     checkpoint: str | None = None  # the checkpoint from which training continues
 
@@ -67,8 +70,8 @@ class Heartbeat(_OfRank):
 
     kind: ClassVar[str] = "heartbeat"
     step: int  # steps begun since the start of the job
-    # A number that grows with every step, validation batch and saved piece. Ranks in the same place
-    # of the same program have the same number
+    # A counter of steps, validation batches and saved parts. Ranks at the same point of the program
+    # have equal counters
     progress: int
     doing: str  # what the training thread does: a phase of `PHASES`, or `setup`
     # what it waits for: `peers` in a collective operation, `reader` for rows, `storage` for files
@@ -78,10 +81,10 @@ class Heartbeat(_OfRank):
 
 @dataclass(frozen=True)
 class CheckpointSaved(_OfRank):
-    """A checkpoint is whole; rank 0 reports it."""
+    """A checkpoint is complete; rank 0 reports it."""
 
     kind: ClassVar[str] = "checkpoint_saved"
-    step: int  # steps that it holds
+    step: int  # training steps in it
     path: str  # where it is: a folder or URL
     size_bytes: int  # its size, over all ranks
     stood_still_s: float  # how long training stood still for it, on rank 0
@@ -94,8 +97,8 @@ class CheckpointTrouble(_OfRank):
     """A checkpoint could not be written, or is damaged and skipped; training continues."""
 
     kind: ClassVar[str] = "checkpoint_trouble"
-    message: str  # what happened to which checkpoint, for people
-    # steps that a checkpoint would have held that was not written; null for other trouble
+    message: str  # what happened to which checkpoint, in words
+    # training steps of the checkpoint that could not be written; null for other trouble
     step: int | None = None
 
 
@@ -104,12 +107,12 @@ class RecordsTrouble(_OfRank):
     """The supervisor of rank 0 cannot write the attempt's records; it retries."""
 
     kind: ClassVar[str] = "records_trouble"
-    message: str  # what failed, for people
+    message: str  # what failed, in words
 
 
 @dataclass(frozen=True)
 class StopNoticed(_OfRank):
-    """A signal, not from the coordinator, asked the rank's process to end."""
+    """The rank's process received a signal to end that the coordinator had not caused."""
 
     kind: ClassVar[str] = "stop_noticed"
     signal: str  # its name
@@ -121,7 +124,7 @@ class RankStopped(_OfRank):
 
     kind: ClassVar[str] = "rank_stopped"
     step: int  # steps taken since the start of the job
-    saved: bool  # whether a checkpoint holds them all
+    saved: bool  # whether a checkpoint contains all these steps
 
 
 @dataclass(frozen=True)
@@ -143,24 +146,24 @@ class StepsDone(_OfRank):
     step: int  # steps taken since the start of the job
     elapsed_s: float  # wall time since training started on this rank
     seconds: Mapping[str, float]  # this window's wall time by phase (`PHASES`)
-    # A `BinaryMetrics` state as JSON, or a `TargetMetrics` state of several targets or of another
-    # kind: this rank's rows, scored before their update
+    # metrics of this rank's rows, scored before their update: a `BinaryMetrics` state as JSON, or a
+    # `TargetMetrics` state if there are several targets or the target is not binary
     metrics: Mapping[str, Any]
     lr: float  # learning rate of the last step
-    # what the rank's loader did in this window: `LoaderStats` by field, and their mean queue depth
+    # what the rank's loader did in this window: `LoaderStats` by field, and the mean queue depth
     loader: Mapping[str, float] = field(default_factory=dict)
     # what the rank looked up and sent in this window: `ExchangeStats` by field, the unique ratio,
     # and the bytes sent per step
     exchange: Mapping[str, float] = field(default_factory=dict)
-    # the GPU's time by phase, of what it finished in this window; empty on the CPU
+    # the GPU's seconds by phase, for work that ended in this window; empty on the CPU
     device_seconds: Mapping[str, float] = field(default_factory=dict)
-    # the steps that this process took in this window, counted by their wall time: up to each of
-    # `STEP_BOUNDS_S`, and longer. Validation, checkpoints and waits between steps are no part of
-    # it; on a GPU it is the host's time
+    # numbers of this process's steps in this window by their wall time: one for each bin that ends
+    # at one of `STEP_BOUNDS_S`, and one for longer steps. Times exclude validation, checkpoints and
+    # waits between steps; with a GPU they are the host's
     step_counts: Sequence[int] = ()
     # what the process holds now: `host_bytes` and, on a GPU, `device_bytes` of its tensors
     memory: Mapping[str, int] = field(default_factory=dict)
-    windows: int = 1  # how many reports of the rank it stands for: above 1 where they were joined
+    windows: int = 1  # number of the rank's reports that were merged into this one
 
 
 @dataclass(frozen=True)
@@ -171,19 +174,19 @@ class EvaluationDone(_OfRank):
     epoch: int
     step: int  # steps taken when it was scored
     elapsed_s: float
-    metrics: Mapping[str, Any]  # A state as that of `StepsDone.metrics`
-    # of the rows of all ranks, from their scores, where the bins of `metrics` are too wide; `None`
-    # where they serve
+    metrics: Mapping[str, Any]  # in the form of `StepsDone.metrics`
+    # the AUC of the rows of all ranks, from sorted scores; `None` if the bins of `metrics` are
+    # exact enough
     auc: float | None = None
     auc_bound: float | None = None  # the true AUC lies within +- this of `auc`; 0: it is exact
     # the metrics of `evaluate.metrics` by name, of the rows of all ranks
     own: Mapping[str, float | None] = field(default_factory=dict)
-    # the same two, `auc` and `auc_bound`, of further binary targets by name; absent if empty
+    # pairs of `auc` and `auc_bound` of further binary targets, by name; absent if empty
     target_aucs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     # the window of the training rows that was scored, before it was trained; absent for the
     # validation rows
     window: str = ""
-    # of all windows that were scored so, of all ranks' rows: how many `windows` and `rows`, `auc`,
+    # over all windows scored so far and all ranks: the number of `windows` and `rows`, `auc`,
     # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent for the validation rows
     progressive: Mapping[str, float | None] = field(default_factory=dict)
 
@@ -195,9 +198,9 @@ class StoppedEarly(_OfRank):
     kind: ClassVar[str] = "stopped_early"
     step: int  # steps taken
     rows: int  # rows that were trained in them, over all ranks
-    metric: str  # what validations are judged by
-    best_step: int | None  # steps that had been taken at the best one
-    best_value: float | None  # the metric there
+    metric: str  # the metric by which validations are compared
+    best_step: int | None  # steps that had been taken at the best validation
+    best_value: float | None  # the metric's value at the best validation
     waited: int  # validations since the last improvement
 
 
@@ -207,9 +210,9 @@ class RefitStarted(_OfRank):
 
     kind: ClassVar[str] = "refit_started"
     step: int  # steps of the first training; those of the refit follow
-    found_step: int  # those of its best validation; without one, all of them
-    num_steps: int  # steps of the job, with those of the refit
-    total_rows: int  # rows of the job over all ranks, with those of the refit
+    found_step: int  # steps at its best validation; without validations, all its steps
+    num_steps: int  # steps of the job, including the refit
+    total_rows: int  # rows of the job over all ranks, including the refit
 
 
 @dataclass(frozen=True)
@@ -218,13 +221,13 @@ class WeightsTaken(_OfRank):
 
     kind: ClassVar[str] = "weights_taken"
     path: str  # the saved model or checkpoint with these weights
-    step: int | None  # steps of training that they had; `None` if it does not say
-    # of each embedding table, by its name: its `columns`, `by` (how its rows were found: `id`,
-    # `value` or `fresh`), and how many rows were `matched`, are `fresh`, and were `dropped`
+    step: int | None  # training steps of these weights; `None` if `path` does not record them
+    # by name of each embedding table: its `columns`, `by` (how its rows were found: `id`, `value`
+    # or `fresh`), and how many rows were `matched`, are `fresh`, and were `dropped`
     tables: Mapping[str, Mapping[str, Any]]
-    dense: int  # dense tensors that were taken
-    left: Sequence[str] = ()  # in words, what did not fit and keeps its initial values
-    state: str = ""  # `all` if optimizers got their state as well; else absent
+    dense: int  # number of dense tensors that were copied
+    left: Sequence[str] = ()  # descriptions of parameters that did not fit: initial values remain
+    state: str = ""  # `all` if the optimizers' state was copied, too; else absent
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,7 @@ class ModelSaved(_OfRank):
 
     kind: ClassVar[str] = "model_saved"
     path: str  # its folder
-    # steps of training that it has had: those of the best validation, if that is kept
+    # training steps of the model: those at the best validation, if the best model is kept
     step: int | None = None
 
 
@@ -253,8 +256,8 @@ class RankFinished(_OfRank):
     exchange: Mapping[str, float] = field(default_factory=dict)
     # the GPU's time by phase; empty on the CPU
     device_seconds: Mapping[str, float] = field(default_factory=dict)
-    # `host_bytes`, the most that the rank's process ever held, and `device_bytes`, the most that
-    # its tensors on the GPU ever took (0 on the CPU)
+    # peak memory: `host_bytes` of the rank's process, and `device_bytes` of its tensors on the GPU
+    # (0 on the CPU)
     peak_memory: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -264,19 +267,19 @@ class RankFailed(_OfRank):
 
     kind: ClassVar[str] = "rank_failed"
     reason: str  # one of `distrain.jobs.reasons.Reason`
-    message: str  # what failed, where, and a hint, for people
+    message: str  # what failed, where, and a hint, in words
     # the step at which a loss was not finite, from 1; `None` for other reasons
     step: int | None = None
-    traceback: str | None = None  # python's, if it helps
+    traceback: str | None = None  # Python's, if it helps
 
 
 @dataclass(frozen=True)
 class RankExited(_OfRank):
-    """The rank's process ended, as its supervisor saw it."""
+    """The rank's process ended; its supervisor reports it."""
 
     kind: ClassVar[str] = "rank_exited"
-    exit_code: int  # as the operating system gave it; negative: the number of a signal
-    stopped: bool  # whether the supervisor had asked it to stop
+    exit_code: int  # the process's exit code; if negative, the number of the signal that killed it
+    stopped: bool  # whether the supervisor had told the process to stop
     log_tail: str = ""  # the last lines that the process printed
 
 
@@ -305,7 +308,7 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
 _ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive", "state")
-"""Fields that are omitted if empty, as for jobs with one target and no windows."""
+"""Fields that `to_json` omits if they are empty."""
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -322,7 +325,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> Event:
-    """The inverse of `to_json`.
+    """Return the event for the JSON values of `to_json`.
 
     Raises:
         ValueError: The kind is unknown or a field is missing.

@@ -1,14 +1,14 @@
-"""The optimizers: for each kind what updates tables and dense part, and the state of both.
+"""The kinds of optimizers: how each updates tables and dense parameters, and its state.
 
-This table is the only place that names the kinds. The job spec, the plans of memory, the kernels,
+`OPTIMIZERS` is the only place that names the kinds. The job spec, the memory plans, the kernels,
 checkpoints and torch's optimizer of the dense part read it. A kind has two halves:
 
 - an *update rule*, by which `embeddings.SparseOptimizer` changes the touched rows of tables;
   `models/embeddings/kernels` computes it, in C, torch and Triton;
 - a class of `torch.optim` for the dense part.
 
-A new kind whose rule is there is one entry of `OPTIMIZERS`. A new rule is an entry of
-`UPDATE_RULES` too, and a formula in each of the kernels' files.
+A new kind with an existing rule needs an entry in `OPTIMIZERS`. A new rule also needs an entry in
+`UPDATE_RULES`, and a formula in each of the kernels' files.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ class UpdateRule:
     # state tensors of the table's shape, in the order in which the kernels take them
     state: tuple[str, ...] = ()
     row_state: tuple[str, ...] = ()  # state tensors with one value per row
-    accumulators: tuple[str, ...] = ()  # those of them that begin with `initial_accumulator_value`
+    accumulators: tuple[str, ...] = ()  # state tensors that start at `initial_accumulator_value`
     eps: float = 0.0  # added to denominators where the spec has null
     bias_correction: bool = False  # whether the learning rate gets Adam's bias correction
 
     def state_bytes(self, dim: int) -> int:
-        """Bytes of the state of a row of `dim` values.
+        """Return the bytes of optimizer state for an embedding row of `dim` values.
 
         >>> [rule.state_bytes(16) for rule in UPDATE_RULES.values()]
         [0, 64, 4, 128]
@@ -51,14 +51,14 @@ UPDATE_RULES: dict[str, UpdateRule] = {
     "rowwise_adagrad": UpdateRule(row_state=("row_sum",), accumulators=("row_sum",), eps=1e-8),
     "adam": UpdateRule(state=("exp_avg", "exp_avg_sq"), eps=1e-8, bias_correction=True),
 }
-"""The rules that the kernels know, by name."""
+"""The rules that the kernels implement, by name."""
 
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    rule: str  # of the tables: a key of `UPDATE_RULES`
-    dense_class: str  # of the dense part: a name in `torch.optim`
-    # arguments of that class that the spec's section has fields for, with their values where
+    rule: str  # the update rule of tables: a key of `UPDATE_RULES`
+    dense_class: str  # the optimizer of the dense part: a class in `torch.optim`
+    # the arguments of that class for which the spec's section has fields, with the values used if
     # the field is null
     dense_options: Mapping[str, Any]
     dense_state: int  # state values for each dense parameter's value
@@ -76,8 +76,8 @@ OPTIMIZERS: dict[str, OptimizerFacts] = {
     "adagrad": OptimizerFacts("adagrad", "Adagrad", _ADAGRAD, 1),
     "rowwise_adagrad": OptimizerFacts("rowwise_adagrad", "Adagrad", _ADAGRAD, 1),
     "adam": OptimizerFacts("adam", "Adam", {"betas": (0.9, 0.999), "eps": 1e-8}, 2),
-    # Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2. The decay is
-    # of the dense part alone: that of tables would change every row in every step.
+    # Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2. Only dense
+    # parameters decay: a decay of tables would change every row in every step.
     "adamw": OptimizerFacts(
         "adam", "AdamW", {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}, 2
     ),
@@ -99,7 +99,7 @@ def optimizer_facts(kind: str) -> OptimizerFacts:
 
 
 def kind_of_least_state() -> str:
-    """Return the kind with the least state per wide row, among those with state.
+    """Return the kind with the least state per embedding row, among the kinds that have state.
 
     >>> kind_of_least_state()
     'rowwise_adagrad'

@@ -1,10 +1,10 @@
-"""Reasons why attempts and jobs end early, and texts by which errors are classified."""
+"""The reasons why attempts and jobs end early, and the texts by which errors are recognised."""
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why an attempt, or a job, ended early; its value is what files and messages carry.
+    """Why an attempt, or a job, ended early; the value is the word in files and messages.
 
     Attributes:
         meaning: What happened, in Markdown.
@@ -121,8 +121,8 @@ LEFT_OFF = frozenset({Reason.PREEMPTED, Reason.COORDINATOR_LOST})
 """After these reasons a job may continue in another cluster, even without a checkpoint."""
 
 
-# Libraries have no common type for the loss of a peer, or of memory: only texts show them. A rank
-# classifies its own error by these signs, and `runs` looks for them in logs.
+# Libraries have no common exception type for a lost peer or for lack of memory; only their texts
+# show it. A rank classifies its own error by these signs, and `runs` looks for them in logs.
 # Of gloo, NCCL and torch's stores; lower case.
 _PEER_SIGNS = (
     "connection closed by peer",
@@ -137,7 +137,7 @@ _PEER_SIGNS = (
     "failed to recv",
     "watchdog caught collective operation timeout",
 )
-# NCCL's results for a mistake, or a broken GPU, of the rank itself; lower case.
+# NCCL's result codes if the rank itself made a mistake, or its GPU is broken; lower case.
 _OWN_FAULT_SIGNS = ("ncclinvalidusage", "ncclinvalidargument", "ncclunhandledcudaerror")
 # Of CUDA's runtime and driver, NCCL, and cuBLAS when it makes its workspace; lower case.
 _MEMORY_SIGNS = (
@@ -156,13 +156,15 @@ def says_out_of_memory(text: str) -> bool:
 
 
 def says_own_fault(text: str) -> bool:
-    """Return True if NCCL's text says that this rank misused it, or that its own GPU failed."""
+    """Return True if NCCL's text says that this rank used NCCL wrongly, or that its GPU failed."""
     text = text.lower()
     return any(sign in text for sign in _OWN_FAULT_SIGNS)
 
 
 def says_peer_lost(text: str) -> bool:
-    """Whether an error's text says only that another rank is gone, which is never the first cause.
+    """Return True if an error's text says only that another rank is gone.
+
+    Such an error is never the first cause.
 
     >>> says_peer_lost("RuntimeError: Connection closed by peer [::1]:123")
     True

@@ -26,7 +26,7 @@ class PlainBody(BaseModel):
 
 
 def levels(value: Any) -> Iterator[list[Any]]:
-    """Yield JSON values by depth: the value itself, then its keys and values, and so on."""
+    """Yield a list of JSON values per depth: the value itself, then its keys and values, ..."""
     level = [value]
     while level:
         yield level

@@ -26,11 +26,11 @@ class _Below:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Paths of one run's files; no other module spells these names.
+    """Paths of one run's files; no other module contains these names.
 
     Attributes:
-        root: The run directory; of a run in an object store, a folder of this process for what it
-            writes.
+        root: The run directory; if the run is in an object store, a local folder for the files that
+            this process writes.
         store: The URL of a run directory in an object store; "" for one on a filesystem.
 
     >>> RunPaths(Path("runs/a")).log(rank=1, attempt=2).as_posix()
@@ -50,13 +50,13 @@ class RunPaths:
         return f"{self.store}/{path.relative_to(self.root).as_posix()}"
 
     spec = _Below("spec.yaml")  # the job spec as resolved
-    features = _Below("features.yaml")  # what a table's columns are, of a run of a table
-    job = _Below("job.yaml")  # the job spec in short, of a run of a table
+    features = _Below("features.yaml")  # the features document, if the run prepared a table itself
+    job = _Below("job.yaml")  # the short form of the job spec, if the run prepared a table itself
     run = _Below("run.json")  # the job's id, when it was submitted, distrain's version, the machine
     records = _Below("records")  # what the coordinator merged, attempt by attempt
     metrics = _Below("metrics.jsonl")  # the records of a run that version 0.2.0 began
     progress = _Below("progress.json")  # the status that version 0.2.0 wrote
-    tables = _Below("tables.zip")  # row groups, which the command listed and the ranks read
+    tables = _Below("tables.zip")  # the row groups, listed by the command for the ranks
     summary = _Below("summary.json")  # the run's outcome
     curves = _Below("curves.png")  # loss, AUC, rows/s and stalls as a picture
     report = _Below("report.html")  # the run on one page, written by `distrain report`
@@ -91,7 +91,7 @@ class RunPaths:
 
 
 def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
-    """The attempts that folders and files of records belong to, by name, the oldest first.
+    """Return the attempts in the names of folders and record files, the oldest first.
 
     >>> attempts_of(["attempt-2", "attempt-1.jsonl", "other"])
     (1, 2)
@@ -130,7 +130,7 @@ JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
 def new_job_id(name: str, now: datetime | None = None) -> str:
-    """A job's id, which also names its run directory: name, start, and a few random letters.
+    """Return a new job id, also the run directory's name: name, time, and a few random letters.
 
     >>> new_job_id("dlrm", datetime(2026, 3, 1, 12, 30))[:-8]
     'dlrm-20260301-123000-'
@@ -140,12 +140,12 @@ def new_job_id(name: str, now: datetime | None = None) -> str:
 
 
 def log_part(log: Path, first_byte: int) -> Path:
-    """Return the file next to a rank's log that contains its output from a byte on."""
+    """Return the path, next to a rank's log, for the rank's output from byte `first_byte` on."""
     return log.with_name(f"{log.name}{_PART}{first_byte}")
 
 
 def first_byte_of_part(name: str, log_name: str) -> int | None:
-    """The first byte of a file that `log_part` named; `None` for any other file.
+    """Return the `first_byte` in a file name of `log_part`; `None` for any other name.
 
     >>> first_byte_of_part("rank-0.log.from-100", "rank-0.log")
     100
@@ -155,5 +155,5 @@ def first_byte_of_part(name: str, log_name: str) -> int | None:
 
 
 def log_end(log: Path) -> Path:
-    """Return the file with a log's number of bytes, written when the log is closed."""
+    """Return the path of the file with a log's size in bytes, written when the log is closed."""
     return log.with_name(log.name + ".end")

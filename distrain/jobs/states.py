@@ -13,9 +13,9 @@ from enum import StrEnum
 
 class JobState(StrEnum):
     PENDING = "pending"  # in the queue, without workers
-    STARTING = "starting"  # rank processes were asked for
-    RUNNING = "running"  # every rank has met its peers and trains
-    STOPPING = "stopping"  # its ranks are being stopped, whatever comes after
+    STARTING = "starting"  # its rank processes are being started
+    RUNNING = "running"  # every rank is connected to its peers and trains
+    STOPPING = "stopping"  # its ranks are being stopped, for any reason
     RESTARTING = "restarting"  # its ranks are gone, its workers stay reserved for the next attempt
     SUCCEEDED = "succeeded"  # every rank finished its work
     FAILED = "failed"  # see the reason
@@ -54,7 +54,7 @@ FINAL_STATES = frozenset(str(state) for state in JobState if state.is_final)
 
 
 class InvalidTransition(Exception):
-    """A move that `TRANSITIONS` forbids: a bug in the lifecycle; its message has the history."""
+    """A transition that `TRANSITIONS` forbids: a bug. The message has the job's history."""
 
     def __init__(self, job_id: str, old: JobState, new: JobState, history: Iterable[object]):
         so_far = [str(move) for move in history]

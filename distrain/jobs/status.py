@@ -1,4 +1,4 @@
-"""Figures and texts of a job: parsed from untrusted JSON, bounded, and found by id."""
+"""Parses and bounds the figures and texts of jobs in untrusted JSON; finds a job's id by prefix."""
 
 import math
 import re
@@ -10,10 +10,10 @@ from distrain.errors import InputError
 from distrain.formatting import duration, some
 from distrain.jobs.documents import FIGURES, Job
 
-LARGEST = 2**63 - 1  # the largest whole number of a database
+LARGEST = 2**63 - 1  # the largest integer that a database can store
 
 MOST_CHARACTERS = 8000
-"""Maximum length of a message in a row: each change of a job copies it into an event."""
+"""Maximum length of a stored message: each change of a job copies its message into an event."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of surrogate pairs
 
@@ -69,12 +69,12 @@ def finite(value: Any) -> Any:
 
 
 _MOST = {"state": 32, "reason": 64, "message": MOST_CHARACTERS, "why_pending": 2000}
-"""Characters of the texts that are cut: what the database's columns hold, or less."""
+"""Maximum characters by field, at most those of the database's column; longer texts are cut."""
 
-_MOST_OF_A_NAME = 4096  # longer ids and places are refused: cut, they would be others
+_MOST_OF_A_NAME = 4096  # longer ids and paths are refused: if cut, they would name something else
 
 _MOST_TARGETS = 16
-"""Targets in a job's figures, and metrics of each; the names of both are cut, too."""
+"""Maximum number of targets in a job's figures, and of metrics for each target."""
 _MOST_OF_A_TARGET = 64
 
 
@@ -99,7 +99,9 @@ def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def targets_in(value: object) -> dict[str, dict[str, float]] | None:
-    """Return metrics of targets, bounded in number and length; `None` if there are none.
+    """Return metrics by target, without undefined ones; `None` if none are left.
+
+    Numbers of targets and metrics are limited, and long names are cut.
 
     >>> targets_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
     {'price': {'rmse': 2.5}}
@@ -123,7 +125,7 @@ def gpus_in(places: Iterable[object]) -> int:
 
 
 def metrics_in(value: object) -> dict[str, dict[str, float | None]]:
-    """Return `targets_in`, including undefined metrics as `None`.
+    """Return metrics by target as `targets_in`, but with undefined metrics as `None`.
 
     >>> metrics_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
     {'price': {'rmse': 2.5, 'r2': None}, 'bad': {}}
@@ -157,8 +159,8 @@ def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
 def job_of_scheduler(document: Mapping[str, Any]) -> Job:
     """Read a job of a scheduler of any version, which is not trusted.
 
-    Unknown keys are left out; texts are cut and cleaned; invalid figures count as unknown. What is
-    no job raises an `AttributeError`, `KeyError`, `TypeError` or `ValueError`.
+    Unknown keys are left out; texts are cut and cleaned; invalid figures count as unknown. Raises
+    `AttributeError`, `KeyError`, `TypeError` or `ValueError` if the document is not a job.
     """
     values = {name: value for name, value in document.items() if value is not None}
     for name in _NEEDED:
@@ -196,7 +198,7 @@ def find_id(ids: Sequence[str], word: str) -> str | None:
     ('mlp-1', 'dlrm-1')
 
     Raises:
-        InputError: Several begin with it.
+        InputError: Several ids begin with `word`, and none is equal to it.
     """
     if word in ids:
         return word

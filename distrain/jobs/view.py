@@ -1,4 +1,4 @@
-"""A job as the coordinator shows it: frozen data that travels as JSON."""
+"""A job's state and progress as the coordinator reports them: dataclasses with a JSON form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -7,11 +7,13 @@ from typing import Any
 
 from distrain.jobs.states import JobState
 
-JSON_VERSION = 1  # raised when a key changes its meaning or goes; new keys need no new version
+JSON_VERSION = 1  # raised when a key changes its meaning or is removed, not for new keys
 
 
 def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a document, perhaps of another version, that are fields of a dataclass.
+    """Return the values of a document that are fields of a dataclass; other keys are dropped.
+
+    The document may come from another version.
 
     >>> known_fields(Checkpoints, {"count": 2, "of_a_later_version": True})
     {'count': 2}
@@ -36,66 +38,68 @@ class Record:
     step: int  # steps taken since the start of the job
     rows: int  # rows of this record: trained since the last one, or validated
     rows_total: int  # rows trained since the start, each counted once per epoch
-    # wall time since training started, of the slowest rank; of the attempts before, what led to the
-    # checkpoint that was resumed from
+    # wall time of training on the slowest rank, including earlier attempts up to the checkpoint
+    # that this attempt continued from
     elapsed_s: float
     rows_per_s: float | None  # rows trained per second since the last record; `None` for validation
     loss: float | None  # mean log loss in nats
     normalised_entropy: float | None  # log loss over that of predicting the mean click rate
     auc: float | None  # area under the ROC curve; `None` where one class is absent
-    auc_bound: float | None  # what counting in bins may put `auc` off that of the same rows, sorted
+    auc_bound: float | None  # the largest error of `auc` that counting scores in bins may cause
     # per rank, the share of wall time spent waiting for data, in percent; empty with more than 64
     # ranks
     stall_pct: tuple[float, ...] = ()
-    # per phase, seconds of the mean rank since the last record
+    # seconds by phase since the last record, mean over the ranks
     seconds: Mapping[str, float] | None = None
     lr: float | None = None  # learning rate of the last step; `None` for validation
-    # what the ranks' loaders did since the last record, added up over the ranks; `None` for
-    # validation
+    # counters of the loaders since the last record, summed over the ranks; `None` for validation
     loader: Mapping[str, float] | None = None
-    # what the ranks looked up in the tables and sent each other since the last record, added up
-    # over the ranks; `None` for validation
+    # counters of table lookups and of data sent between ranks since the last record, summed over
+    # the ranks; `None` for validation
     exchange: Mapping[str, float] | None = None
-    # per phase, seconds of the mean rank's GPU since the last record; empty on CPUs, `None` for
-    # validation
+    # seconds of GPU time by phase since the last record, mean over the ranks; empty on CPUs, `None`
+    # for validation
     device_seconds: Mapping[str, float] | None = None
-    # of groups of validated rows, in the order of their predictions: the mean `predicted` and the
-    # `observed` click rate, and how many `rows`; `None` for training
+    # validated rows in groups of similar predictions, ascending: for each group the mean
+    # `predicted` and the `observed` click rate, and the number of `rows`; `None` for training
     reliability: Mapping[str, Sequence[float]] | None = None
     attempt: int = 0  # the attempt that took these steps; 0 in files of earlier versions
-    reports: int = 1  # how many reports of each rank were joined in it
-    # with more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the `worst`: the 8
-    # highest, each with its rank before it; else `None`
+    reports: int = 1  # number of reports of each rank that were merged into it
+    # with more than 64 ranks, the `mean` and `max` of their `stall_pct`, and the `worst`: the 8
+    # highest, each as rank and value; else `None`
     stall_summary: Mapping[str, Any] | None = None
     # the metrics of `evaluate.metrics`, by name; `None` for training
     own: Mapping[str, float | None] | None = None
-    # of each target but the first binary one, by name, its metrics by name, of the same rows;
-    # absent where there is no such target
+    # metrics of the same rows, by target and metric, for all targets except the first binary one,
+    # whose metrics are in the fields above; absent if there are no other targets
     targets: Mapping[str, Mapping[str, float | None]] | None = None
-    window: str | None = None  # the window's name; absent but for `next_window`
-    # of all windows that were scored so far, as one: how many `windows` and `rows`, `auc`,
-    # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent but for `next_window`
+    window: str | None = None  # the window's name; absent unless `split` is `next_window`
+    # over all windows scored so far: the number of `windows` and `rows`, `auc`, `auc_bound`,
+    # `log_loss`, `normalised_entropy`, `calibration`; absent unless `split` is `next_window`
     progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields that are one text or number, or None, and `TARGET.METRIC`."""
+        """Return the scalar fields, and the metrics of `own` and of further targets, by name."""
         plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
         return {**plain, **(self.own or {}), **self.of_targets()}
 
     def of_targets(self) -> dict[str, float | None]:
-        """Return the metrics of further targets, by `TARGET.METRIC`."""
+        """Return the metrics of all targets but the first binary one, by `TARGET.METRIC`."""
         by_target = (self.targets or {}).items()
         return {f"{name}.{metric}": v for name, found in by_target for metric, v in found.items()}
 
     def value(self, name: str) -> float | None:
-        """Return a figure by name, also of `own`, and `TARGET.METRIC` of a further target."""
+        """Return a field, a metric of `own`, or `TARGET.METRIC` of a target; `None` if unknown."""
         if name in vars(self):
             found: float | None = getattr(self, name)
             return found
         return {**(self.own or {}), **self.of_targets()}.get(name)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values that share the record's data and must not be changed."""
+        """Return JSON values, which share the record's data and must not be changed.
+
+        `targets`, `window` and `progressive` are absent if they are `None`.
+        """
         return {
             name: value
             for name, value in vars(self).items()
@@ -117,22 +121,22 @@ class Record:
 
 @dataclass(frozen=True)
 class AttemptStarted:
-    """An attempt began to train. Earlier records are valid up to its step."""
+    """An attempt began to train. Records of earlier attempts count only up to its step."""
 
     attempt: int
-    step: int  # steps that its checkpoint brought along; 0: from the beginning
+    step: int  # training steps in the checkpoint that it started from; 0 without a checkpoint
     num_ranks: int  # the ranks of the attempt
-    # one word for why the attempt before it ended; "" for a job's first attempt here
+    # why the previous attempt ended, one of `Reason`; "" for the first attempt of a submission
     reason: str = ""
-    message: str = ""  # the same for people
+    message: str = ""  # the same in words
 
 
 @dataclass(frozen=True)
 class Notice:
     """A message for users that does not end the attempt."""
 
-    text: str  # the text for them
-    is_warning: bool = True  # whether it may need something done
+    text: str  # the message
+    is_warning: bool = True  # whether the user may have to act
 
 
 Entry = Record | AttemptStarted | Notice
@@ -151,15 +155,15 @@ class Restart:
 
     attempt: int  # the attempt that ended
     reason: str  # one of `Reason`
-    message: str  # the same for people
+    message: str  # the same in words
     step: int  # the furthest step that it reported
-    after_s: float  # seconds from the job's submission to its end
+    after_s: float  # seconds from the job's submission to the attempt's end
 
 
 @dataclass(frozen=True)
 class Checkpoints:
     count: int = 0  # checkpoints that were written
-    step: int | None = None  # steps that the last one holds
+    step: int | None = None  # training steps in the last one
     path: str | None = None  # folder or URL of the last one
     stood_still_s: float = 0.0  # how long training stood still for all of them, on rank 0
     write_s: float = 0.0  # how long writing all of them took
@@ -167,7 +171,7 @@ class Checkpoints:
 
     @property
     def outcome(self) -> str:
-        """The numbers of written and failed checkpoints; "" if none failed.
+        """The numbers of written and failed checkpoints as a text; "" if none failed.
 
         >>> Checkpoints(count=1, failed=2).outcome
         '1 written, 2 failed'
@@ -176,16 +180,17 @@ class Checkpoints:
 
 
 def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record | None:
-    """Return the validation of the saved model; without one, the last validation.
+    """Return the validation of the saved model, or else the last one; `None` if there are none.
 
-    A run that keeps its best model ends with another validation than that of the model.
+    `model_step` is the model's number of training steps. In a run that keeps its best model, the
+    last validation may be of later steps.
     """
     of_model = [record for record in valid if record.step == model_step]
     return next((records[-1] for records in (of_model, valid) if records), None)
 
 
 def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
-    """Return the steps of a refit, from `RefitStarted` as JSON values."""
+    """Return the number of a refit's steps, given `RefitStarted` as JSON; `None` for `None`."""
     return None if refit is None else refit["num_steps"] - refit["step"]
 
 
@@ -193,49 +198,50 @@ def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
 class JobView:
     job_id: str
     name: str
-    state: JobState  # where it is in its life
+    state: JobState  # its current state
     attempt: int  # the current or last attempt, from 1
-    num_ranks: int  # ranks that it wants; `pids` has as many as it has
-    reason: str | None = None  # one word for why it ended badly
-    message: str | None = None  # the same for people: the culprit, its account, its log's end
-    # why it does not run yet, or not again; of one that runs, that ranks wait for storage that does
-    # not answer
+    num_ranks: int  # ranks that the spec requests; it may run with fewer: `pids` has one per rank
+    reason: str | None = None  # why it failed or was cancelled, one of `Reason`
+    message: str | None = None  # the same in words: the failed rank, its error, its log's end
+    # why a job waits for its first or next attempt; of a running job, which ranks wait for storage
+    # that does not answer; else ""
     why_pending: str = ""
     num_steps: int | None = None  # steps it will take, once known
     total_rows: int | None = None  # rows it will train, once known
     parameters: int | None = None
-    reader: str | None = None  # who reads row groups, and why, once known
+    reader: str | None = None  # which reader decodes row groups, and why, once known
     pids: tuple[int | None, ...] = ()  # per rank, the process id, where known
-    # what happened since the entry that the viewer had last, in order: records, attempts that began
-    # to train, notices
+    # the entries from number `since` of the call on, in order: records, attempts that began to
+    # train, notices
     progress: tuple[Entry, ...] = ()
-    next_record: int = 0  # what to pass as `since` in the next call: how many entries there are
+    next_record: int = 0  # the number of entries so far; pass it as `since` in the next call
     restarts: tuple[Restart, ...] = ()  # attempts that ended early and were followed by others
     recorded: bool = False  # of a job that has ended: whether its run folder has the summary
-    record_error: str = ""  # why it has none
-    checkpoints: Checkpoints = Checkpoints()  # what was written of them
-    rows_before: int = 0  # rows that the last attempt's checkpoint brought along
-    elapsed_before_s: float = 0.0  # wall time that they took
+    record_error: str = ""  # why the summary could not be written; "" otherwise
+    checkpoints: Checkpoints = Checkpoints()  # numbers and times of its checkpoints
+    rows_before: int = 0  # rows trained before the checkpoint that the last attempt started from
+    elapsed_before_s: float = 0.0  # wall time in which they were trained
     model_path: str | None = None  # where rank 0 saved the model
-    # steps of training that this model has had; after a refit, those of the best validation before
+    # training steps of this model; after a refit, the steps at the first training's best validation
     model_step: int | None = None
-    # why it ended before all its steps; see `StoppedEarly`
+    # `StoppedEarly` as JSON, if training ended before all its steps
     stopped_early: Mapping[str, Any] | None = None
-    # the second training with the validation rows, once it began; see `RefitStarted`
+    # `RefitStarted` as JSON, once the second training, with the validation rows, began
     refit: Mapping[str, Any] | None = None
-    warm_start: Mapping[str, Any] | None = None  # with whose weights it began; see `WeightsTaken`
-    # per rank of the last attempt, its `host`, its `device` and that device's `hardware`, by name;
-    # empty until all have reported
+    # `WeightsTaken` as JSON, if the run began with the weights of another
+    warm_start: Mapping[str, Any] | None = None
+    # per rank of the last attempt: its `host`, its `device`, and the device's name as `hardware`;
+    # empty until all ranks have reported
     rank_places: tuple[Mapping[str, str], ...] = ()
     # per rank, the share of the whole training spent waiting for data
     rank_stall_pct: tuple[float, ...] = ()
     # per rank, wall time by phase over the whole training
     rank_seconds: tuple[Mapping[str, float], ...] = ()
-    # per rank, wall time between meeting its peers and training
+    # per rank, wall time before training, for opening the data and building the model
     rank_setup_s: tuple[float, ...] = ()
-    # per rank, what its loader did over the whole training
+    # per rank, counters of its loader over the whole training
     rank_loader: tuple[Mapping[str, float], ...] = ()
-    # per rank, what it looked up and sent over the whole training
+    # per rank, counters of table lookups and of data sent, over the whole training
     rank_exchange: tuple[Mapping[str, float], ...] = ()
     # per rank, its GPU's time by phase over the whole training
     rank_device_seconds: tuple[Mapping[str, float], ...] = ()
@@ -247,8 +253,8 @@ class JobView:
         return tuple(entry for entry in self.progress if isinstance(entry, Record))
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values that share the view's data and must not be changed."""
-        # Not `asdict`: its copies of what many ranks reported took most of a scheduler's answer.
+        """Return JSON values, which share the view's data and must not be changed."""
+        # Not `asdict`: with many ranks, most of the time of a scheduler's answer went into copies.
         return {
             "version": JSON_VERSION,
             **{field.name: getattr(self, field.name) for field in fields(self)},

@@ -1,4 +1,4 @@
-"""The running gangs: their stores, their supervisors' tasks, and commands to them."""
+"""Launches gangs (the ranks of one attempt), sends them commands, and releases them."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from distrain.workers.supervisor import COMMAND_OP, rank_key, supervise
 
 @dataclass
 class _Gang:
-    """One attempt with its own store, whose keys, threads and sockets end with it."""
+    """One attempt, with its own store: keys, threads and sockets of the store end with it."""
 
     store: Any
     futures: list[Any]
@@ -47,7 +47,10 @@ class Gangs:
         still_wanted: Callable[[], bool],
         first_attempt: int = 1,
     ) -> bool:
-        """Open a store and submit a supervisor for each rank; return False if no longer wanted."""
+        """Open a store and submit a Dask task for each rank, its supervisor.
+
+        Returns False, and submits nothing, if `still_wanted` is False once the store is open.
+        """
         client = await self.client()
         host = get_address_host(self.scheduler.address)
         store = await asyncio.to_thread(self._stores.open, host, self._listens_at())
@@ -69,7 +72,7 @@ class Gangs:
     def command(
         self, gang: CheckpointGang | TakeStacks | StopGang, op: str, **words: object
     ) -> None:
-        """Send a command to every rank's supervisor, with the same number for all."""
+        """Send a command to the supervisors of all ranks; all get the same, new command number."""
         whose = gang.job_id, gang.attempt
         self._numbers[whose] += 1
         message = {"op": op, "number": self._numbers[whose], **words}
@@ -78,7 +81,7 @@ class Gangs:
             self.send(placement.slot.worker, {"op": COMMAND_OP, "key": key, "words": message})
 
     def send(self, worker: str, message: Mapping[str, Any]) -> bool:
-        """Send a message to a worker; returns whether it is connected."""
+        """Send a message to a worker; return False if the worker is not connected."""
         if worker not in self.scheduler.stream_comms:
             return False
         self.scheduler.worker_send(worker, dict(message))
@@ -98,7 +101,7 @@ class Gangs:
                     future.release()
 
     def whose(self, key: Any) -> tuple[str, int, int] | None:
-        """Return the job, attempt and rank of a supervisor's task; `None` for another task."""
+        """Return the job, attempt and rank of a supervisor's Dask task; `None` for other tasks."""
         for (job_id, attempt), gang in self._gangs.items():
             for rank, future in enumerate(gang.futures):
                 if future.key == key:
@@ -122,7 +125,7 @@ class Gangs:
             return self._client
 
     def _listens_at(self) -> str:
-        """Return the scheduler's listening address, which may cover more interfaces."""
+        """Return the scheduler's listening host, which may cover several interfaces; "" if none."""
         listeners = self.scheduler.listeners
         return get_address_host(listeners[0].listen_address) if listeners else ""
 
@@ -140,9 +143,12 @@ def _submit(client: Client, assignment: Assignment, worker: str) -> Any:
 
 
 def client_security(security: Security) -> Security:
-    """A scheduler's security for a client in its process, with the scheduler's certificate."""
+    """Return a scheduler's security for a client in the same process.
+
+    Without a client certificate, the client uses the scheduler's.
+    """
     ours = copy(security)
-    if not ours.tls_client_cert:  # `dask scheduler --tls-cert` gives it the scheduler's alone
+    if not ours.tls_client_cert:  # `dask scheduler --tls-cert` sets only the scheduler's
         ours.tls_client_cert = security.tls_scheduler_cert
         ours.tls_client_key = security.tls_scheduler_key
     return ours

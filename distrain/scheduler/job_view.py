@@ -1,4 +1,4 @@
-"""Makes the views of jobs in the lifecycle, and keeps a tombstone of each job afterwards."""
+"""Makes the views of jobs in the lifecycle, and keeps a short document of each removed job."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from distrain.version import build
 def show(
     job: Job, name: str, collector: Collector, outcome: tuple[bool, str], since: int | None
 ) -> JobView:
-    """A view of a job, with its progress from entry `since` on; `None`: without progress.
+    """Return a view of a job, with its progress from entry `since` on; `None`: without progress.
 
-    `outcome` says whether its summary is written, and why not.
+    `outcome` is whether the job's summary is written, and the error if it could not be.
     """
     recorded, record_error = outcome
     waits = job.state.waits
@@ -44,7 +44,7 @@ def show(
 
 
 def _what_it_waits_for(job: Job) -> str:
-    """Return what a running job waits for, as far as its ranks report it."""
+    """Return which ranks of a running job wait for storage, as a text; "" if none do."""
     if job.state not in (JobState.STARTING, JobState.RUNNING):
         return ""
     ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]
@@ -62,7 +62,7 @@ def _full_message(failure: AttemptFailure) -> str:
     return "\n".join(parts)
 
 
-KEPT = 10_000  # tombstones at most; the oldest are dropped first
+KEPT = 10_000  # maximum number of tombstones; the oldest are dropped first
 _MESSAGE_CHARACTERS = 1000
 
 
@@ -82,15 +82,18 @@ def tombstone_of(job: Job, name: str) -> EndedJob:
 
 
 def last_attempt(ended: EndedJob) -> int:
-    """The last attempt that a job had or was put for."""
+    """Return the last attempt that a job had or was submitted for."""
     return max(ended.attempt, ended.first_attempt)
 
 
 class Tombstones(OrderedDict[str, EndedJob]):
-    """The newest tombstones; of a job without attempts, `attempt` is below `first_attempt`."""
+    """The newest tombstones (documents of ended jobs), by job id.
+
+    If the last submission ended before its first attempt, `attempt` is below `first_attempt`.
+    """
 
     def add(self, ended: EndedJob) -> None:
-        """Keep an end, unless a later submission of the job has ended already."""
+        """Keep a job's end, unless the end of a later submission of the job is kept already."""
         kept = self.get(ended.id)
         if kept is None or last_attempt(kept) <= last_attempt(ended):
             self[ended.id] = ended
@@ -134,13 +137,16 @@ def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
 
 
 def slot_of(state: Any) -> Slot:
-    """A worker as a slot, with a name that outlives a restart by its nanny."""
+    """Return a Dask worker as a slot, with a name that stays when its nanny restarts it."""
     named = state.name is not None and state.name != state.address
     return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
 
 
 def other_builds(builds: Mapping[str, str]) -> str:
-    """Why workers with another build of distrain get no ranks; "" without such."""
+    """Return why workers with other builds of distrain get no ranks; "" if `builds` is empty.
+
+    `builds` maps such workers' addresses to their builds; "" for workers that reported none.
+    """
     others = {worker: theirs for worker, theirs in builds.items() if theirs}
     if others:
         worker, theirs = min(others.items())

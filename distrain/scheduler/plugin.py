@@ -1,4 +1,4 @@
-"""The coordinator: carries out what the lifecycle of jobs decides, inside the Dask scheduler."""
+"""The coordinator: a plugin of the Dask scheduler that carries out the lifecycle's instructions."""
 
 import asyncio
 import logging
@@ -61,31 +61,32 @@ from distrain.workers.worker_shutdown import NannyLeavePlugin
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
 KEPT_JOBS = 200  # ended jobs that stay visible; the oldest are forgotten first
-MOST_KEPT_JOBS = 1000  # the same with those that somebody has not seen the end of
+MOST_KEPT_JOBS = 1000  # the same limit, including jobs whose end a service has not seen yet
 PROGRESS_BYTES = 4 * 2**20
-"""Memory for the progress of a job: some minutes of it, since viewers read 5 times a second."""
-ENDED_PROGRESS_BYTES = 2**20  # the same of a job that had ended when another one came
+"""Memory for a job's progress. It holds some minutes; viewers read it 5 times a second."""
+ENDED_PROGRESS_BYTES = 2**20  # the same for ended jobs, applied when another job is submitted
 
 log = logging.getLogger("distrain.coordinator")
 
 
 class Observer(Protocol):
-    """Observes the jobs; it must not change them or raise."""
+    """Is notified of what happens to jobs; it must not change the jobs or raise."""
 
     def handled(self, stimulus: Stimulus) -> None:
-        """The coordinator has handled a stimulus."""
+        """Called after the coordinator has handled a stimulus."""
 
     def forgot(self, job_id: str) -> None:
-        """The coordinator has removed a job."""
+        """Called after the coordinator has removed a job."""
 
 
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Places gangs, hosts their rendezvous, merges their metrics and ends them together."""
+    """Places the ranks of jobs on workers, merges their metrics, and stops them together."""
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
     observers: tuple[Observer, ...] = ()
-    is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)  # by a service
+    # whether a service has not seen the end of a job yet
+    is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
     _started = False
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -108,13 +109,13 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         scheduler.stream_handlers[BUILD_OP] = self.worker_runs
         scheduler.stream_handlers[RECORDED_OP] = self.recorded
         self.add_api(scheduler)
-        # Dask adds a plugin after its start. Until then a second client that comes at the same
-        # time would start another coordinator, which takes the calls but hears of no worker.
+        # Dask adds a plugin only after `start`. A second client that comes before that would start
+        # another coordinator, which would get the calls but no workers.
         scheduler.add_plugin(self, name=PLUGIN_NAME)
         await scheduler.register_worker_plugin(
             None, dumps(SupervisorPlugin()), SupervisorPlugin.name, idempotent=True
         )
-        with suppress(OSError, TimeoutError):  # a nanny that does not answer; those to come do
+        with suppress(OSError, TimeoutError):  # a nanny does not answer; later ones get the plugin
             await scheduler.register_nanny_plugin(
                 None, dumps(NannyLeavePlugin()), NannyLeavePlugin.name, idempotent=True
             )
@@ -123,7 +124,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._workers_changed()
 
     def add_api(self, scheduler: Scheduler) -> None:
-        """Add what clients call; it has to be there before another client finds the coordinator."""
+        """Add the handlers that clients call, before another client can find the coordinator."""
 
     async def close(self) -> None:
         self._ticker.stop()
@@ -138,7 +139,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._workers_changed(without=worker)
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: Iterable[Any]) -> list[Any]:
-        """Keep workers that hold ranks from being retired when a cluster shrinks."""
+        """Return the workers that may be retired when a cluster shrinks: those without ranks."""
         jobs = self.lifecycle.jobs.values()
         held = {p.slot.worker for job in jobs if not job.state.is_final for p in job.placements}
         return [worker for worker in workers if worker.address not in held]
@@ -163,7 +164,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         first_attempt: int = 1,
         priority: int | None = None,
     ) -> bool:
-        """Queue a job unless it runs or had this attempt; return whether it was queued."""
+        """Queue a job; return False if it has not ended, or had attempt `first_attempt` already.
+
+        `priority` replaces the spec's, unless it is `None`.
+        """
         job, ended = self.lifecycle.jobs.get(job_id), self.tombstones.get(job_id)
         if job is not None and not (job.state.is_final and first_attempt > job.attempt):
             return False
@@ -181,7 +185,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return True
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
-        """Return a job and its progress from entry `since` on; `None` if unknown."""
+        """Return `JobView` as JSON with the progress from entry `since` on; `None` if unknown.
+
+        A job that was removed has no progress.
+        """
         if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
         ended = self.tombstones.get(job_id)
@@ -195,7 +202,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(WorkerLeaving(worker, why))
 
     def worker_runs(self, worker: str, build: str, **_: object) -> None:
-        """Stream message: a worker's build of distrain; those of other builds get no ranks."""
+        """Stream message: a worker's build of distrain. Workers with another build get no ranks."""
         if worker in self.scheduler.workers:
             self.builds[worker] = build
             self._workers_changed()
@@ -206,11 +213,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: an event of a rank, or of its supervisor."""
-        # Raised from here, an error would close the connection to the worker.
+        # An exception from here would close the connection to the worker.
         try:
             parsed = from_json(event)
             job = self.lifecycle.jobs.get(job_id)
-            if job is not None and job.attempt == attempt:  # an older attempt changes nothing
+            if job is not None and job.attempt == attempt:  # older attempts change nothing
                 self.collectors[job_id].add(parsed)
                 entries = self.collectors[job_id].entries
                 self.recordings.add(job_id, parsed, entries, lambda: self.show(job_id))
@@ -232,7 +239,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
             for observer in self.observers:
                 observer.handled(stimulus)
-        except Exception:  # a bug, which must affect neither the caller nor other jobs
+        except Exception:  # a bug must affect neither the caller nor other jobs
             log.exception("the coordinator failed on %r", stimulus)
 
     def _carry_out(self, instruction: Instruction, now_s: float) -> None:
@@ -272,7 +279,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             spec, run_dir = self.specs[job_id], self.run_dirs[job_id]
             first = job.request.first_attempt
             if not await self.gangs.launch(gang, spec, run_dir, still_wanted, first):
-                self._call_off(gang)  # it was cancelled while the store was opened
+                self._call_off(gang)  # the job was cancelled while the store was opened
         except Exception as error:
             cause = str(error) if isinstance(error, DistrainError) else repr(error)
             message = f"the coordinator could not launch the gang: {cause}"

@@ -1,10 +1,11 @@
-"""Has workers write what the run folders of jobs get; the scheduler itself writes nothing.
+"""Has workers write records and summaries to jobs' run folders; the scheduler writes no files.
 
 While an attempt runs, each new entry is sent to the supervisor of rank 0, the only writer of the
 attempt's file. When a job has ended and that file is closed, a worker writes the summary,
-preferably that of rank 0. If the worker is lost before it answers, another worker is asked; without
-any worker, the next one to connect. Entries that a dead worker had not written are sent again with
-the next attempt; readers use each record once. Pure: sending and time are passed in.
+preferably rank 0's worker. If the worker is lost before it answers, another worker gets the
+message; if there is none, the next worker that connects. The last entries are sent again with the
+next attempt, since a dead worker may not have written them; readers use each record once. The
+functions for sending and the time are parameters.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,10 +18,10 @@ from distrain.runs.attempt_file import Line, StatusLines
 from distrain.runs.records.entries import EntryLog
 from distrain.workers.supervisor import COMMAND_OP, SUMMARY_OP, rank_key
 
-CLOSED_WITHIN_S = 45.0  # how long the last attempt's file is waited for before the summary
-ASK_AGAIN_S = 60.0  # when another worker is asked for a summary
+CLOSED_WITHIN_S = 45.0  # how long a summary waits until the last attempt's file is closed
+ASK_AGAIN_S = 60.0  # how long a worker may take for a summary before another one is asked
 
-SENT_AGAIN = 100  # the last entries, whose records go into the next attempt's file, too
+SENT_AGAIN = 100  # number of last entries whose records also go into the next attempt's file
 
 NO_WORKER = "no worker is there to write the summary; the next one that comes writes it"
 
@@ -32,23 +33,23 @@ Send = Callable[[str, Mapping[str, Any]], bool]
 
 @dataclass
 class _Job:
-    attempt: int = 0  # the last one that was begun
-    worker: str = ""  # that of its rank 0
-    is_open: bool = False  # whether its file is there
-    is_closed: bool = True  # whether nothing more is written to it
-    num_sent: int = 0  # entries of the job's progress
+    attempt: int = 0  # the last attempt that began
+    worker: str = ""  # the worker of its rank 0
+    is_open: bool = False  # whether the attempt's file exists
+    is_closed: bool = True  # whether nothing more is written to the file
+    num_sent: int = 0  # number of entries of the job's progress that were sent
     late: Sequence[Line] = ()  # records of earlier attempts, to be sent once more
     status: StatusLines = field(default_factory=StatusLines)
-    summary: Mapping[str, Any] | None = None  # the message that asks for it, once the job has ended
+    summary: Mapping[str, Any] | None = None  # the message that requests it, once the job has ended
     ended_s: float = 0.0
-    asked: str = ""  # the worker that was asked for it
+    asked: str = ""  # the worker to which `summary` was sent
     asked_s: float = 0.0
     recorded: bool = False
     error: str = ""
 
 
 class Recordings:
-    """The records and summaries of all jobs on their way to workers."""
+    """Sends the records of all jobs to workers, and requests their summaries."""
 
     def __init__(self, send: Send):
         self._send = send
@@ -56,7 +57,7 @@ class Recordings:
         self._ending: set[str] = set()  # jobs that have ended and whose summary is not written
 
     def begin_attempt(self, job_id: str, attempt: int, worker: str, entries: EntryLog) -> None:
-        """Note that an attempt is launched, with its rank 0 on a worker."""
+        """Note that an attempt is launched, whose rank 0 is on `worker`."""
         last = entries.since(len(entries) - SENT_AGAIN)
         late = [entry_to_json(entry) for entry in last if isinstance(entry, Record)]
         num_sent = len(entries)
@@ -65,7 +66,7 @@ class Recordings:
     def add(
         self, job_id: str, event: Event, entries: EntryLog, view: Callable[[], JobView]
     ) -> None:
-        """Send what an event of the current attempt has added to the job's progress."""
+        """Send the entries that an event of the current attempt has added to the job's progress."""
         job = self._jobs.get(job_id)
         if job is None:
             return
@@ -74,14 +75,17 @@ class Recordings:
             self._record(job_id, job, entries, None if isinstance(event, _OFTEN) else view())
 
     def end_attempt(self, job_id: str, entries: EntryLog, view: JobView) -> None:
-        """Send the last entries of an attempt, and have its file closed."""
+        """Send the last entries of an attempt, and the command to close its file."""
         job = self._jobs.get(job_id)
         if job is not None:
             self._record(job_id, job, entries, view, op="end_records")
             job.is_closed |= not job.is_open
 
     def end_job(self, job_id: str, run_dir: str, view: JobView, first: int, now_s: float) -> None:
-        """Have the summary of a job that has ended written; `first` is its first attempt."""
+        """Note that a job has ended, so that `advance` requests its summary.
+
+        `first` is the first attempt of the job's last submission.
+        """
         job = self._jobs.setdefault(job_id, _Job())
         job.summary = {
             "op": SUMMARY_OP,
@@ -94,7 +98,10 @@ class Recordings:
         self._ending.add(job_id)
 
     def heard(self, job_id: str, attempt: int | None, error: str) -> None:
-        """Note a worker's answer: an attempt's file is closed, or (`None`) a summary written."""
+        """Note that an attempt's file is closed or, if `attempt` is `None`, a summary was tried.
+
+        `error` says why the summary could not be written; "" if it was written.
+        """
         job = self._jobs.get(job_id)
         if job is None:
             return
@@ -105,7 +112,7 @@ class Recordings:
             job.is_closed = True
 
     def advance(self, workers: Collection[str], now_s: float) -> None:
-        """Ask workers for the summaries that are due."""
+        """Send requests for the summaries that are due to connected `workers`."""
         for job_id in list(self._ending):
             job = self._jobs[job_id]
             waits = not job.is_closed and job.worker in workers
@@ -116,7 +123,7 @@ class Recordings:
             self._ask(job, workers, now_s)
 
     def outcome(self, job_id: str) -> tuple[bool, str]:
-        """Whether a job's summary is written, and why not."""
+        """Return whether a job's summary is written, and an error; "" while there is none."""
         job = self._jobs.get(job_id)
         return (False, "") if job is None else (job.recorded, job.error)
 

@@ -1,4 +1,4 @@
-"""The stores of attempts' ranks: torch TCPStores on ports of the scheduler's host."""
+"""Opens the torch TCPStores through which the ranks of an attempt meet, on the scheduler's host."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ PORTS = "DISTRAIN_RENDEZVOUS_PORTS"
 
 @dataclass(frozen=True)
 class PortRange:
-    """The ports that a firewall lets through to the stores, from the first to the last.
+    """The ports that stores may use, such as those that a firewall allows; `last` is included.
 
     >>> str(PortRange(29400, 29499))
     '29400-29499'
@@ -33,7 +33,7 @@ class PortRange:
         return self.last - self.first + 1
 
     def beginning_at(self, index: int) -> list[int]:
-        """All ports, from one on and around.
+        """Return all ports in order, from the port at `index` on, then from the first port on.
 
         >>> PortRange(7, 9).beginning_at(4)
         [8, 9, 7]
@@ -42,13 +42,13 @@ class PortRange:
 
 
 def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | None:
-    """Return the range in `DISTRAIN_RENDEZVOUS_PORTS`; `None` if it is not set: any free port.
+    """Return the range in `DISTRAIN_RENDEZVOUS_PORTS`; `None` (any free port) if it is not set.
 
     >>> rendezvous_ports({"DISTRAIN_RENDEZVOUS_PORTS": "29400-29499"})
     PortRange(first=29400, last=29499)
 
     Raises:
-        ClusterError: It is not a range of ports.
+        ClusterError: The variable's value is not a range of ports.
     """
     text = environ.get(PORTS, "").strip()
     if not text:
@@ -64,7 +64,10 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | Non
 
 
 class Stores:
-    """One scheduler's stores; each uses a port that no rank of the previous attempt connects to."""
+    """Opens one scheduler's stores.
+
+    Ports are used in turn, so that late ranks of the previous attempt do not reach the new store.
+    """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.ports = rendezvous_ports(environ)
@@ -83,17 +86,18 @@ class Stores:
 def make_store(
     host: str, listens_at: str = "", ports: PortRange | None = None, first_index: int = 0
 ) -> Any:
-    """Return a store for a gang's rendezvous and its ranks' texts.
+    """Return a new TCPStore for the ranks of an attempt.
 
     It listens only on `host`, the address at which ranks reach it. If no interface has that
     address, as behind address translation, it listens on `listens_at` ("": all interfaces). It uses
-    one of `ports`, from `first_index` on, or any port; raises `ClusterError` if all are in use.
+    the first free one of `ports`, starting at `first_index`, or any port for `None`; raises
+    `ClusterError` if all are in use.
     """
     from torch.distributed import TCPStore
 
     listener = listen_for_store(host, listens_at, ports, first_index)
-    # The store outlives any rank. It owns the socket from here on. Left to itself, it would listen
-    # on all interfaces.
+    # The store gets a socket, which it owns from here on, since it would otherwise listen on all
+    # interfaces.
     port = listener.getsockname()[1]
     return TCPStore(
         host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()

@@ -1,4 +1,4 @@
-"""Writes an attempt's records beside rank 0, as sent by the coordinator to its supervisor.
+"""Writes an attempt's records, which the coordinator sends to the supervisor of rank 0.
 
 A separate thread writes, since a filesystem may hang.
 """
@@ -23,7 +23,7 @@ CLOSE_S = 10.0
 
 
 class AttemptRecords:
-    """The records of one attempt.
+    """Writes the records of one attempt.
 
     `trouble` is called in the event loop when writing begins to fail, with a message and with
     whether the attempt has to end.
@@ -54,7 +54,7 @@ class AttemptRecords:
         self._ended.set()
 
     async def close(self, within_s: float = END_S) -> None:
-        """Wait for the last lines, and close the file when they are written."""
+        """Wait up to `within_s` for the call of `end`, and close the file."""
         with suppress(TimeoutError):  # the coordinator is gone
             await asyncio.wait_for(self._ended.wait(), within_s)
         self._writer.do(self._close)

@@ -1,10 +1,9 @@
 """Uploads a rank's files from its worker to a run directory in an object store.
 
-The rank and its supervisor write files to a folder on the worker. A thread beside them uploads new
-parts of the log and, beside rank 0, of the attempt's records. Readers know this layout
-(`distrain.runs.log_bytes`); the last part grows by being uploaded again. No other process writes
-these objects. A store that does not answer delays nothing: the thread retries later, and the files
-are still there.
+The rank and its supervisor write files to a folder on the worker. A thread uploads new parts of the
+log and, for rank 0, of the attempt's records. `distrain.runs.log_bytes` reads these parts; the last
+part grows by being uploaded again. No other process writes these objects. If the store does not
+answer, the thread retries later, without delaying the rank.
 """
 
 import logging
@@ -49,7 +48,7 @@ class StoreCarrier:
         with self._carrying:
             try:
                 self._carry_growing()
-            except Exception as error:  # any error of its library: the rank must continue
+            except Exception as error:  # the store's library may raise any; the rank must continue
                 if self._trouble != str(error):
                     self._trouble = str(error)
                     log.warning("cannot write to %s: %s", self._paths.store, error)
@@ -58,7 +57,10 @@ class StoreCarrier:
             return True
 
     def close(self, within_s: float) -> None:
-        """Upload the remaining files within a time, and remove the worker's folder."""
+        """Upload the remaining files, and remove the worker's folder if that succeeded.
+
+        Waits for at most `within_s`.
+        """
         self._ending.set()
         self._thread.join(within_s)
         if self._thread.is_alive():
@@ -88,7 +90,10 @@ class StoreCarrier:
             self._is_closed = True
 
     def _carry_rest(self) -> bool:
-        """Upload row hashes and stacks; the rank itself uploads its model and checkpoints."""
+        """Upload row hashes and stacks; return whether that succeeded.
+
+        The rank itself uploads its model and checkpoints.
+        """
         try:
             for path in self._rest():
                 self._put(path, path.read_bytes())
@@ -105,12 +110,12 @@ class StoreCarrier:
 
 
 class _Growing:
-    """A growing file, and how much of it is uploaded."""
+    """A growing file, which is uploaded in parts."""
 
     def __init__(self, path: Path, put: Callable[[Path, bytes], None]):
         self._path, self._put = path, put
         self._next = 0  # the first byte after the finished parts
-        self._part = b""  # the uploaded bytes after that
+        self._part = b""  # the bytes of the last, unfinished part, which are uploaded already
 
     def carry(self) -> None:
         if not self._path.parent.is_dir():

@@ -1,8 +1,8 @@
-"""Stores the state of a started cluster in a file for the process that started it.
+"""Stores the state of a started cluster in the file `state.json`.
 
-The cluster's own program writes `state.json`, so that a cluster is still known after its starter
-was killed. A process is identified by its id, its start time and the machine's boot, since process
-ids are reused.
+The cluster's own program writes the file, so that the cluster can be found even if the process that
+started it was killed. A process is identified by its id, its start time and the machine's boot,
+since process ids are reused.
 """
 
 import contextlib
@@ -32,7 +32,10 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """Return the process of that id here; `None` if it has ended or cannot be inspected."""
+        """Return the process with an id on this machine.
+
+        `None` if it has ended, or its start time cannot be read.
+        """
         with contextlib.suppress(OSError):
             started = started_ticks(pid)
             if started is not None:
@@ -46,7 +49,7 @@ class ProcessId:
 @dataclass(frozen=True)
 class StartedCluster:
     process: ProcessId  # the program; the cluster ends with it
-    token: str  # for its scheduler's HTTP
+    token: str  # the token of its scheduler's HTTP server
     url: str | None = None  # the scheduler's HTTP address; `None` before it answers
     scheduler: str | None = None  # the address of the scheduler's comm
     num_workers: int = 0
@@ -79,7 +82,7 @@ def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_one(file: Path) -> Iterator[bool]:
-    """Try to lock a file without waiting; yield whether this process got the lock."""
+    """Try to lock a file without waiting; yield True if this process holds the lock meanwhile."""
     import fcntl
 
     with translated_errors(file):

@@ -7,7 +7,7 @@ from distributed import Worker, WorkerPlugin
 
 
 class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Leaves Ctrl-C to the process that owns the local cluster.
+    """Makes workers ignore Ctrl-C, which the process that started the local cluster handles.
 
     Rank processes inherit this setting.
     """

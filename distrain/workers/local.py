@@ -1,6 +1,7 @@
-"""Starts a cluster on this machine: one worker process per rank, one GPU each if there are GPUs.
+"""Starts a cluster on this machine.
 
-Or only threads of this process, for work that spends its time outside of Python.
+`local_cluster` starts one worker process per rank, with one GPU each if there are enough.
+`local_threads` uses threads of this process, for work that spends its time outside of Python.
 """
 
 import ast
@@ -49,10 +50,10 @@ def local_cluster(
 ) -> Iterator[Any]:
     """Yield a client of a new cluster of worker processes on this machine.
 
-    With `private`, Dask's comm requires a certificate that exists only in these processes' memory,
-    so that other users of the machine cannot connect. Ended workers are replaced; `why_lost`
-    returns why a cluster ended whose workers could not be. Raises `ClusterError` if the cluster
-    does not start, or if there are too few GPUs.
+    With `private`, Dask's connections require a certificate that exists only in these processes'
+    memory, so that other users of the machine cannot connect. Ended workers are replaced. If that
+    fails, the cluster is closed, and `why_lost` returns the reason. Raises `ClusterError` if the
+    cluster does not start, or if there are too few GPUs.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -64,8 +65,8 @@ def local_cluster(
         "threads_per_worker": threads_per_worker,
         "dashboard_address": dashboard_address,
         "host": "127.0.0.1",
-        # The caller gets errors as exceptions; Dask would only log workers whose heartbeat meets a
-        # closing scheduler.
+        # The caller gets errors as exceptions; Dask would only log heartbeats of workers that reach
+        # a closing scheduler.
         "silence_logs": logging.CRITICAL,
         "security": True if private else None,
     }
@@ -94,8 +95,9 @@ def local_cluster(
 def local_threads(num_threads: int) -> Iterator[Any]:
     """Yield a client of a new cluster whose only worker consists of threads of this process.
 
-    It starts in half a second of processor time, a worker process takes one and a half. It has no
-    dashboard and no coordinator; Dask's HTTP servers listen on the loopback without any routes.
+    It starts in half a second of processor time, instead of one and a half for a worker process.
+    It has no dashboard and no coordinator. Dask's HTTP servers listen on the loopback interface,
+    without any routes.
     """
     import dask
     from distributed import Client, Scheduler, SpecCluster, Worker
@@ -142,7 +144,7 @@ def _start_errors_translated() -> Iterator[None]:
 
 
 def _check_main_guard() -> None:
-    """Raise `ClusterError` for a script that each worker process would run again."""
+    """Raise `ClusterError` if the main script has no main guard, so that workers would run it."""
     main = sys.modules["__main__"]
     file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     if file is None or (spec is not None and spec.name.rpartition(".")[2] == "__main__"):
@@ -201,7 +203,10 @@ def check_dask_settings() -> None:
 
 
 def dashboard_link(client: Any) -> str:
-    """Return the address of a client's dashboard, even if its template has unknown variables."""
+    """Return the address of a client's dashboard.
+
+    If Dask's template for it has unknown variables, a text that says so is returned.
+    """
     try:
         return str(client.dashboard_link)
     except (KeyError, IndexError, ValueError) as error:
@@ -214,7 +219,7 @@ _ONE_PROCESS = (
 
 
 def _check_loopback() -> None:
-    """Raise if the loopback interface does not work; Dask would try for 30 s."""
+    """Raise `ClusterError` if the loopback interface does not work; Dask would try for 30 s."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), 5).close()
@@ -227,9 +232,9 @@ def _check_loopback() -> None:
 
 
 def check_shared_memory() -> os.statvfs_result:
-    """Return the shared memory's size.
+    """Return the `statvfs` of the shared memory, with its size.
 
-    Raise `ClusterError` if it is not writable: Dask would hang.
+    Raises `ClusterError` if it is not writable, since Dask would hang.
     """
     try:
         with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
@@ -244,7 +249,11 @@ def check_shared_memory() -> os.statvfs_result:
 
 
 def check_this_machine(num_workers: int, device: str) -> int:
-    """Check this machine, and return the number of GPUs for its workers; 0 for the device `cpu`."""
+    """Check this machine, and return the number of its GPUs; 0 for the device `cpu`.
+
+    Raises `ClusterError` if the loopback interface or the shared memory does not work, or if the
+    device is `cuda` and there are fewer GPUs than workers.
+    """
     _check_loopback()
     check_shared_memory()
     gpus = count_gpus() if device != "cpu" else 0

@@ -25,9 +25,9 @@ _PARTS = 16  # most parts after the beginning; every gap starts a new part
 class BoundedLog:
     """The first and the last bytes of a log.
 
-    The beginning goes to the file `path`, the rest to parts beside it, each named by the position
-    of its first byte. Everything is written to disk at once, so a crash of this process loses
-    nothing. The total size is at most `3 * kept_bytes`; files of an earlier writer are kept.
+    The beginning is written to the file `path`, the rest to parts beside it, each named by the
+    position of its first byte. Writes are not buffered, so a crash of this process loses nothing.
+    The total size is at most `3 * kept_bytes`; files of an earlier writer are kept.
     """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES):
@@ -43,7 +43,7 @@ class BoundedLog:
         self.left_out_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Write bytes; never raises."""
+        """Write bytes; if that fails, they are left out. Never raises."""
         left = memoryview(data)
         while left:
             try:
@@ -56,7 +56,7 @@ class BoundedLog:
             left = left[written:]
 
     def close(self) -> None:
-        """Mark the log's end; never raises."""
+        """Write the file that marks the log's end; never raises."""
         self._close_file()
         with contextlib.suppress(OSError):
             log_end(self._path).write_bytes(b"%d\n" % self._next)
@@ -88,7 +88,7 @@ class BoundedLog:
         self._room = self._kept_bytes
 
     def _remove_parts(self) -> None:
-        """Remove empty parts, and the oldest."""
+        """Remove empty parts, and the oldest parts beyond `kept_bytes` and `_PARTS`."""
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             parts = [p for p in log_pieces(folder, self._path.name) if p.name != self._path.name]
@@ -113,7 +113,7 @@ class BoundedLog:
 class RankLogWriter:
     """A rank's log, written by a thread.
 
-    Beyond `WAITING_BYTES` of backlog the oldest is dropped.
+    If more than `WAITING_BYTES` wait to be written, the oldest are dropped.
     """
 
     def __init__(self, path: Path, writer: BackgroundWriter):
@@ -125,7 +125,10 @@ class RankLogWriter:
         self._last_bytes = bytearray()
 
     async def open(self, within_s: float) -> None:
-        """Open the log; after `within_s` continue anyway, and buffer the output."""
+        """Open the log; after `within_s` continue anyway, and buffer the output.
+
+        Raises `OSError` if the log cannot be opened.
+        """
         self._writer.do(self._open)
         await self._writer.done(within_s)
         if self._error is not None:

@@ -11,16 +11,17 @@ from distrain.errors import ClusterError
 from distrain.workers.serve_slurm import INTERFACE_VARIABLE
 
 _OF_GLOO = "GLOO_SOCKET_IFNAME"
-"""gloo's own variable, which takes precedence; with a wrong name gloo waits for peers."""
+"""gloo's own variable, which takes precedence. With a wrong name, gloo waits without an error."""
 
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the interface of this worker's ranks: the environment's, or that of `address`.
+    """Return the network interface for this worker's ranks.
 
-    gloo listens on the address of the host's own name, which on many machines is 127.0.0.1. A Dask
-    worker's address is reachable from other hosts. `None` (no interface has that address) leaves
-    the choice to gloo and NCCL. Raises `ClusterError` if the environment's interface does not
-    exist, or has no address.
+    This is the interface in `DISTRAIN_INTERFACE`, or else the one with `address`, the Dask worker's
+    address, which other hosts can reach. gloo's default is the address of the host's own name,
+    which on many machines is 127.0.0.1. `None` (no interface has `address`) leaves the choice to
+    gloo and NCCL. Raises `ClusterError` if an interface in the environment does not exist, or has
+    no address.
     """
     for name in environ.get(_OF_GLOO, "").split(","):
         _check(_OF_GLOO, name.strip())
@@ -77,7 +78,10 @@ def is_ipv6(address: str) -> bool:
 
 
 def speaks_ipv6(interface: str | None, address: str) -> bool:
-    """Return True if ranks use IPv6: the worker's address is IPv6 and the interface has one."""
+    """Return True if ranks use IPv6.
+
+    They do if the worker's address is IPv6 and the interface has an IPv6 address.
+    """
     if not is_ipv6(address):
         return False
     if interface in (None, interface_of(address)):

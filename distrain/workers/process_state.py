@@ -48,7 +48,10 @@ def resident_bytes(pid: int) -> int:
 
 
 async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
-    """Return a rank's state, and the Python stacks that it writes on SIGUSR2, else ""."""
+    """Return a process's state, and the Python stacks that it writes to `path` on SIGUSR2.
+
+    The stacks are "" if the process does not handle the signal, or does not write them in time.
+    """
     now = process_state(pid)
     # Without a handler, as in a process that is just starting, the signal would kill it.
     if not now.can_answer or signal.SIGUSR2 not in now.catches:

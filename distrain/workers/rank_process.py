@@ -1,8 +1,8 @@
-"""Runs one rank's process for its supervisor: starts it, sends commands, reads events, ends it.
+"""Runs one rank's process for its supervisor: starts it, sends commands, reads events, kills it.
 
 The process receives its assignment as the first line of stdin, and commands as further lines. Its
-events and its output arrive through separate pipes. It leads its own session, so that its child
-processes end with it.
+events and its output come through separate pipes. It leads its own session, so that its child
+processes are killed with it.
 """
 
 import asyncio
@@ -35,8 +35,10 @@ RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 MEMORY_POLL_S = 0.25
 DRAIN_S = 2.0
-"""How long pipes are read after the process has ended, since a child may hold them open; also how
-long to wait for its log to be written then."""
+"""How long pipes are read after the process has ended, since a child may keep them open.
+
+Also how long to wait afterwards until the log is written.
+"""
 
 SETTLE_S = 10.0  # how long the last uploads may delay the report of a rank's end
 OPEN_S = 10.0  # how long to wait for a log to open before the rank starts anyway
@@ -53,9 +55,10 @@ ALLOCATOR = {
 class RankProcess:
     """One rank's process, started with the command line `program`.
 
-    `report` gets its events, and the supervisor's own, as JSON values. `settle` is called in a
-    thread before the end is reported, to publish written files. Without `interface` gloo chooses
-    one; with `ipv6` peers reach this host at an IPv6 address.
+    `report` is called with the events of the rank and of its supervisor, as JSON values. `settle`
+    is called in a thread before the end is reported, to upload written files. `interface` is the
+    network interface for gloo and NCCL; `None` leaves the choice to them. With `ipv6` peers reach
+    this host at an IPv6 address.
     """
 
     def __init__(
@@ -83,7 +86,10 @@ class RankProcess:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Run the process to its end while forwarding its events; return its exit code."""
+        """Run the process to its end and report its events; return its exit code.
+
+        If the process cannot be started, this is reported, and 1 returned.
+        """
         if self._stopped:
             self._report_event(RankExited(self._rank, 0, stopped=True))
             return 0
@@ -105,9 +111,12 @@ class RankProcess:
             self._write(self._process, json.dumps(message))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after `grace_s`."""
+        """Have the rank save a checkpoint and end; kill it after `grace_s`.
+
+        A rank that does not train yet is killed at once.
+        """
         self._stopped = True
-        # Until all ranks train, no rank has anything to save.
+        # Before the training has started, there is nothing to save.
         if grace_s <= 0 or self._process is None or not self._trains:
             self.kill()
             return
@@ -195,7 +204,7 @@ class RankProcess:
         limit = asyncio.create_task(self._limit_memory(process.get_pid()))
         exited = asyncio.create_task(self._exit.seen.wait())
         try:
-            if self._stopped:  # while it was being started
+            if self._stopped:  # it was stopped while it was being started
                 self.kill()
             self._write(process, self.assignment.dumps())
             await asyncio.wait({forward, exited}, return_when=asyncio.FIRST_COMPLETED)
@@ -275,7 +284,7 @@ class RankProcess:
 
 
 class _Exit(asyncio.SubprocessProtocol):
-    """Notices the end of a process, even if a child of it holds its pipes open."""
+    """Sets `seen` when the process ends, even if one of its children keeps its pipes open."""
 
     def __init__(self) -> None:
         self.seen = asyncio.Event()

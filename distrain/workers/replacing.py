@@ -14,15 +14,15 @@ MAX_WAIT_S = 60.0
 """The longest pause between attempts to start a worker that fails immediately."""
 
 KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
-"""Dask's setting; by default it gives up a worker that takes over 15 s to restart."""
+"""The setting with which Dask never gives up a restarting worker; its default is 15 s."""
 
 
 class WorkerReplacer:
     """Restarts workers that ended for good, and kills worker processes that hang at start.
 
     A nanny restarts its worker process. It gives up if the process cannot be started at all, and
-    waits without limit for one that hangs, even when the nanny is closed. `why_lost` is the reason
-    why the cluster ended.
+    waits without limit for a process that hangs, even when the nanny is closed. If workers are
+    missing for `GIVE_UP_S`, the cluster is closed, and `why_lost` is the reason.
     """
 
     def __init__(self, cluster: Any):
@@ -36,7 +36,7 @@ class WorkerReplacer:
         self.why_lost: str | None = None
 
     async def run(self) -> None:
-        """Check periodically, in the cluster's event loop, until the cluster ends."""
+        """Call `check` periodically, in the cluster's event loop, until the cluster ends."""
         while self._cluster.status.name == "running" and self.why_lost is None:
             await self.check(time.monotonic())
             await asyncio.sleep(CHECK_S)
@@ -45,7 +45,10 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def check(self, now_s: float) -> None:
-        """Check once for workers missing from the scheduler, and restart them."""
+        """Restart or kill workers missing from the scheduler, or close the cluster.
+
+        `now_s` is the time of `time.monotonic`.
+        """
         workers = self._cluster.scheduler.workers.values()
         present = {worker.name for worker in workers}
         missing = [name for name in self._cluster.worker_spec if name not in present]
@@ -86,7 +89,7 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def _start(self, name: Any) -> None:
-        """Start a nanny to replace one that ended, and wait for its worker."""
+        """Start a nanny in place of an ended one, and wait for its worker; never raises."""
         spec, scheduler = self._cluster.worker_spec[name], self._cluster.scheduler
         try:
             address = scheduler.contact_address or scheduler.address
@@ -105,12 +108,15 @@ async def _kill(nanny: Any) -> None:
 
 
 def why_lost(client: Any) -> str | None:
-    """Return why the client's local cluster ended; `None` while it runs, and for other clusters."""
+    """Return why the client's local cluster was closed; `None` while it runs.
+
+    Also `None` for clusters without `replace_workers`.
+    """
     replacer = getattr(getattr(client, "cluster", None), "distrain_replacer", None)
     return replacer.why_lost if replacer is not None else None
 
 
 def replace_workers(cluster: Any) -> None:
-    """Replace the lost workers of a running cluster until it ends."""
+    """Start to replace the lost workers of a running cluster, until it ends."""
     cluster.distrain_replacer = replacer = WorkerReplacer(cluster)
     cluster.loop.add_callback(replacer.run)

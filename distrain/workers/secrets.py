@@ -1,4 +1,4 @@
-"""The secrets of a cluster: its scheduler's HTTP token and the certificate of its comm."""
+"""The secrets of a cluster: the token of its scheduler's HTTP server, and its TLS certificate."""
 
 import datetime
 import os
@@ -17,12 +17,15 @@ _MAKE_ONE = "Set it to a secret, such as the output of `openssl rand -hex 32`"
 _ROLES = ("SCHEDULER", "WORKER", "CLIENT")
 _TLS = "DASK_DISTRIBUTED__COMM__TLS__"
 _VALID = datetime.timedelta(days=400)
-# Clocks of nodes differ: a certificate valid from now would be rejected where the clock is behind.
+# A certificate is valid from a day ago, since the clocks of some nodes may be behind.
 _SKEW = datetime.timedelta(days=1)
 
 
 def token_of_environment() -> str | None:
-    """Return the stripped token, or `None` without one; `TOKEN_VARIABLE` precedes the file."""
+    """Return the token in `TOKEN_VARIABLE`, or else in the file that `FILE_VARIABLE` names.
+
+    `None` if neither is set; raises `ClusterError` if the token or the file cannot be used.
+    """
     name, token_text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     if token_text is None:
         name, token_text = FILE_VARIABLE, _in_the_file()
@@ -54,7 +57,7 @@ def _in_the_file() -> str | None:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        # Never `None`: a scheduler whose secret file is missing must not be open to everybody.
+        # Not `None`: if the file is missing, the scheduler must not be open to everybody.
         raise ClusterError(
             f"cannot read the dashboard's token: {getattr(error, 'strerror', None) or error}",
             where={FILE_VARIABLE: file},
@@ -97,7 +100,7 @@ def write_private(path: Path, text: bytes) -> None:
 
 
 def tls_environment(path: Path) -> dict[str, str]:
-    """Return the variables that make Dask use the certificate in a file.
+    """Return the environment variables that make Dask require TLS with the certificate in a file.
 
     >>> tls_environment(Path("/f/tls.pem"))["DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY"]
     '/f/tls.pem'

@@ -1,10 +1,11 @@
 """`srun python -m distrain.workers.serve_slurm FOLDER`: a Slurm job that is a Dask cluster.
 
-Each task is a worker, with the GPU of its place on the node. The first task also runs the
-scheduler, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
-cluster. Dask's comm requires a certificate made for this cluster, unless Dask's configuration
-names others. On SIGUSR1, sent before the time limit, and on SIGTERM, the worker's ranks save a
-checkpoint and the worker leaves. A task reads its rank and node from Slurm's variables.
+Each task is a worker, and uses one GPU of its node, by its local id. The first task also runs the
+scheduler. It writes `FOLDER/state.json`, and `FOLDER/client.env`, which a shell sources to use the
+cluster. Dask's connections require a certificate made for this cluster, unless Dask's configuration
+names other certificates. On SIGUSR1, which Slurm sends before the time limit, and on SIGTERM, the
+worker's ranks save a checkpoint and the worker leaves. A task reads its rank and node from Slurm's
+environment variables.
 """
 
 import argparse
@@ -40,7 +41,7 @@ NOTICE_S = 120
 
 
 def life_of(environment: Mapping[str, str]) -> str:
-    """Return an id of this start of a Slurm job; a requeued job keeps its job id.
+    """Return an id of this start of a Slurm job, since a requeued job has the same job id.
 
     >>> life_of({"SLURM_JOB_ID": "12"}), life_of({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
     ('12-0', '12-2')
@@ -51,8 +52,9 @@ def life_of(environment: Mapping[str, str]) -> str:
 def gpu_of(environment: Mapping[str, str]) -> str:
     """Return the GPU of this task, as in CUDA_VISIBLE_DEVICES.
 
-    Tasks that share a node's GPUs see all of them, so that NCCL can copy between them; each uses
-    the one of its place on the node. If Slurm shows the task a single GPU, it is that one.
+    Tasks that share a node's GPUs see all of them, so that NCCL can copy between them; each task
+    uses the GPU at its local id. If Slurm shows the task a single GPU, it uses that one. Raises
+    `ClusterError` if the node has fewer GPUs than tasks.
 
     >>> gpu_of({"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_LOCALID": "2"})
     '6'
@@ -77,7 +79,11 @@ def listening_words(environment: Mapping[str, str]) -> list[str]:
 
 
 def address_of_node(environment: Mapping[str, str]) -> str:
-    """Return this node's name, or its address if the name is a loopback on several nodes."""
+    """Return this node's name, or its IP address if other nodes cannot use the name.
+
+    They cannot if the job has several nodes and the name resolves to a loopback address, or not at
+    all.
+    """
     name = socket.gethostname()
     if int(environment.get("SLURM_JOB_NUM_NODES") or 1) < 2 or not _is_loopback(name):
         return name
@@ -120,7 +126,7 @@ def dask_setup(_server: object) -> None:
     """Ignore SIGTERM in Dask's scheduler and nannies, which load this module as a preload.
 
     Slurm sends SIGTERM to every process of a step. The scheduler must not end while ranks save
-    checkpoints, and a nanny would end at once, although its task has already asked it to leave.
+    checkpoints, and a nanny would end at once; instead, its task makes it leave by SIGINT.
     Dask sets its handlers before it calls preloads; a nanny's worker inherits this setting.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -142,9 +148,9 @@ class _Task:
         self._leaving = False
 
     def run(self) -> int:
-        # Slurm signals every process of a step. Only this one treats the signal as the notice: its
-        # children inherit that both signals are blocked (Python's multiprocessing unblocks SIGTERM
-        # again, hence the preload), and are ended with SIGINT.
+        # Slurm signals every process of a step, but only this process handles the signals. Its
+        # children inherit that both are blocked, and are ended with SIGINT. (Python's
+        # multiprocessing unblocks SIGTERM again, hence the preload.)
         signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
         for number in _NOTICES:
             signal.signal(number, lambda *_: self._leave())
@@ -173,7 +179,7 @@ class _Task:
         self._leaving = True
 
     def _wait_for_others(self) -> None:
-        """Keep the scheduler running while workers of other tasks save checkpoints."""
+        """Wait until the workers of other tasks have left, since they need the scheduler."""
         until_s = time.monotonic() + LEAVE_S
         others = int(self._environment.get("SLURM_NTASKS", "1")) - 1
         while time.monotonic() < until_s and len(self._left_files()) < others:

@@ -24,7 +24,8 @@ SPEAKS_FIRST_S = 2.0
 def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
     """Yield a client of a scheduler, given by its address, a `distributed.Client` or a cluster.
 
-    The cluster keeps running, and a given client stays open.
+    Afterwards the cluster keeps running, and a given client stays open. Raises `ClusterError` if
+    the scheduler does not answer within `timeout_s`, or is something else.
     """
     from distributed import Client
 
@@ -42,8 +43,8 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
     check_dask_settings()
     _check_certificates(address)
     try:
-        # A Client that fails to connect closes itself noisily, much later, so check first. In a
-        # thread, since notebooks have a running event loop in this one.
+        # Checked first, since a Client that fails to connect logs errors much later. In a thread,
+        # since notebooks have a running event loop in this one.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _check_is_scheduler(address, timeout_s)).result()
         client = Client(address, timeout=timeout_s)
@@ -135,17 +136,17 @@ class ClusterRequest:
     threads_per_worker: int = 1  # Dask threads per worker
     device: str = "cpu"  # `cuda`: one GPU per worker; `auto`: if there are enough
     dashboard_address: str = ":0"  # for a new cluster; port 0 means any free port
-    in_process: bool = False  # whether a new cluster may consist of threads of this process
+    in_process: bool = False  # whether a new cluster consists of threads of this process
 
 
 @dataclass(frozen=True)
 class WorkerSource:
     serves: Callable[[ClusterRequest], bool]  # whether it can serve a request
     opening: Callable[[ClusterRequest], str]  # the progress text while opening
-    # a context with a `distributed.Client` that ends what it started; raises `ClusterError` if the
-    # scheduler does not answer, or if there are too few resources
+    # returns a context manager that yields a `distributed.Client`, and stops what it started;
+    # raises `ClusterError` if the scheduler does not answer, or if there are too few resources
     open: Callable[[ClusterRequest], AbstractContextManager[Any]]
-    # raises the errors of `open` that are already known
+    # raises those errors of `open` that can be found without starting anything
     check: Callable[[ClusterRequest], object] = lambda request: None
 
 
@@ -172,7 +173,7 @@ SOURCES: tuple[WorkerSource, ...] = (
         check=lambda request: check_this_machine(request.num_workers, request.device),
     ),
 )
-"""The first source that serves a request is used; the last serves any."""
+"""The sources of workers. The first that serves a request is used; the last serves any request."""
 
 
 def source_of(request: ClusterRequest) -> WorkerSource:
@@ -197,5 +198,5 @@ def open_cluster(
 
 
 def check_cluster(request: ClusterRequest) -> None:
-    """Raise `ClusterError` if it is already known that the workers cannot be provided."""
+    """Raise `ClusterError` if this machine cannot provide the workers; start nothing."""
     source_of(request).check(request)

@@ -22,7 +22,7 @@ MOST_OUTPUT_BYTES = 4 * 2**20
 _LAST_WORDS_BYTES = 4000
 _POLL_S = 0.1
 
-# It ends with this worker, and has a lower priority than ranks.
+# The check is killed if this worker ends, and has a lower priority than ranks.
 _PROGRAM = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -36,7 +36,11 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 
 
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
-    """Return `distrain plan --json` for a JSON spec, or a reason in `could_not_check`."""
+    """Return the output of `distrain plan --json` for a JSON spec, in a Dask task.
+
+    If the check does not end within `limit_s`, or fails itself, only `could_not_check` is returned,
+    with the reason.
+    """
     worker = get_worker()
     key = worker.get_current_task()
     secede()  # ranks must not wait for this check

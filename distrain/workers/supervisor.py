@@ -41,7 +41,7 @@ BUILD_OP = "distrain-build"
 
 
 class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """The rank processes of one Dask worker, controlled by the coordinator."""
+    """Runs the rank processes of one Dask worker, and executes the coordinator's commands."""
 
     name = "distrain-supervisor"
 
@@ -62,7 +62,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
-        """Execute a command for a task's rank, or for its supervisor."""
+        """Stream message: execute a command for the rank of a Dask task, or for its supervisor."""
         if words["op"] in ("record", "end_records"):
             self._record(key, words)
             return
@@ -88,7 +88,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     def write_summary(
         self, job_id: str, run_dir: str, view: dict[str, Any], first_attempt: int, **_: object
     ) -> None:
-        """Write the summary of a job that has ended; its ranks may have run on other workers."""
+        """Stream message: write the summary of an ended job, whose ranks may have run elsewhere."""
 
         def write() -> str:
             try:
@@ -109,9 +109,9 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         task.add_done_callback(self._tasks.discard)
 
     def leave(self, why: str) -> float:
-        """RPC: have the coordinator stop this worker's ranks.
+        """RPC: have the coordinator stop this worker's ranks; return the seconds that it may take.
 
-        Return the seconds that it may take.
+        0 if the worker has no ranks.
         """
         if not self.running:
             return 0.0
@@ -134,7 +134,11 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
 
 
 async def supervise(assignment_text: str) -> int:
-    """Run one rank to its end and return its exit code. The body of the pinned Dask task."""
+    """Run one rank to its end and return its exit code, as a Dask task on the rank's worker.
+
+    `assignment_text` is the JSON of an `Assignment`. A failure to start the rank is reported as its
+    event, and the exit code is 1.
+    """
     assignment = Assignment.loads(assignment_text)
     worker = get_worker()
     plugin: SupervisorPlugin = worker.plugins[SupervisorPlugin.name]
@@ -198,7 +202,7 @@ async def supervise(assignment_text: str) -> int:
 
 
 def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, StoreCarrier]:
-    """Return the assignment with a folder on this worker, and its started carrier."""
+    """Return the assignment with a folder on this worker, and the thread that uploads it."""
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))
@@ -208,7 +212,7 @@ def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, 
 
 
 def rank_key(job_id: str, attempt: int, rank: int) -> str:
-    """Return the Dask key of a rank's supervisor, as shown in the Dask dashboard.
+    """Return the Dask key of the task that supervises a rank, as shown in the Dask dashboard.
 
     >>> rank_key("dlrm-7f3a", 1, 0)
     'distrain-dlrm-7f3a-a1-r0'

@@ -43,7 +43,7 @@ class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is unt
 
 
 async def leave(worker: Any) -> None:
-    """Ask a worker by RPC to stop its ranks, and wait for their end within its grace period."""
+    """Ask a worker by RPC to stop its ranks; wait for their end, at most for the grace period."""
     why = "its nanny is closing"
     grace_s = await asyncio.wait_for(getattr(worker, LEAVE_RPC)(why=why), ANSWER_S)
     loop = asyncio.get_running_loop()
@@ -57,9 +57,9 @@ async def leave(worker: Any) -> None:
 class DeferredSigterm:
     """Delays stop signals to a worker's process until its ranks have stopped.
 
-    Only in processes that belong to a worker: one started by a nanny, or `dask worker`, which has a
-    handler. A second signal takes effect at once. `leave` gets the reason, and returns how long the
-    ranks may take.
+    Signals are delayed only in processes that belong to a worker: a process started by a nanny, or
+    `dask worker`, which has its own handler. A second signal takes effect at once. `leave` is
+    called with the reason, and returns the seconds that the ranks may take.
     """
 
     def __init__(

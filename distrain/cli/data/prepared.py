@@ -30,7 +30,7 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
 
 
 def left_out_of(result: "PrepResult") -> dict[str, str]:
-    """Return the skipped lines and rows, as facts by name."""
+    """Return the numbers of skipped lines and rows as texts by name, and the first bad line."""
     bad, facts = result.bad_lines, {}
     if bad.count:
         first = bad.examples[0]

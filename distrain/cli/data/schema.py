@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TITLES = ("column", "dtype", "tags", "cardinality", "embedding dim", "list")
 NUMBERS = ("cardinality", "embedding dim")
 MOST_FOLDED = 500
-"""The longest table that is fitted to the terminal's width, in rows."""
+"""Maximum number of rows of a table that is fitted to the terminal's width."""
 
 
 @click.command("schema")
@@ -116,7 +116,10 @@ def _cells(column: "ColumnSchema") -> tuple[str, ...]:
 
 
 def _list_cell(column: "ColumnSchema") -> str:
-    """Return `ragged 2..20`, `fixed 4`, or `ragged` for unknown lengths; "" for no list."""
+    """Return a list column's text, such as `ragged 2..20` or `fixed 4`; "" for other columns.
+
+    Unknown lengths are left out.
+    """
     if not column.is_list:
         return ""
     least, greatest = column.value_count or (None, None)

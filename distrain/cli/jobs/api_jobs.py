@@ -15,7 +15,7 @@ from distrain.jobs.status import time_left
 
 
 class ApiJobs:
-    """The jobs of an API, a service's or a scheduler's."""
+    """The job commands on the API of a service or of a scheduler."""
 
     address: str
     client: Client
@@ -55,7 +55,7 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def parse_tags(words: Sequence[str]) -> dict[str, str]:
-    """Read `NAME=VALUE` words; a `click.UsageError` for other forms."""
+    """Return `NAME=VALUE` words as a dict; raise `click.UsageError` for any other word."""
     return dict(pair(word, "--tag", "NAME=VALUE") for word in words)
 
 

@@ -93,7 +93,7 @@ class SchedulerJobs(ApiJobs):
         return JobHandle(self._dask, job.job_id).watch(look)
 
     def print_end(self, job: Job, end: JobView) -> None:
-        """Print how a job ended, and raise if it ended badly."""
+        """Print how a job ended; raise its error unless it succeeded."""
         if json_wanted():
             ended = {"state": end.state.value, "reason": end.reason}
             print_answer(job={**job_json(job), **ended})
@@ -101,7 +101,7 @@ class SchedulerJobs(ApiJobs):
         print_result(f"job {job.job_id}: {end.state.value}")
 
     def print_cancelled(self, job: Job, end: JobView) -> None:
-        """Print how a job ended after a request to cancel it, and raise if it ended badly."""
+        """Print how a cancelled job ended; raise its error unless it succeeded."""
         state = end.state.value
         print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
         print_result(f"job {job.job_id}{' has ended already' if job.is_final else ''}: {state}")

@@ -1,4 +1,4 @@
-"""Operations of commands on the jobs of a service."""
+"""Implements the job commands for a service."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,9 +94,10 @@ class ServiceJobs(ApiJobs):
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, job_id: str | None
     ) -> tuple[Job, str]:
-        """Submit a spec.
+        """Submit a spec; return the job, and what was done to it as a text.
 
-        Return the job and a message. `asked` holds arguments of `Client.submit`.
+        `asked` has further arguments of `Client.submit`. With `checks`, a worker checks the data
+        first.
         """
         document = spec_document(with_absolute_paths(spec))
         if checks:
@@ -148,7 +149,7 @@ class ServiceJobs(ApiJobs):
             print_remark(how)
 
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        """Have a worker check a job's data; print its notes, raise its mistakes."""
+        """Have a worker check a job's data; print its notes, and raise an error for mistakes."""
         print_remark(
             "a worker checks the data, which may wait for a free one; nothing is submitted yet"
         )
@@ -177,7 +178,10 @@ def _repeatable(job_id: str) -> Iterator[None]:
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
-    """Return a spec without defaults: a service of another version has its own."""
+    """Return a spec's document, without unset fields if these do not change it.
+
+    A service of another version may have other defaults.
+    """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):
         if parse_spec(short) == spec:

@@ -82,7 +82,7 @@ def command(
 
 
 def _cells(job: "Job") -> tuple[str, ...]:
-    """A job's row under `HEADINGS`."""
+    """Return a job's cells in the table, in the order of `HEADINGS`."""
     return (
         clean_line(job.job_id),
         clean_line(job.name),

@@ -1,4 +1,4 @@
-"""Chooses the place of a command's jobs: a bare scheduler or a service."""
+"""Chooses where a command's jobs are: at a scheduler without a service, or at a service."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ READ_S = 10.0
 
 @dataclass(frozen=True)
 class JobPlace:
-    """The address of a bare scheduler, or of a service."""
+    """The address of a service, or of a scheduler without one."""
 
     address: str
     is_service: bool

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distrain.client.retries import Retries
 
 SERVER_VARIABLE = "DISTRAIN_SERVER"
-"""As in `distrain.client`, which help must not import."""
+"""The same as in `distrain.client`, which `--help` must not import."""
 
 NO_RETRY = "distrain.no_retry"
 
@@ -37,7 +37,10 @@ def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
 
 @contextmanager
 def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
-    """Yield a client that prints why it retries; it retries for `for_s`, or its own default."""
+    """Yield a client of the service at `address`, which prints why it retries.
+
+    It retries for `for_s` seconds, `None`: for its own default, and with `--no-retry` not at all.
+    """
     from distrain.client.client import Client
     from distrain.client.retries import Retries
 

@@ -114,7 +114,7 @@ def open_page(job: str | None, no_browser: bool, place: JobPlace, as_json: bool)
 
 
 def _left_alone(jobs: Any, word: str) -> Any:
-    """Find a job by a word; on Ctrl-C the command prints how to follow it."""
+    """Return the job whose id begins with `word`; from now on, Ctrl-C prints how to follow it."""
     target = jobs.find(word)
     follow = jobs.how_to_follow(target.job_id)
     if_interrupted(f"job {target.job_id} continues without this command; {follow}")

@@ -17,9 +17,9 @@ LINES = (
 
 
 def status_lines(job: "Job", more: Mapping[str, str | None]) -> list[str]:
-    """Return the lines on a job, in the order of `LINES`, without empty ones.
+    """Return the lines about a job, in the order of `LINES`, without empty ones.
 
-    `more` has further values by name.
+    `more` has further values by name, which replace those of the job.
     """
     facts: dict[str, str | None] = {
         "job": job.job_id,

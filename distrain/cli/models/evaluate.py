@@ -52,7 +52,10 @@ class ScoringPlace:
     resume: Path | None  # the folder that keeps scores if the command ends early
 
     def preparing(self) -> "AbstractContextManager[Any]":
-        """Open a cluster in this process for the preparation of raw rows."""
+        """Return a context with a cluster of threads here, which prepares raw rows.
+
+        Raises `InputError` with `scheduler` or `resume`, which cannot be used for raw rows.
+        """
         from distrain.workers.sources import ClusterRequest, open_cluster
 
         if self.scheduler is None and self.resume is None:
@@ -67,7 +70,7 @@ class ScoringPlace:
     def scorer(
         self, folder: Path | str, saved: "SavedModel", dataset: "Dataset"
     ) -> "Iterator[Scorer]":
-        """Yield a scorer of the rows with the model in `folder`."""
+        """Yield a scorer of `dataset` with the model in `folder`, here or on a cluster."""
         from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
         from distrain.predict.resuming import kept_logits
         from distrain.storage.urls import is_remote

@@ -215,7 +215,7 @@ def _print_findings(written: "Written", to: "Form") -> None:
 
 
 def _known_validation(run: Path, about: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the validation data of a run's spec, or of an ensemble; () if unknown."""
+    """Return the validation data of a run or an ensemble; `()`, with a remark, if it is unknown."""
     try:
         valid = tuple(about.get("valid", ())) or validation_of([run])
         check_data(valid)

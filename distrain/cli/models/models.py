@@ -25,7 +25,7 @@ checkpoint_option = click.option(
 
 
 def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
-    """Add RUN_OR_MODEL, DATA and `--batch-size`."""
+    """Add RUN_OR_MODEL, DATA and `--batch-size`, with its default and an addition to its help."""
     help_text = f"Rows scored at once{more_help}."
     batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
     data = click.argument("data", nargs=-1, required=True)
@@ -45,7 +45,11 @@ def raw_options(function: Function) -> Function:
 
 
 def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
-    """Return the folder or URL of a run's model or checkpoint; `path` may be that folder."""
+    """Return the folder or URL of a run's model, or of its checkpoint `checkpoint`.
+
+    `path` is a run directory, or the folder of the model or checkpoint itself. Raises `DataError`
+    or `InputError` if there is none.
+    """
     if checkpoint is not None:
         return _find_checkpoint(path, checkpoint)
     inside = RunPaths(path).model
@@ -75,7 +79,10 @@ def check_data(patterns: Sequence[str]) -> None:
 
 
 def validation_of(runs: Sequence[Path]) -> tuple[str, ...]:
-    """Return the validation data of all runs; an `InputError` if it is missing or differs."""
+    """Return the validation data that all runs have in common.
+
+    Raises `InputError` if a run has none or filters its rows, or if the runs differ.
+    """
     from distrain.runs.run_file import read_run_and_spec
 
     hint = "Give labelled rows with --valid."

@@ -100,9 +100,9 @@ def command(
 
 
 def _account(paths: RunPaths) -> dict[str, Any] | None:
-    """Return the coordinator's reason for the first attempt that ended badly.
+    """Return the coordinator's reason why the first failed attempt ended; `None` if none failed.
 
-    Killed ranks log none.
+    Needed because ranks that are killed log no error.
     """
     from distrain.runs.run_file import read_summary
 
@@ -164,7 +164,7 @@ def _print_served(
     follows: bool,
     as_json: bool,
 ) -> None:
-    """Print the logs of one rank or all; with `follows` that of one rank, to its end."""
+    """Print the logs of all ranks or one; with `follows` only one, until the job ends."""
     with service_at(server, None if follows else READ_S) as client:
         job = client.find(word)
         if_interrupted(f"job {job.id} continues without this command")

@@ -96,7 +96,7 @@ def command(
 def _drawn_in_store(
     url: str, out: Path | None, evaluation: Path | None, *, with_curves: bool
 ) -> list[str]:
-    """Draw a run in a bucket here, and upload the plots to it."""
+    """Draw a run in a bucket on this machine, and upload the files to it; return their places."""
     from distrain.runs.report.run_page import write_curves, write_report
     from distrain.runs.stored.folder import fetch_run, put_pictures
 
@@ -113,7 +113,7 @@ def _drawn_in_store(
 
 
 def _drawn_of_service(server: str, word: str, out: Path | None, evaluation: Path | None) -> Path:
-    """Download the records of a service's job, and draw them here."""
+    """Download the records of a service's job, draw them here, and return the page's path."""
     from distrain.client.errors import NotFound
     from distrain.runs.report.run_page import write_report
 

@@ -37,7 +37,11 @@ def settings_options(function: Function) -> Function:
 def read_settings(
     config: Path | None, data_dir: Path | None, port: int | None = None, no_cluster: bool = False
 ) -> "Settings":
-    """Read the settings from a command's options, the environment and the file."""
+    """Read the service's settings from a command's options, the environment and a file.
+
+    `config` is the file, `port` that of the API, and `no_cluster` removes clusters that the service
+    would start on this machine. Raises `InputError` if a package of the service is not installed.
+    """
     try:
         import alembic
         import fastapi
@@ -73,7 +77,7 @@ def open_database(settings: "Settings") -> "Store":
 
 
 def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
-    """Write an audit row about a change made without the API."""
+    """Add an entry to the service's audit log, about a change made by a command of this user."""
     import getpass
 
     from distrain.service.store.auditing import AuditEntry

@@ -66,7 +66,7 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
     make_folder(settings)
     before = put_back(settings, file)
     print_answer(file=str(file), before=str(before) if before else None)
-    # Without --config it is the caller's folder, which a systemd service does not use.
+    # The folder is printed since, without --config, it is not that of a systemd service.
     print_result(f"{file} is the database of the service in {settings.data_dir}")
     if before:
         print_result(f"the previous database is {before}")

@@ -1,4 +1,4 @@
-"""The jobs of the scheduler that `distrain top` shows, by its dashboard's URL or its address."""
+"""Reads a scheduler's jobs for `distrain top`, at its dashboard's URL or at its own address."""
 
 import os
 import ssl
@@ -22,7 +22,7 @@ _PRELOAD_HINT = (
 
 
 class Dashboard:
-    """One scheduler's jobs.
+    """Reads one scheduler's jobs.
 
     Its methods raise `ClusterError` if the dashboard cannot be read, and `InputError` for an
     unknown job.
@@ -82,7 +82,10 @@ def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Dashboard]:
 
 
 def _client_of(url: str) -> Client:
-    """Return the client of a dashboard, whose URL includes the prefix of a proxy."""
+    """Return a client for the scheduler with a dashboard; a proxy's prefix in the URL is kept.
+
+    Raises `InputError` if `url` is not an HTTP address.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InputError(
@@ -91,7 +94,7 @@ def _client_of(url: str) -> Client:
     path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
-    # Ignores proxies of the environment, which would see the token.
+    # Ignores proxies of the environment, which could read the token.
     transport = httpx2.HTTPTransport(verify=_tls_context(), trust_env=False)
     return Client.of_scheduler(address, transport, url=address, token=token)
 

@@ -44,7 +44,7 @@ _BEGUN = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
 
 
 def keys_of(text: str) -> tuple[list[KeyPress], str]:
-    """Return the keys in a terminal's input, and the rest if a key may be incomplete.
+    """Return the keys in a terminal's input, and its end if that may be an incomplete key.
 
     >>> keys_of("jx\\x1b[A\\x1b[")
     ([<KeyPress.DOWN: 'down'>, <KeyPress.UP: 'up'>], '\\x1b[')
@@ -63,7 +63,7 @@ class Keyboard:
         self._rest = ""
 
     def wait(self, timeout_s: float) -> list[KeyPress]:
-        """Wait for keys up to a time and return them. A closed terminal counts as quit."""
+        """Wait up to `timeout_s` for keys and return them; `QUIT` if the terminal is closed."""
         if self.fd is None:
             time.sleep(timeout_s)
             return []
@@ -81,7 +81,8 @@ class Keyboard:
 def keyboard() -> Iterator[Keyboard]:
     """Yield standard input as a keyboard, if this process is in a terminal's foreground.
 
-    Meanwhile SIGTERM raises `SystemExit`, so that the terminal's mode is restored.
+    Otherwise the keyboard has no keys. Meanwhile SIGTERM raises `SystemExit`, so that the
+    terminal's mode is restored.
     """
     with on_sigterm(_leave):
         fd = _terminal()

@@ -1,6 +1,6 @@
-"""Shows jobs and ranks in 80 columns: as tables on a terminal, as lines elsewhere. Pure.
+"""Draws jobs and ranks in 80 columns: as tables on a terminal, as lines elsewhere; no I/O.
 
-A `Document` is one job or one rank in the JSON of the scheduler's dashboard.
+A `Document` is one job or one rank in the JSON of the scheduler's API.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def screen(
     height: int,
     note: str,
 ) -> "RenderableType":
-    """Fill a terminal of `height` lines: a note, all jobs, and the ranks of one job."""
+    """Return a screen of at most `height` lines: a note, the jobs, and the ranks of one job."""
     from rich.console import Group
     from rich.text import Text
 
@@ -153,7 +153,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
 
 
 def shortened(text: str, width: int) -> str:
-    """Shorten a job's id in the middle; its name and its random end stay.
+    """Return a job's id cut in the middle, so that its beginning and its random end stay.
 
     >>> shortened("deep-and-cross-20260301-123000-ab12", 20)
     'deep-and…123000-ab12'

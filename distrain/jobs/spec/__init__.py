@@ -1,4 +1,4 @@
-"""The job spec: the one frozen document that travels from the command line to every rank."""
+"""The job spec: the frozen document that describes a job, from the command line to every rank."""
 
 from distrain.jobs.spec.data import DataSpec as DataSpec
 from distrain.jobs.spec.job import JobSpec as JobSpec

@@ -1,6 +1,6 @@
 """The section `data`: where the rows are and how they are read.
 
-Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+`docs/spec.md` and the published JSON Schema show the field descriptions.
 """
 
 import math
@@ -19,7 +19,7 @@ _TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 
 
 def _number_or_time(value: Any, _: Any) -> Any:
-    """Report a wrong value as one mistake; a union would report one per type."""
+    """Return a valid value; report a wrong one as one mistake, not as one per type of the union."""
     if value is None or (isinstance(value, str) and _TIME.fullmatch(value)):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
@@ -48,7 +48,7 @@ class WindowsSpec(Section):
 
     @property
     def size_ns(self) -> int | None:
-        """The size in nanoseconds; `None` if it is a number, or there is none."""
+        """The size in nanoseconds if it is a time; `None` if it is a number or unset."""
         found = _TIME.fullmatch(self.size) if isinstance(self.size, str) else None
         return int(found[1]) * _UNITS_S[found[2]] * 10**9 if found else None
 
@@ -186,7 +186,8 @@ class LoadingSpec(Section):
 class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
     """Where the rows are and how they are read."""
 
-    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
+    # Paths may differ, because the files' fingerprints are compared instead; the columns are
+    # checked together with the embedding tables.
     may_differ = (
         *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
         *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
@@ -221,7 +222,7 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
 
     @model_validator(mode="after")
     def _raw_rows(self) -> "DataSpec":
-        """Reject options that need prepared values in footers, which raw rows do not have."""
+        """Reject options that need prepared rows, with values in the footers, if rows are raw."""
         defaults = type(self).model_fields
         others = [n for n in _OF_PREPARED_ROWS if getattr(self, n) != defaults[n].default]
         if self.workflow is not None and others:

@@ -1,4 +1,4 @@
-"""Explains pydantic's errors by the document: path, mistake, allowed values."""
+"""Explains pydantic's errors in terms of the document: path, mistake, allowed values."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.tasks import TASK_NAME
 from distrain.storage.urls import without_secrets
 
-_LIKENESS = 0.7  # of names that are less alike, the nearest misleads
+_LIKENESS = 0.7  # below this similarity a suggested name would mislead
 LONGEST_VALUE = 80
 """Maximum number of characters shown of an invalid value."""
 
 _WHOLE, _NUMBER, _FLAG = "a whole number is needed", "a number is needed", "true or false is needed"
 
-# pydantic speaks of Python's types and their parsing; a job spec knows numbers, lists and mappings.
+# pydantic's messages name Python's types; a job spec has numbers, lists and mappings.
 _WORDS = {
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
@@ -49,20 +49,20 @@ def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[
     """Return one line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
     told = _of_one_type(errors, root)
     inner = {item["loc"][:-1] for item in told}
-    # A list whose only item is wrong is, to pydantic, too short as well.
+    # pydantic reports a list whose only item is wrong as too short as well.
     kept = [e for e in told if not (e["type"] == "too_short" and e["loc"] in inner)]
     return [_explain(item, root) for item in kept]
 
 
 def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
-    """Return pydantic's errors; on a union, only those of the type that is closest to the value.
+    """Return pydantic's errors; for a union, only those of the type that fits the value best.
 
-    If a value has none of the types of its union, one error names them all.
+    If the value has none of the union's types, one error names them all.
 
     Args:
-        errors: The errors of a document, on a union those of each of its types.
+        errors: The errors of a document; for a union, pydantic lists those of each of its types.
         root: The document's model.
-        depth: Number of unions above this one in each error's path.
+        depth: Number of unions in each error's path that are handled already.
     """
     found: list[Any] = []
     for loc, group in groupby(errors, lambda item: _loc_of_union(item["loc"], root, depth)):
@@ -89,7 +89,7 @@ def _is_of_type(item: Any) -> bool:
 
 
 def _any_of(errors: Sequence[Any]) -> str:
-    """What the errors ask for.
+    """Return one message that names everything that the errors would accept.
 
     >>> _any_of([{"type": "bool_type"}, {"type": "literal_error", "ctx": {"expected": "'auto'"}}])
     "true or false or 'auto' is needed"
@@ -161,7 +161,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def shown(value: object) -> str:
-    """A value on one short line.
+    """Return a value as text for messages, without secrets, in at most `LONGEST_VALUE` characters.
 
     >>> shown({"a": None}), shown(None), len(shown("x" * 1000))
     ("{'a': None}", 'null', 80)
@@ -169,7 +169,7 @@ def shown(value: object) -> str:
     if value is None:
         return "null"
     try:
-        text = without_secrets(repr(value))  # before it is cut, and a secret with it
+        text = without_secrets(repr(value))  # before the cut: part of a secret is not recognised
     except (ValueError, RecursionError):  # integers of thousands of digits, endless nesting
         return "something too large to show"
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
@@ -216,7 +216,11 @@ def _keys_below(place: Any) -> set[str]:
 
 
 def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any, list[int]]:
-    """A document's keys to `loc`, what holds the last, and where `loc` has types of a union."""
+    """Follow an error's `loc` from `root` through sections, mappings, lists and unions.
+
+    Returns the document's keys on the way, the type that contains the last of them, and the
+    positions in `loc` that name a type of a union instead of a key.
+    """
     keys: list[Any] = []
     unions: list[int] = []
     place: Any = root
@@ -237,7 +241,7 @@ def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any
 
 
 def _members(place: Any) -> list[Any]:
-    """The types of a union without a tag."""
+    """Return the types of a union without a discriminator; `[]` for any other annotation."""
     if get_origin(place) not in (UnionType, Union):
         return []
     return [_bare(one) for one in get_args(place) if one is not NoneType]
@@ -259,7 +263,10 @@ def _inside(place: Any, part: Any) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """An annotation without what may be null; unions with a tag stay whole, as `FieldInfo`s."""
+    """Return an annotation without `None` and metadata.
+
+    A union with a discriminator stays whole, as a `FieldInfo`.
+    """
     if isinstance(annotation, FieldInfo):
         if annotation.discriminator is not None:
             return annotation
@@ -273,7 +280,10 @@ def _bare(annotation: Any) -> Any:
 
 
 def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
-    """Return the key that selects the section of a union, and the sections by its value."""
+    """Return the key that selects the section of a union, and the sections by the key's value.
+
+    `"", {}` if `place` is not a union with a discriminator.
+    """
     if not isinstance(place, FieldInfo) or not isinstance(place.discriminator, str):
         return "", {}
     tag = place.discriminator

@@ -8,14 +8,14 @@ from distrain.errors import DataError
 from distrain.storage.urls import check_url
 
 FUNCTION = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
-"""How a spec names what a module holds."""
+"""The pattern of a function or class in a module: `package.module:NAME`."""
 LARGEST = 2**31 - 1
 MOST_LAYERS = 1024
-"""Most layers of one stack: a layer takes some memory before it has any values."""
+"""Maximum number of layers in one stack: even a layer without parameters takes memory."""
 
 
 def _no_truth_value(value: object) -> object:
-    """Refuse `True`, which is 1 to Python: `num_ranks: yes` would train on one rank."""
+    """Refuse booleans: since `True` is 1 in Python, `num_ranks: yes` would train on one rank."""
     if isinstance(value, bool):
         raise ValueError("a number is needed (YAML reads yes, no, on and off as truth values)")
     return value
@@ -53,10 +53,10 @@ Pooling = Literal["mean", "sum", "sqrtn"]
 
 
 class Section(BaseModel):
-    """A section: frozen, and without unknown keys."""
+    """The base of all sections of a job spec: frozen; unknown keys are rejected."""
 
-    # fields that may change when a job goes on from a checkpoint: neither rows nor arithmetic
-    # depend on them
+    # fields that may change when a job continues from a checkpoint, because neither rows nor
+    # arithmetic depend on them
     may_differ: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(
@@ -72,7 +72,7 @@ def check_url_of(url: str) -> None:
     """Check a URL or path in a field.
 
     Raises:
-        ValueError: It is none; pydantic collects these.
+        ValueError: The text is not a valid URL or path; pydantic collects these errors.
     """
     try:
         check_url(url)

@@ -1,4 +1,4 @@
-"""Fits a job's training to its table: batch size, epochs, optimizer, validations."""
+"""Chooses a job's training settings for its table: batch size, epochs, optimizer, validations."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 
 _MANY_STEPS = 4_000
-"""Steps for tables whose rows are repeated; early stopping usually ends training sooner."""
+"""The number of steps aimed at with several epochs; early stopping usually ends training sooner."""
 
 _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
@@ -17,7 +17,10 @@ _SEEN_OFTEN = 50
 
 _SMALLER_OF_ONE_PASS = 2
 _LEAST_BATCH = 32
-"""A single pass learns more in twice as many steps: AUC + 0.0007 on Criteo's rows."""
+"""The smallest batch for one epoch, whose batches are divided by `_SMALLER_OF_ONE_PASS`.
+
+One epoch learns more in twice as many steps: the AUC rose by 0.0007 on Criteo's rows.
+"""
 
 _VALIDATIONS = 4
 _JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
@@ -37,14 +40,14 @@ _MOST_CROSSED = 1_024
 """The widest input of cross layers, whose weight matrices have the square of this size."""
 
 _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    # It adds up products of embeddings, which large first values drown.
+    # DeepFM sums products of embeddings; large initial values would dominate the sum.
     "deepfm": {"embeddings": {"init": 0.02}},
-    # Its crosses and its layers both see the embeddings themselves: better on Criteo's rows.
+    # Cross layers and MLP both read the embeddings: better on Criteo's rows.
     "dcn_v2": {"model": {"structure": "parallel"}},
-    # The newest event's vector holds all events that matter, since it knows no target.
+    # The newest event's vector has to represent all events, since it is made without the target.
     "sasrec": {"model": {"embedding_dim": 32}},
 }
-"""Settings that models need, by section of the spec."""
+"""Settings that suit models, by kind and by section of the spec."""
 
 _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "two_tower": {
@@ -67,7 +70,7 @@ _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 _RETRIEVAL_EPOCHS = 10
 _LEAST_CANDIDATES = 1024
-"""The fewest rows per step of two towers: each row is compared with the items of its step."""
+"""The smallest batch of two towers: each row's item is compared with the step's other items."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,15 @@ class TableFacts:
     # mean and standard deviation of the targets, by column
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     windows: int = 1
-    # whether `prep` took the validation rows from the training rows, and nobody named them
+    # whether `prep` split the validation rows off the training rows, since the user named none
     valid_is_split_off: bool = False
 
 
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
-    """Return the default model: one with crosses for a table whose ids are rare."""
+    """Return the default kind of model: `dcn_v2` if ids are rare and the input narrow, else `mlp`.
+
+    Ids are rare if one epoch suits the table; a second one would overfit them.
+    """
     if schema is None or table is None or table.rows < 1 or not schema.categorical:
         return "mlp"
     steps = -(-table.rows // batch_for(table.rows // table.windows))
@@ -96,7 +102,7 @@ def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
 def fit_to(
     document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
 ) -> None:
-    """Write training settings that suit the table into a spec's document.
+    """Write training settings that suit the table into a spec's document; not for empty tables.
 
     Args:
         options: The names of the fields that the model's section can have.
@@ -117,12 +123,12 @@ def fit_to(
         batch = max(_LEAST_BATCH, batch // _SMALLER_OF_ONE_PASS)
         steps = -(-table.rows // batch)
     train["global_batch_size"] = batch
-    if not in_order:  # the newest window counts most, and the next one goes on from it
+    if not in_order:  # with windows, the newest counts most, and training continues from it
         train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
     train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
-    # Products of many pieces explode in cross layers: losses begin at hundreds.
+    # Cross layers multiply the many pieces of numbers, so that losses begin in the hundreds.
     numbers = bool(schema.continuous) and "cross_depth" not in options
     _fit_layers(document["model"], options, numbers=numbers, often=epochs > 1)
     of_kind = _OF_RETRIEVAL if retrieves else _OF_KIND
@@ -131,13 +137,14 @@ def fit_to(
     _fit_tasks(document, schema, table)
     of_label = "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
     metric = judging_metric(document["model"]) or of_label
-    # A window is validated by `evaluate.next_window`.
+    # With windows, `evaluate.next_window` validates instead.
     if table.has_valid and metric and not in_order:
         passes = 1 if epochs > 1 else _VALIDATIONS
         document["evaluate"]["every_steps"] = max(1, steps // passes)
         train["early_stopping"] = {"metric": metric, "patience": max(_VALIDATIONS, epochs // 4)}
         document["checkpoint"]["keep_best"] = metric
-        # Rows that somebody named for validation are never trained. Retrieval was not measured.
+        # Rows that the user named for validation are never trained. Refits of retrieval models
+        # were not measured.
         if table.valid_is_split_off and not retrieves and table.rows < _MANY_ROWS:
             train["refit"] = True
 
@@ -175,7 +182,10 @@ def is_retrieval(model: Mapping[str, Any]) -> bool:
 
 
 def judging_metric(model: Mapping[str, Any]) -> str | None:
-    """Return the metric of retrieval, or of the first task with a kind; `None` without one."""
+    """Return the metric for validations: of retrieval, or of the first task with a kind.
+
+    `None` if there is no such task.
+    """
     if is_retrieval(model):
         return RETRIEVAL_METRIC
     kinds = ((name, task["kind"]) for name, task in model.get("tasks", {}).items())

@@ -21,7 +21,10 @@ RANKS_THAT_SEND_ALL = 8
 """Up to this many ranks send each report to the scheduler, unless `train.log_every_s` is set."""
 
 REPORTS_PER_S = 32
-"""Reports per second to the scheduler from more ranks, in total: some 2 % of a core."""
+"""Reports per second that more than `RANKS_THAT_SEND_ALL` ranks send together by default.
+
+They take the scheduler some 2 % of a core.
+"""
 
 
 class JobSpec(Section):
@@ -62,9 +65,10 @@ class JobSpec(Section):
 
     @property
     def log_every_s(self) -> float:
-        """Least seconds between two reports of a rank to the scheduler; 0: each is sent.
+        """Least seconds between two reports of a rank to the scheduler; 0: every report is sent.
 
-        What the scheduler reads does not grow with the ranks: above 8 of them, 32 reports a second.
+        By default, more than 8 ranks together send 32 reports a second, so that the scheduler's
+        load does not grow with their number.
         """
         said, ranks = self.train.log_every_s, self.resources.num_ranks
         if said is not None:
@@ -73,14 +77,14 @@ class JobSpec(Section):
 
     @property
     def allowed_ranks(self) -> tuple[int, ...]:
-        """Return the numbers of ranks that the job may train with, the largest first."""
+        """The numbers of ranks that the job may train with, the largest first."""
         most, fewest = self.resources.num_ranks, self.resources.min_ranks
         numbers = range(most, (most if fewest is None else fewest) - 1, -1)
         return tuple(n for n in numbers if self.train.lanes % n == 0)
 
     @model_validator(mode="after")
     def _lanes_chosen(self) -> "JobSpec":
-        """Replace `auto` lanes by a number, which later numbers of ranks keep."""
+        """Replace unset lanes by a number, which stays if the number of ranks changes later."""
         ranks = self.resources.num_ranks
         lanes = lanes_for(ranks)
         if "lanes" in self.train.model_fields_set or lanes == LANES:
@@ -91,7 +95,7 @@ class JobSpec(Section):
                 f"resources.num_ranks {ranks} needs {lanes} lanes, but {MOST_LANES} are the most"
                 + (f"; set train.lanes to {fits}" if fits else "")
             )
-        # A validator of a frozen model; what is unset stays out of short documents, but not this.
+        # The model is frozen. The field is marked as set, so that short documents contain it.
         self.__dict__["train"] = self.train.model_copy(update={"lanes": lanes})
         self.__pydantic_fields_set__.add("train")
         return self

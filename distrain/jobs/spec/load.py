@@ -1,4 +1,4 @@
-"""From YAML or JSON text, with overrides, to a JobSpec; all mistakes are reported together."""
+"""Makes a JobSpec from YAML or JSON text and overrides; all mistakes are reported together."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def parse_spec(
     *,
     source: str | None = None,
 ) -> JobSpec:
-    """Make a JobSpec of a plain document.
+    """Make a JobSpec from a document of plain values and from `section.field=value` overrides.
 
     >>> spec = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}},
     ...                   ["train.optimizer.lr=0.5"])
@@ -40,7 +40,7 @@ def parse_spec(
     0.5
 
     Raises:
-        SpecError: It has mistakes; all are listed, each with its path.
+        SpecError: The document has mistakes; all are listed, each with its path.
     """
     from pydantic import ValidationError
 
@@ -70,7 +70,7 @@ def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a document by their dotted names.
+    """Return the values of a nested document by their dotted names.
 
     >>> flat({"name": "a", "train": {"optimizer": {"lr": 0.1}}})
     {'name': 'a', 'train.optimizer.lr': 0.1}
@@ -85,9 +85,9 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The fields that differ, by their dotted names, with each document's value.
+    """Return the fields that differ between documents, by dotted name, with each document's value.
 
-    A field that is missing counts as null.
+    A missing field counts as null.
 
     >>> differences([{"name": "a", "train": {"seed": 0}}, {"name": "b", "train": {"seed": 0}}])
     {'name': ['a', 'b']}
@@ -99,7 +99,7 @@ def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _key(key: object) -> str:
-    # YAML and JSON can escape half a surrogate pair, which no file or terminal takes.
+    # YAML and JSON can escape half a surrogate pair, which cannot be written to files or terminals.
     return str(key).encode(errors="backslashreplace").decode()
 
 
@@ -120,20 +120,23 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
     return None
 
 
-# What PyYAML raises for text that it cannot read: besides its own errors, whatever its
-# constructors stumble over (a month 13, `!!bool perhaps`, a nesting deeper than the stack).
 MOST_VALUES = 1_000_000
-"""The most values of a YAML document whose aliases are expanded; few lines could make 2**30."""
+"""Maximum number of values in a YAML document with its aliases expanded.
 
+A few lines could expand to 2**30 values.
+"""
+
+# What PyYAML raises, besides its own errors, for text that it cannot read, such as a month 13,
+# `!!bool perhaps`, or a nesting deeper than the stack.
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
-# A number of YAML 1.2 that YAML 1.1, and so PyYAML, takes for a text: 1e-3, 2.5E4.
+# A number of YAML 1.2 that YAML 1.1, and therefore PyYAML, reads as a text: 1e-3, 2.5E4.
 _EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
 _TAG = "tag:yaml.org,2002:"
 _FLOAT_TAG, _FIRST_CHARACTERS = f"{_TAG}float", list("-+.0123456789")
 
-# What is no text where words keep their spelling: whoever writes yes, 007, 12:30 or 2024-05-01
+# With `keep_words`, only these are not texts: a user who writes yes, 007, 12:30 or 2024-05-01
 # means these characters.
 _FEWEST_WORDS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -154,11 +157,12 @@ def read_document(
 
     Args:
         path: The file.
-        what: What it should be, and `writes_one` which command makes one, for the errors.
-        keep_words: As of `parse_yaml`.
+        what: What the file should contain, for the errors.
+        writes_one: A sentence for the errors: which command writes such a file.
+        keep_words: As in `parse_yaml`.
 
     Raises:
-        SpecError: It is missing, or neither YAML nor JSON.
+        SpecError: The file is missing, or it is not YAML (JSON if its name ends in `.json`).
     """
     where = {"file": str(path)}
     try:
@@ -184,7 +188,7 @@ def read_document(
 
 
 def parse_yaml(text: str, keep_words: bool = False) -> Any:
-    """One YAML document as plain values.
+    """Return a YAML document as plain values.
 
     >>> parse_yaml("{lr: 1e-3, name: '1e-3', widths: [8, 4]}")
     {'lr': 0.001, 'name': '1e-3', 'widths': [8, 4]}
@@ -192,12 +196,13 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
     {'no': 'yes', '1.50': '007', 'is_new': True}
 
     Args:
-        keep_words: Keys are texts as they are written, and so are all values but `true`, `false`,
-            `null` and decimal numbers; otherwise YAML 1.1 takes `yes` for true and 010 for 8.
+        keep_words: If true, keys are texts as they are written, and so are all values except
+            `true`, `false`, `null` and decimal numbers; else YAML 1.1 reads `yes` as true and 010
+            as 8.
 
     Raises:
-        ValueError: It is not YAML, a mapping names a key twice, or its aliases (`*NAME`) expand to
-            more than `MOST_VALUES` values.
+        ValueError: The text is not YAML, a mapping names a key twice, or the aliases (`*NAME`)
+            expand to more than `MOST_VALUES` values.
     """
     import yaml
 
@@ -209,7 +214,7 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
             return node
 
         def compose_mapping_node(self, anchor: Any) -> Any:
-            # Here, since later PyYAML puts the keys of `<<` merges beside the mapping's own.
+            # Checked here, since PyYAML later adds the keys of `<<` merges to the mapping's own.
             node = super().compose_mapping_node(anchor)
             keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             _refuse_repeats([k.value for k in keys], f" (line {node.start_mark.line + 1} on)")
@@ -233,7 +238,7 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
 
 
 def dump_yaml(document: object, *, flow: bool = False) -> str:
-    r"""Plain values as text that `parse_yaml` reads as the same; with `flow` in one line.
+    r"""Return plain values as YAML that `parse_yaml` reads back; with `flow`, on one line.
 
     >>> dump_yaml({"lr": 0.001, "name": "1e-3"})
     "lr: 0.001\nname: '1e-3'\n"

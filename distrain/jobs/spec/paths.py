@@ -24,13 +24,13 @@ _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 
 def with_absolute_paths(spec: JobSpec) -> JobSpec:
-    """The same job, whose local paths are absolute.
+    """Return the job with absolute local paths; URLs are unchanged.
 
-    Relative ones are those of this process's directory, and `~` is the home of this process's
-    user: workers and later commands have others. URLs stay as they are.
+    Relative paths are resolved here, against this process's working directory, and `~` to its
+    user's home, because workers and later commands may have others.
 
     Raises:
-        SpecError: A path begins with `~` and the name of no user.
+        SpecError: A path begins with `~NAME`, and there is no such user.
     """
     problems: list[str] = []
     for field in PATHS:
@@ -63,10 +63,10 @@ def absolute(path: str) -> str:
 
 
 def with_home(path: str) -> str:
-    """A path whose `~` is a home folder, as a shell would have made it.
+    """Return a path with a leading `~` or `~NAME` expanded to a home folder, as a shell does.
 
     Raises:
-        ValueError: It begins with `~` and the name of no user.
+        ValueError: There is no user of that name.
     """
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):

@@ -17,7 +17,10 @@ from distrain.schema.schema import Schema
 
 
 def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
-    """The MLP of NVTabular's notebook "Scaling Criteo: Training with TensorFlow"."""
+    """Return a job for the MLP of NVTabular's notebook "Scaling Criteo: Training with TensorFlow".
+
+    `data` is a folder of `distrain prep`, with `train` and `valid`.
+    """
     return JobSpec(
         name="criteo-mlp",
         data=_prepared(data),
@@ -28,7 +31,10 @@ def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
 
 
 def criteo_dlrm(data: str, num_ranks: int = 1) -> JobSpec:
-    """A small DLRM: embeddings of 16, bottom 128-64, top 64-128-256, Adagrad."""
+    """Return a job for a small DLRM: embeddings of 16, bottom 128-64, top 64-128-256, Adagrad.
+
+    `data` is a folder of `distrain prep`, with `train` and `valid`.
+    """
     return JobSpec(
         name="criteo-dlrm",
         data=_prepared(data),
@@ -69,15 +75,14 @@ def check_kind(kind: str) -> None:
 def job_for(
     kind: str, data: str, schema: Schema | None, table: TableFacts | None = None
 ) -> dict[str, Any]:
-    """A spec's document for a preset or a model, with what the schema of the data says.
+    """Return a job spec's document for a preset or a model kind, with settings from the schema.
 
-    A model's training is fitted to the table where that is given; a preset's is its own.
-
-    Several targets, and those of other kinds than 0 and 1, become `model.tasks`; the weight and the
-    column of windows become `data.weight` and `data.windows`.
+    With a `table`, training settings are fitted to it; presets have their own. Targets become
+    `model.tasks` if there are several, or if one is not binary. The schema's column of weights and
+    its column of windows become `data.weight` and `data.windows`.
 
     Raises:
-        SpecError: There is no such model, or it does not go with the schema's columns or targets.
+        SpecError: There is no such model, or it does not suit the schema's columns or targets.
     """
     check_kind(kind)
     document: dict[str, Any]
@@ -90,7 +95,7 @@ def job_for(
         document["name"] = kind.replace("_", "-")
         document["model"] = {"kind": kind, **_columns_of(kind, schema)}
         has_weight = schema is not None and len(schema.select_by_tag(Tags.WEIGHT))
-        if kind == "two_tower" and not has_weight:  # of which retrieval takes none
+        if kind == "two_tower" and not has_weight:  # retrieval allows no weights
             document["model"]["task"] = "retrieval"
         document["train"]["global_batch_size"] = "auto"
         document["train"]["epochs"] = "auto"
@@ -114,7 +119,7 @@ def job_for(
 
 
 def windows_of(schema: Schema) -> WindowsSpec | None:
-    """The windows that the data was prepared for."""
+    """Return the windows that the data was prepared for; `None` if there are none."""
     columns = schema.select_by_tag(Tags.TIME).columns
     found = [column for column in columns if "window_size" in column.properties]
     if not found:
@@ -147,7 +152,10 @@ def _task(column: ColumnSchema) -> dict[str, Any]:
 
 
 def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
-    """Return the fields that tell the model about columns; a `SpecError` if there are none."""
+    """Return the fields of `model` that depend on the schema's columns.
+
+    Raises SpecError if the schema lacks columns that the model needs.
+    """
     flat = Schema(tuple(c for c in schema.categorical if not c.holds_lists)) if schema else Schema()
     if kind == "dlrm_cross":
         crossed = sorted(flat, key=lambda column: -(column.cardinality or 0))[:2]
@@ -177,7 +185,7 @@ def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
             f"{kind} finds items, and no column is tagged item_id",
             hint="Say which in the features document (tags: [item_id]), and prepare again.",
         )
-    if kind == "sasrec_retrieval" and len(lists) < 2:  # of events with several, none are drawn
-        # What came closest to a softmax over all items (docs/benchmarks.md).
+    if kind == "sasrec_retrieval" and len(lists) < 2:  # with more lists, no negatives are drawn
+        # This came closest to a softmax over all items (docs/benchmarks.md).
         return {"negatives": "uniform", "num_negatives": 16}
     return {}

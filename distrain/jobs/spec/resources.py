@@ -1,7 +1,6 @@
-"""What a job needs to run, and what is done when it is disturbed.
+"""The sections `resources`, `checkpoint`, `restart`, `queue` and `deadlines` of a job spec.
 
-The sections `resources`, `checkpoint`, `restart`, `queue` and `deadlines`. Field descriptions are
-what `docs/spec.md` and the published JSON Schema show.
+`docs/spec.md` and the published JSON Schema show the field descriptions.
 """
 
 from typing import Literal
@@ -13,7 +12,7 @@ from distrain.jobs.spec.training import ValidationMetric
 
 
 class ResourcesSpec(Section):
-    """What the job needs to run."""
+    """The job's number of ranks, and their devices, threads and memory."""
 
     backend: Literal["dask", "inline", "env"] = Field(
         "dask",
@@ -40,9 +39,9 @@ class ResourcesSpec(Section):
 
 
 class CheckpointSpec(Section):
-    """When the training's state is saved, where, and how much of it is kept.
+    """When and where checkpoints are written, and how many are kept.
 
-    It is also saved when a job is asked to stop. What is saved fits any number of ranks.
+    A checkpoint is also written when a job is asked to stop. It fits any number of ranks.
     """
 
     dir: str | None = Field(
@@ -79,7 +78,7 @@ class CheckpointSpec(Section):
 
 
 class RestartSpec(Section):
-    """How often a job is started anew, from its last checkpoint, before it is given up."""
+    """How often a job restarts from its last checkpoint before it fails."""
 
     max_rank_failures: Whole = Field(
         3, ge=0, le=LARGEST, description="Restarts after a rank died, failed or hung."
@@ -104,7 +103,7 @@ class RestartSpec(Section):
 
 
 class QueueSpec(Section):
-    """Who goes first when workers are scarce."""
+    """Which jobs start first when workers are scarce."""
 
     priority: Whole = Field(
         0,
@@ -116,7 +115,7 @@ class QueueSpec(Section):
 
 
 class DeadlinesSpec(Section):
-    """How long things may take."""
+    """Time limits for waiting, starting, running and stopping, in seconds."""
 
     queue_s: Real | None = Field(
         None,

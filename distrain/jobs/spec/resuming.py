@@ -1,4 +1,4 @@
-"""The fields of a spec that must not change when a job continues from a checkpoint. Pure."""
+"""The fields of a spec that must not change when a job continues from a checkpoint; no I/O."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,15 +22,18 @@ MAY_DIFFER = (
         for field in section.may_differ
     ),
 )
-"""Fields of the spec, and whole sections, on which neither rows nor arithmetic depend; another
-number of ranks, and a recorded step, adds the same numbers in another order."""
+"""Fields of the spec, and whole sections, on which neither rows nor arithmetic depend.
+
+With another number of ranks, or a step recorded as a CUDA graph, the same numbers are added in
+another order.
+"""
 
 MAY_DIFFER_WITHOUT_DECAY = ("train.epochs", "train.max_steps")
-"""How long to train: a decaying learning rate depends on it in every step."""
+"""How long to train; these may not differ if the learning rate decays, since it depends on them."""
 
 
 def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
-    """Whether the rate of some of the first steps depends on how many steps the job has.
+    """Return True if a rate within the first `steps` steps depends on the job's number of steps.
 
     >>> course = ScheduleSpec(warmup_steps=2, decay="linear", decay_start_step=10)
     >>> decays_within(11, course), decays_within(12, course)
@@ -40,7 +43,10 @@ def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
 
 
 def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | None:
-    """The field and the form of a decay on which the rate of some of the first steps depends."""
+    """Return the field and kind of a decay that depends on the job's length within `steps` steps.
+
+    `None` if no rate within the first `steps` steps depends on it.
+    """
     train = spec.train
     for field, course in (("schedule", train.schedule), ("table_schedule", train.table_schedule)):
         if course is not None and decays_within(steps, course):
@@ -51,8 +57,12 @@ def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | No
 def different_fields(
     saved: Mapping[str, Any], spec: JobSpec, steps_done: int | None = None
 ) -> list[str]:
-    """The fields that must be the same and are not, each with both values."""
-    # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
+    """Describe each field that must not change and differs, with its value in both specs.
+
+    `saved` is the spec in the checkpoint, and `steps_done` its number of training steps; `None` if
+    unknown.
+    """
+    # Parsed, so that fields which did not exist when it was saved get their defaults.
     before, now = (
         _fields(parse_spec(document)) for document in (dict(saved), spec.model_dump(mode="json"))
     )
@@ -69,7 +79,7 @@ def different_fields(
 
 
 def _fields(spec: JobSpec) -> dict[str, Any]:
-    # Tasks are numbered in the files' columns and in the model.
+    # The order counts: files' columns and the model number the tasks.
     order = {"the order of model.tasks": list(getattr(spec.model, "tasks", ()))}
     return flat(spec.model_dump(mode="json")) | order
 

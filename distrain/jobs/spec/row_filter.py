@@ -1,7 +1,7 @@
 """A filter of rows as text, such as `country == 'de' and age > 18`, parsed to tests of columns.
 
-Python's own parser reads it; of its grammar there are comparisons, `in`, `is null`, `and`, `or` and
-`not`, and nothing is run.
+Python's own parser reads the text. Only comparisons, `in`, `is null`, `and`, `or` and `not` of its
+grammar are allowed, and nothing is executed.
 """
 
 import ast
@@ -16,15 +16,15 @@ from distrain.errors import SpecError
 
 Value: TypeAlias = bool | int | float | str
 
-_OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # and whether they are negated
+_OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # the operator, and whether it is negated
     ast.Eq: ("==", False), ast.NotEq: ("!=", False), ast.Lt: ("<", False), ast.LtE: ("<=", False),
     ast.Gt: (">", False), ast.GtE: (">=", False), ast.In: ("in", False), ast.NotIn: ("in", True),
     ast.Is: ("is", False), ast.IsNot: ("is", True),
 }  # fmt: skip
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = {"null": None, "true": True, "false": False}
-_MOST_TESTS = 1000  # Arrow needs seconds for more
-_DEEPEST = 100  # conditions in one another; Python's own limit depends on who calls
+_MOST_TESTS = 1000  # tests in one filter; Arrow needs seconds for more
+_DEEPEST = 100  # maximum nesting of conditions; Python's own limit depends on the caller's depth
 _MOST_BITS = 1024  # of an integer; Python refuses to print some that have more
 _HINT = (
     "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "
@@ -46,8 +46,8 @@ class ColumnTest:
 
     Attributes:
         operator: `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, or `is` for the test of null.
-        value: What it is compared with; values after `in`, none after `is`.
-        negated: Whether the row passes where the test fails; where it gives null none does.
+        value: The value or column to compare with; for `in` a tuple of values, for `is` `()`.
+        negated: Whether rows pass if the test is false; rows whose test gives null never pass.
     """
 
     column: ColumnName
@@ -58,7 +58,7 @@ class ColumnTest:
 
 @dataclass(frozen=True)
 class Joined:
-    """Conditions of which all must hold (`and`), or any (`or`)."""
+    """Several conditions: all must hold (`and`), or at least one (`or`)."""
 
     word: Literal["and", "or"]
     conditions: "tuple[Condition, ...]"
@@ -150,7 +150,7 @@ def _operand(text: str, node: ast.expr) -> Value | ColumnName | tuple[Value, ...
             word = name.lower()
             if word in _WORDS:
                 return _WORDS[word]
-            # Python makes other letters of some, such as of the micro sign.
+            # From the source, since Python normalises some letters, such as the micro sign.
             return ColumnName(_source(text, node), _place(text, node))
         case ast.Call(ast.Name("col"), [ast.Constant(str() as name)], []):
             return ColumnName(name, _place(text, node))
@@ -177,7 +177,7 @@ def _value(text: str, node: ast.expr) -> Value:
 
 
 def _refuse_comments(text: str) -> None:
-    """Reject comments, which would hide the rest of the text, also of later lines."""
+    """Reject comments: since lines are joined, a comment would hide all later lines, too."""
     line = _one_line(text).strip()
     for token in tokenize.generate_tokens(io.StringIO(line).readline):
         if token.type == tokenize.COMMENT:

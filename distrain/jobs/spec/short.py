@@ -1,4 +1,4 @@
-"""A job spec as a short YAML file with comments: changed fields, and those that users change."""
+"""Writes a job spec as short YAML with comments: changed fields, and those that users often set."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,11 +26,11 @@ _COMMENTS = {
     "resources.num_ranks": "processes that train together: one for each GPU",
     "checkpoint.keep_best": "the metric that says which validation is the best",
 }
-"""The lines that users change, by path, each with its comment; they are written in any case."""
+"""The fields that users often set, by path, with their comments; they are always written."""
 
 
 def short_yaml(spec: JobSpec) -> str:
-    """Return YAML that `parse_spec` makes `spec` of, without most fields at their defaults.
+    """Return YAML that `parse_spec` reads as `spec`; most fields with default values are omitted.
 
     >>> from distrain.jobs.spec.load import parse_spec
     >>> document = {"data": {"train": "day_0"}, "model": {"kind": "mlp", "dropout": 0.5}}

@@ -1,4 +1,4 @@
-"""The schema for a job's training: roles from `model.tasks` and `data.weight` as tags. Pure."""
+"""Makes the schema of a job: tags its targets and weights by `model.tasks` and `data.weight`."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
 
 
 def _kind_of(schema: Schema, name: str) -> TargetKind:
-    """Return the target kind in the column's tags, or by its content: ids or numbers."""
+    """Return the target kind in the column's tags, or else by whether it has ids or numbers."""
     if name not in schema:
         return "binary"
     found = schema[name]
@@ -103,7 +103,7 @@ def _kind_of(schema: Schema, name: str) -> TargetKind:
 
 
 def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
-    usual = TaskSpec()  # by values: documents that were read again have all fields set
+    usual = TaskSpec()  # compared by value: in documents that were read back, all fields are set
     if kind != "multiclass" and task.classes is not None:
         yield "classes"
     if kind != "regression" and task.loss != usual.loss:
@@ -119,7 +119,7 @@ def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
 
 
 def _column(schema: Schema, name: str, tags: tuple[str, ...]) -> ColumnSchema:
-    """Return the schema's column without its roles and kinds, or a new one."""
+    """Return the schema's column, or a new one, with `tags` in place of its roles and kinds."""
     found = schema[name] if name in schema else ColumnSchema(name)
     others = (tag for tag in found.tags if tag not in _ROLES and tag not in _KINDS)
     return replace(found, tags=(*tags, *others))

@@ -1,6 +1,6 @@
-"""What a model is trained for, where a job says so: `model.tasks` and `model.sharing`.
+"""The sections `model.tasks` and `model.sharing`: the targets of a model, and what tasks share.
 
-Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+`docs/spec.md` and the published JSON Schema show the field descriptions.
 """
 
 from typing import Annotated, Literal
@@ -57,13 +57,13 @@ class TaskSpec(Section):
 
 
 class SharedBottomSpec(Section):
-    """All tasks take the body's output."""
+    """All tasks read the same output of the model's body."""
 
     kind: Literal["shared_bottom"] = Field("shared_bottom", description="How tasks share.")
 
 
 class MmoeSpec(Section):
-    """Multi-gate mixture of experts: each task weighs common experts by a gate of its own."""
+    """Multi-gate mixture of experts: each task weighs shared experts by its own gate."""
 
     kind: Literal["mmoe"] = Field("mmoe", description="How tasks share.")
     experts: PositiveInt = Field(8, description="Experts over the body's output.")
@@ -71,7 +71,7 @@ class MmoeSpec(Section):
 
 
 class PleSpec(Section):
-    """Progressive layered extraction: experts of single tasks beside shared ones, in layers."""
+    """Progressive layered extraction: layers of shared experts and of experts for single tasks."""
 
     kind: Literal["ple"] = Field("ple", description="How tasks share.")
     layers: Depth = Field(2, description="Layers of experts.")
@@ -81,7 +81,7 @@ class PleSpec(Section):
 
 
 class EsmmSpec(Section):
-    """Entire-space modelling: a task's probability is a factor of that of the next one."""
+    """Entire-space modelling: each task's probability is a factor of the next task's."""
 
     kind: Literal["esmm"] = Field("esmm", description="How tasks share.")
     order: tuple[str, ...] = Field(

@@ -1,6 +1,6 @@
 """The sections `train` and `evaluate`: steps, optimizer, schedule, validations.
 
-Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+`docs/spec.md` and the published JSON Schema show the field descriptions.
 """
 
 import math
@@ -28,12 +28,12 @@ from distrain.jobs.spec.fields import (
 )
 
 LANES = 24
-"""Lanes of a job whose number of ranks divides it."""
+"""The default number of lanes (virtual shards of the data), if the number of ranks divides it."""
 MOST_LANES = 65536
 
 
 def lanes_for(num_ranks: int) -> int:
-    """The smallest multiple of 24 that a number of ranks divides.
+    """Return the smallest multiple of 24 that is divisible by a number of ranks.
 
     >>> [lanes_for(ranks) for ranks in (1, 8, 16, 128)]
     [24, 24, 48, 384]
@@ -50,7 +50,7 @@ def _or_auto(schema: dict[str, Any]) -> None:
 
 
 def _auto_or_number(value: Any, _: Any) -> Any:
-    """Report a wrong value as one mistake; a union would report one per type."""
+    """Return a valid value; report a wrong one as one mistake, not as one per type of the union."""
     return value if value == "auto" else _POSITIVE.validate_python(value)
 
 
@@ -58,7 +58,7 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
-"""Steps per epoch that `auto` keeps: models hardly learn in fewer."""
+"""The fewest steps per epoch that `auto` aims at: models hardly learn in fewer."""
 
 _BATCHES = 32, 65536
 
@@ -79,7 +79,7 @@ JUDGING_METRICS = {
     "regression": ("rmse", "mae", "r2", "abs_error_p50", "abs_error_p90", "abs_error_p99"),
     "multiclass": ("accuracy", "top_5", "log_loss"),
 }
-"""Metrics that a validation can be judged by, by kind of target."""
+"""The metrics that can decide which validation is the best, by kind of target."""
 
 RETRIEVAL_METRIC = "recall_at_10"
 """The share of validation rows whose item is among the ten best of all rows' items."""
@@ -100,11 +100,14 @@ def _known_metric(metric: str) -> str:
 
 
 ValidationMetric = Annotated[str, AfterValidator(_known_metric)]
-"""A metric that a validation is judged by: of the first binary target, or `TARGET.METRIC`."""
+"""The metric that decides which validation is the best.
+
+A metric of the first binary target, `recall_at_10`, or `TARGET.METRIC` of any target.
+"""
 
 
 class OptimizerSpec(Section):
-    """The optimizer of dense and embedding parameters alike, or of one of the two."""
+    """The optimizer of the dense parameters, of the embeddings, or of both."""
 
     kind: OptimizerKind = Field(
         "adagrad",
@@ -143,7 +146,7 @@ class OptimizerSpec(Section):
 
 
 class ScheduleSpec(Section):
-    """The learning rate's course: linear warm-up, then decay to a fraction of the peak."""
+    """The learning rate schedule: linear warm-up, then decay to a fraction of the peak."""
 
     warmup_steps: Whole = Field(0, ge=0, le=LARGEST, description="Steps from 0 to the peak rate.")
     decay: Literal["none", "linear", "cosine"] = Field("none", description="Form of the decay.")
@@ -159,12 +162,12 @@ class ScheduleSpec(Section):
 
     @property
     def last_peak_step(self) -> int:
-        """The last step that has the peak, where the rate decays after it."""
+        """The last step, from 0, at the peak rate, if the rate decays afterwards."""
         return max(self.decay_start_step or 0, self.warmup_steps)
 
 
 class PlateauSpec(Section):
-    """When the learning rate falls for lack of progress, as torch's `ReduceLROnPlateau` has it."""
+    """Lowers the learning rate when validations stop improving, as torch's `ReduceLROnPlateau`."""
 
     factor: Real = Field(0.1, gt=0, lt=1, description="What the rate is multiplied by.")
     patience: Whole = Field(
@@ -177,7 +180,7 @@ class PlateauSpec(Section):
 
 
 class EarlyStoppingSpec(Section):
-    """When to stop before all steps are taken: validations no longer get better."""
+    """Ends training before all steps are taken, once validations no longer improve."""
 
     metric: ValidationMetric = Field(
         "auc",
@@ -194,7 +197,7 @@ class EarlyStoppingSpec(Section):
 
 
 class TrainSpec(Section):
-    """How long and with what steps to train."""
+    """How long to train, and what each step does."""
 
     may_differ = (
         *("early_stopping", "init_from", "init_state", "init_strict", "log_every_steps"),
@@ -343,18 +346,20 @@ class TrainSpec(Section):
 
     @property
     def batch_rows(self) -> int:
-        """Rows of a step, of a section that `for_rows` has made."""
+        """Rows of a step, over all ranks; `for_rows` must have replaced `auto`."""
         assert self.global_batch_size != "auto", "the spec is not made for a table's rows"
         return self.global_batch_size
 
     @property
     def num_epochs(self) -> int:
-        """Passes over the rows, of a section that `for_rows` has made."""
+        """Passes over the rows; `for_rows` must have replaced `auto`."""
         assert self.epochs != "auto", "the spec is not made for a table's rows"
         return self.epochs
 
     def for_rows(self, rows: int, *, in_order: bool = False) -> "TrainSpec":
         """Return the section with `auto` replaced by the values for this number of training rows.
+
+        `in_order`: the rows are trained in windows, for which automatic `epochs` are 1.
 
         >>> TrainSpec(global_batch_size="auto", epochs="auto").for_rows(1_000).num_epochs
         8
@@ -371,7 +376,7 @@ class TrainSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _auto_is_unset(cls, values: Any) -> Any:
-        # What is not set is chosen by the job spec, which knows the number of ranks.
+        # `JobSpec` chooses unset lanes, since only it has the number of ranks.
         if isinstance(values, Mapping) and values.get("lanes") == "auto":
             return {key: value for key, value in values.items() if key != "lanes"}
         return values

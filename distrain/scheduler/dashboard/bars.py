@@ -29,7 +29,7 @@ from distrain.scheduler.dashboard.watching import View
 
 
 def time_by_phase() -> Panel:
-    """Stacked bars: where each rank's wall time went, in this attempt or the last report."""
+    """Return stacked bars of each rank's wall time by phase, in this attempt or the last report."""
     window = "total_seconds"
     last: Document | None = None
     source = source_of("rank", "worker", *PHASES, *(f"{phase}_s" for phase in PHASES))
@@ -70,7 +70,7 @@ def time_by_phase() -> Panel:
 
 
 def step_time() -> Panel:
-    """Each rank's step time; the slowest is named, and red if it is far over the median."""
+    """Return bars of each rank's step time; a significantly slow rank is red, and in the title."""
     source = source_of("rank", "worker", "step_time_ms", "is_slow")
     tips = [("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")]
     drawn = draw("Time of a step", "ms a step", **_over_ranks(), tooltips=tips)

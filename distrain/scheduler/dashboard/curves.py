@@ -26,7 +26,7 @@ from distrain.scheduler.dashboard.panel import (
 )
 from distrain.scheduler.dashboard.watching import View
 
-_NAMED_RANKS = 8  # lines that a legend names; more lines are named under the pointer only
+_NAMED_RANKS = 8  # maximum lines in a legend; with more, names appear only under the pointer
 
 _NUMBERS = ("loss", "auc", "auc_bound", "auc_low", "auc_high")
 _VALID = ("step", "elapsed_s", "rows_total", *_NUMBERS)
@@ -52,7 +52,10 @@ class Curves:
             item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
-        """Draw a column of training, and of validation where it has that."""
+        """Draw column `y` of training and, if it has that column, of validation, over column `x`.
+
+        Returns the glyphs, of the compared job too.
+        """
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
         of_train = "dashed" if y in self.valid.data else "solid"
@@ -78,7 +81,10 @@ class Curves:
         return lines
 
     def fit(self, drawn: figure, y: str, title: str) -> None:
-        """Show all points except outliers at the start, and note that in the title."""
+        """Set the range of the y axis to all points except outliers at the start of training.
+
+        The title says how many points are outside.
+        """
         trains = [list(source.data[y]) for source in (self.train, self.other_train)]
         whole = [*self.valid.data[y], *self.other_valid.data[y]]
         limits = curve_limits(trains, whole)
@@ -137,7 +143,7 @@ class RankLines:
         self._line_of: dict[str, GlyphRenderer] = {}
 
     def show(self, ranks: dict[str, Series], anew: bool) -> None:
-        """Append new points of these ranks; or draw these ranks and no others."""
+        """Append new points of these ranks; with `anew`, show only these points and ranks."""
         if anew:
             gone = [line for line in self._lines if len(line.data_source.data["elapsed_s"])]
             self._line_of = {}
@@ -187,7 +193,10 @@ def loss() -> Panel:
 
 
 def auc() -> Panel:
-    """AUC of training and validation, with the band that counting in bins may be off by."""
+    """Return the panel of the AUC, with bands for the error of counting scores in bins.
+
+    For a job without an AUC, it shows the metric of `score_name`.
+    """
     curves = Curves()
     tooltips = [("AUC", "@auc{0.0000}"), ("off by bins", "at most @auc_bound{0.000000}"), *_WHERE]
     drawn = draw(score_title({}), "AUC", tooltips=tooltips)

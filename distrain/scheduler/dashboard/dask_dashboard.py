@@ -1,8 +1,8 @@
-"""Adds pages to Dask's dashboard. Dask has no API for that; only this module knows how it is done.
+"""Adds pages to Dask's dashboard. Dask has no API for this, so it uses Dask's internals.
 
-The dashboard is built from `distributed.dashboard.scheduler.applications` (URL to function) and
-`template_variables` (the navigation bar) when a scheduler starts. Both are changed before, at the
-import of a preload module. A running scheduler gets a second Bokeh application.
+When a scheduler starts, Dask builds the dashboard from `distributed.dashboard.scheduler`:
+`applications` (URL to function) and `template_variables` (the navigation bar). Both are changed
+before, by the preload module. A running scheduler gets a second Bokeh application.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from distributed.http.scheduler.info import IndividualPlots
 
 PAGE_URL = "/distrain"
 NAVIGATION_URL = "/training"
-"""The same page: Dask's navigation bar shows the URL's last word as the entry's name."""
+"""A second URL of the page. Dask's navigation bar uses the URL's last word as the entry's name."""
 INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
@@ -45,7 +45,7 @@ def add_pages(scheduler: Scheduler, prefix: str) -> bool:
     variables = _add_entries(template_variables(scheduler))
     added = BokehApplication(_pages(), scheduler, prefix=prefix, template_variables=variables)
     added.initialize(IOLoop.current())
-    # Beside Dask's own: Jupyter's may come after them, and answers whatever it is asked.
+    # Next to Dask's own: Jupyter's application, which answers every URL, may come later.
     served.insert(dashboards[-1] + 1, added)
     added.start()
     plots = (f"{prefix}individual-plots.json", _AllPlots, {"dask_server": scheduler})
@@ -54,7 +54,10 @@ def add_pages(scheduler: Scheduler, prefix: str) -> bool:
 
 
 class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untyped
-    """Adds single figures to Dask's list, which contains only those of its first application."""
+    """Answers with Dask's list of single figures, extended by those of this module.
+
+    Dask lists only the figures of its first Bokeh application.
+    """
 
     def write(self, chunk: Any) -> None:
         if isinstance(chunk, dict):  # not a text about an error
@@ -64,7 +67,7 @@ class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untype
 
 
 def _pages() -> dict[str, Callable[..., None]]:
-    """The functions that fill documents, by URL."""
+    """Return the functions that fill Bokeh documents, by URL."""
     from distrain.scheduler.dashboard.page import PANELS, individual_doc, training_doc
 
     return {PAGE_URL: training_doc, NAVIGATION_URL: training_doc} | {

@@ -1,4 +1,4 @@
-"""From a job's documents to columns that figures draw: pure functions, no Bokeh."""
+"""Converts a job's JSON documents to the columns of figures; no I/O, no Bokeh."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,10 @@ GIB = 2.0**30
 
 
 def train_series(train: Document) -> Series:
-    """Columns of one length, NaN where unknown; `auc_low`, `auc_high`: the AUC without bins."""
+    """Return the curves of training as columns of equal length, NaN if unknown.
+
+    `auc` is the column of `score_name`. The exact value is between `auc_low` and `auc_high`.
+    """
     names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound", "lr")
     return _scored(train, names)
 
@@ -30,7 +33,7 @@ def valid_series(valid: Document) -> Series:
 
 
 def score_name(points: Document) -> str:
-    """The column that is drawn as the AUC: `auc`, or `TARGET.METRIC` of a job without one.
+    """Return the column to draw as the AUC: `auc`, or `TARGET.METRIC` if the job has no AUC.
 
     >>> score_name({"auc": [0.5], "a.rmse": [2.0]}), score_name({"auc": [None], "a.rmse": [2.0]})
     ('auc', 'a.rmse')
@@ -43,14 +46,16 @@ def score_name(points: Document) -> str:
 
 
 def score_title(points: Document) -> str:
-    """A title of the figure of `score_name`."""
+    """Return the title of the figure that draws the column `score_name`."""
     target, _, metric = score_name(points).rpartition(".")
     named = f"{target_name(target)}: {MAIN_METRICS.get(metric, metric)}"
     return named if target else "AUC (band: error of its bins)"
 
 
 def rank_series(ranks: Document) -> dict[str, Series]:
-    """Rows per second over time by name: `rank 0`, `rank 1`, ..., or of a large job its extremes.
+    """Return rows per second over time, by name: `rank 0`, `rank 1`, ...
+
+    For jobs with many ranks, the names are `slowest`, `median` and `fastest`.
 
     >>> list(rank_series({"10": {}, "2": {}})), list(rank_series({"slowest": {}, "fastest": {}}))
     (['rank 2', 'rank 10'], ['slowest', 'fastest'])
@@ -66,7 +71,10 @@ def rank_series(ranks: Document) -> dict[str, Series]:
 
 
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
-    """Each rank's wall time by phase in a `window`, in percent, and as `PHASE_s` in seconds."""
+    """Return each rank's wall time by phase, in percent, and as `PHASE_s` in seconds.
+
+    `window` is `total_seconds` (this attempt) or `seconds` (the last report).
+    """
     columns: Columns = _labels(ranks)
     windows = [rank.get(window) or {} for rank in ranks]
     of_ranks = [phase_shares(seconds) for seconds in windows]
@@ -77,7 +85,10 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
 
 
 def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
-    """Each rank's `rank`, `worker`, `step_time_ms`, and `is_slow`: `yes` if it stands out."""
+    """Return columns `rank`, `worker`, `step_time_ms`, and `is_slow`.
+
+    `is_slow` is `yes` for the slowest rank if it is significantly slower than the median.
+    """
     name = int(slowest["rank"]) if slowest and stands_out(slowest) else None
     columns = _labels(ranks)
     columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
@@ -101,7 +112,10 @@ def step_time_title(slowest: Document | None) -> str:
 
 
 def memory_columns(ranks: Sequence[Document]) -> Columns:
-    """Memory of ranks that reported it: `host_gib` of processes, `device_gib` of tensors."""
+    """Return columns for the ranks that reported memory.
+
+    `host_gib` is that of the process, `device_gib` that of its tensors on the GPU.
+    """
     reporting = [rank for rank in ranks if rank.get("memory")]
     return _labels(reporting) | {
         f"{kind}_gib": [rank["memory"].get(f"{kind}_bytes", 0) / GIB for rank in reporting]
@@ -110,7 +124,7 @@ def memory_columns(ranks: Sequence[Document]) -> Columns:
 
 
 def gpu_columns(ranks: Sequence[Document]) -> Columns:
-    """GPUs of the ranks that have one: utilisation and memory in percent, memory in GiB."""
+    """Return columns for the ranks with a GPU: utilisation and memory in percent, memory in GiB."""
     with_gpu = [rank for rank in ranks if rank.get("gpu")]
     gpus = [rank["gpu"] for rank in with_gpu]
     used = [gpu.get("memory_used_bytes") or 0 for gpu in gpus]
@@ -125,7 +139,7 @@ def gpu_columns(ranks: Sequence[Document]) -> Columns:
 
 
 def timeline_columns(timeline: Sequence[Document]) -> Columns:
-    """The time line: `at_ms` (unix time), `kind`, `attempt`, `step`, `text`."""
+    """Return the time line as columns: `at_ms` (unix time), `kind`, `attempt`, `step`, `text`."""
     entries = [entry for entry in timeline if entry.get("kind") in TIMELINE_KINDS]
     return {
         "at_ms": [1e3 * float(entry["at_s"]) for entry in entries],

@@ -1,4 +1,4 @@
-"""Jobs in words: the table, the selector, and the lines above the figures. Pure."""
+"""Makes the texts about jobs: the table, the selector, and the lines above the figures; no I/O."""
 
 from collections.abc import Sequence
 from html import escape
@@ -22,7 +22,7 @@ from distrain.runs.report.colours import BAD
 from distrain.scheduler.dashboard.figure_data import Columns, Document
 from distrain.scheduler.views.ranks import stands_out
 
-NEWEST = ""  # value of the selector's first entry: the job that runs, or else the newest
+NEWEST = ""  # the selector's first value: the newest running job, or else the newest job
 FOLLOW, NOTHING = "the running one, or the newest", "nothing"
 
 
@@ -47,7 +47,7 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
 
 
 def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str, str]]:
-    """The selector's entries as (value, label), `first` before all jobs."""
+    """Return the selector's entries as (value, label): `first` as `NEWEST`, then all jobs."""
     labels = [
         (str(job["id"]), f"{job.get('name') or ''} ({job['state']}) {job['id']}".strip())
         for job in jobs
@@ -58,9 +58,9 @@ def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str
 def headline(
     job: Document | None, address: str, missing: str = "", other: Document | None = None
 ) -> str:
-    """The lines above the figures, as HTML; everything that users chose is escaped.
+    """Return the lines above the figures, as HTML; all texts from users are escaped.
 
-    `missing` is an unknown job that was asked for; `other` is the job to compare with.
+    `missing` is the id of a requested job that is unknown; `other` is the job to compare with.
     """
     if job is None and missing:
         return (
@@ -124,7 +124,7 @@ def _scores(split: str, job: Document, before: str) -> str:
 
 
 def _trouble_text(job: Document) -> str:
-    """Why the attempt before ended, or why this one is ending; "" of a job without either."""
+    """Return why the previous attempt ended, or why this one is stopping; "" if neither."""
     if job.get("reason"):
         return ""  # the state shows the reason
     texts = [str(m["text"]).splitlines()[0] for m in job.get("timeline", ()) if _is_trouble(m)]
@@ -149,7 +149,7 @@ def spec_html(job: Document | None) -> str:
 
 
 def _slowest_text(job: Document) -> str:
-    """Which rank is the slowest, where it runs, and how far it is behind.
+    """Return a text on the slowest rank, its worker, and its step time against the median.
 
     >>> slowest = {"rank": 1, "step_time_s": 0.012, "median_step_time_s": 0.010}
     >>> _slowest_text({"slowest": slowest, "ranks": [{"rank": 1, "worker": "w1", "host": "a"}]})

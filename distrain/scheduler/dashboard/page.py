@@ -1,4 +1,4 @@
-"""The Training page, and pages of one figure each: documents of a Bokeh server, thin shells."""
+"""The Bokeh documents of the Training page, and of pages with one figure each."""
 
 import re
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from distrain.scheduler.dashboard.panel import Panel
 from distrain.scheduler.dashboard.watching import DOCUMENTS, Documents, View, Watch
 
 _UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
-"""Formulas and WebGL: half of all that a page would load."""
+"""Bokeh's scripts for formulas and WebGL, which are not used: half of what a page would load."""
 
-# Bokeh draws on canvases, which no style reaches: the whole page changes its lightness and keeps
-# its hues, as the report's pictures do.
+# Styles do not affect Bokeh's canvases, so a filter inverts the lightness of the whole page and
+# keeps its hues, as for the report's pictures.
 _DARK = """<style>@media (prefers-color-scheme: dark) {
 html { background: #fff; filter: invert(0.91) hue-rotate(180deg); } }</style>
 </head>"""
@@ -101,7 +101,7 @@ class TrainingPage:
         if self._headline.text != text:
             self._headline.text = text
         self._show_spec(view)
-        self._showing = True  # the table's selection moves by our hand now
+        self._showing = True  # changes of the table's selection are not clicks now
         try:
             for panel in self._panels:
                 panel.show(view)
@@ -111,7 +111,7 @@ class TrainingPage:
     def _show_spec(self, view: View) -> None:
         job = view.job
         submission = (str(job["id"]), str(job["created_at"])) if job else None
-        if submission != self._spec_of:  # it never changes, and new text would close it
+        if submission != self._spec_of:  # a spec never changes, and new text would close the panel
             self._spec_of, self._spec.text = submission, spec_html(job)
 
     def _follow(self, job_id: str) -> None:
@@ -181,7 +181,10 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
 
 
 def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
-    """Return a function that fills a document with one figure, of `?job=` or the newest job."""
+    """Return a function that fills a Bokeh document with one figure.
+
+    The figure is of the job in the URL's `?job=`, or else as for `NEWEST`.
+    """
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
         panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
@@ -206,13 +209,16 @@ def _asked_for(doc: BokehDocument, name: str) -> str:
 
 
 def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
-    """Return a function that looks up a scheduler's documents, which may appear later."""
+    """Return a function for a scheduler's `Documents`; it returns `None` until they exist."""
     return lambda: scheduler.extensions.get(DOCUMENTS)
 
 
 @cache
 def _light_template(dask: Environment) -> Template:
-    """Dask's `simple.html`: in English, zoomable, dark where wanted, without idle scripts."""
+    """Return Dask's template `simple.html` with changes.
+
+    It has a language and a dark mode, can be zoomed, and does not load unused scripts.
+    """
     loader = dask.loader
     assert isinstance(loader, BaseLoader)
     base, _, _ = loader.get_source(dask, "base.html")

@@ -1,4 +1,4 @@
-"""A panel: one figure, and how it follows a job."""
+"""A panel is one figure of the dashboard with its update functions; helpers to draw figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from distrain.scheduler.dashboard.watching import View
 
 _HEIGHT = 250
 _MIN_WIDTH = 360  # least width of a figure; figures that do not fit beside each other wrap
-_TICKS = 3  # labels of an axis, about: more labels of times would overlap
+_TICKS = 3  # approximate number of labels on an axis; more labels of times would overlap
 _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
 
@@ -45,7 +45,7 @@ def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options
         sizing_mode="stretch_width",
         tools=_TOOLS,
         toolbar_location="above",
-        toolbar_inner=True,  # over the plot and only under the pointer: titles keep their width
+        toolbar_inner=True,  # over the plot, and only under the pointer, to leave room for titles
         y_axis_label=y_label,
         **options,
     )
@@ -73,7 +73,7 @@ def legend_above(drawn: figure) -> Legend:
         items=[],
         orientation="horizontal",
         location="left",
-        ncols=2,  # a second row where another job is compared
+        ncols=2,  # a second row if another job is compared
         label_text_font_size="8pt",
         border_line_color=None,
         background_fill_alpha=0,
@@ -106,11 +106,14 @@ def source_of(*names: str) -> ColumnDataSource:
 
 
 KEPT_POINTS = 4_096
-"""Most points of a curve in a browser; the series themselves are much shorter."""
+"""Maximum points of a curve in a browser; the history's series are much shorter."""
 
 
 def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
-    """Send the smallest change of a source's columns; return whether all rows were replaced."""
+    """Change a source's data to `columns`; return True if all rows were replaced.
+
+    If possible, only new rows or changed cells are sent to the browser.
+    """
     old: Mapping[str, Sequence[Any]] = source.data
     lengths = {len(column) for column in old.values()}
     had = lengths.pop() if len(lengths) == 1 and old.keys() == columns.keys() else 0

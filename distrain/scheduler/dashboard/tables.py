@@ -1,4 +1,4 @@
-"""The table of jobs, and the time line of one."""
+"""The table of all jobs, and the time line of one job."""
 
 from bokeh.models import (
     CustomJS,
@@ -16,7 +16,7 @@ from distrain.scheduler.dashboard.job_text import job_columns
 from distrain.scheduler.dashboard.panel import Panel, bring_up_to_date, draw, source_of
 from distrain.scheduler.dashboard.watching import View
 
-# What matters most comes first: that much is seen on a screen of 800 pixels without scrolling.
+# The most important columns come first, to be visible on narrow screens without scrolling.
 _TITLES = {
     "name": ("name", 120),
     "state": ("state", 180),
@@ -35,12 +35,12 @@ _TITLES = {
     "job_id": ("job", 240),
 }
 
-# The value is a number that we made; nothing that people write enters this template.
+# Only computed numbers enter this template, no texts from users, so nothing is escaped.
 _BAR = """<div style="background:#8884;width:100%;height:70%;margin-top:3px;position:relative">
 <div style="background:#2ca02c99;width:<%= value %>%;height:100%"></div>
 <span style="position:absolute;top:0;left:4px;line-height:14px"><%= value %> %</span></div>"""
 
-# Escaped by `<%-`; the colour goes by the state alone.
+# `<%-` escapes the value; the state determines the colour.
 _STATE = """<span style="<%= /^failed/.test(value) ? 'color:#b3261e;font-weight:bold'
 : /^cancelled/.test(value) ? 'color:#8a5a00' : /^running/.test(value) ? 'color:#1a6f1a' : '' %>">
 <%- value %></span>"""
@@ -70,13 +70,13 @@ def jobs() -> Panel:
         reorderable=False,
         height=_table_height(0),
         sizing_mode="stretch_width",
-        # Narrower than its columns it scrolls sideways, and cuts none of them.
+        # If it is narrower than its columns, it scrolls sideways instead of cutting columns.
         autosize_mode="none",
-        # What Dask does for its own tables: they would cover the navigation bar's menu.
+        # As Dask does for its own tables, which would otherwise cover the navigation bar's menu.
         stylesheets=[".bk-data-table {z-index: 0;}"],
     )
 
-    # Bokeh's table draws itself anew when its rows are others, not when a cell has changed.
+    # Bokeh's table is redrawn when rows are added or replaced, but not when cells change.
     draw_anew = CustomJS(args={"view": table.view}, code="view.change.emit()")
     source.js_on_change("patching", draw_anew)
 

@@ -1,4 +1,4 @@
-"""Follows one job's documents: chooses the job and asks for what is new since the last look."""
+"""Follows one job: chooses it, and gets its document and the points since the last look."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,18 +8,18 @@ from distrain.jobs.states import JobState
 from distrain.scheduler.dashboard.figure_data import Document
 from distrain.scheduler.dashboard.job_text import NEWEST
 
-DOCUMENTS = "distrain-documents"  # the name of a scheduler's documents among its extensions
+DOCUMENTS = "distrain-documents"  # the key of `Documents` in a scheduler's extensions
 
 
 class Documents(Protocol):
     def jobs(self) -> Document:
-        """All jobs, newest first, under `jobs`."""
+        """Return all jobs, newest first, under `jobs`."""
 
     def job(self, job_id: str) -> Document | None:
-        """One job with its ranks and time line; `None` if it is forgotten."""
+        """Return one job with its ranks and time line; `None` if it is unknown."""
 
     def metrics(self, job_id: str, since: str | None) -> Document | None:
-        """Its series from a cursor on; `None` if it is forgotten."""
+        """Return a job's series from a cursor on; `None` if the job is unknown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class View:
 
 
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
-    """The job to follow: the wanted one, or else the newest that runs, waits, or has ended.
+    """Return the job to follow: `wanted`, or `None` if it is unknown.
+
+    For `NEWEST`, the newest running job, else the newest waiting one, else the newest one.
 
     >>> jobs = [{"id": "b", "state": "failed"}, {"id": "a", "state": "running"}]
     >>> pick(jobs, ""), pick(jobs, "b"), pick(jobs, "forgotten"), pick([], "")
@@ -49,9 +51,9 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Returns new data of the job `wanted`, or of `NEWEST`, at each look.
+    """Returns the new data of the job `wanted`, or as chosen for `NEWEST`, at each `look`.
 
-    There are no documents while the scheduler has no coordinator.
+    `documents` returns `None` while the scheduler has no coordinator; then there are no jobs.
     """
 
     def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):

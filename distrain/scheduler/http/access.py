@@ -1,9 +1,9 @@
-"""Access to a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
+"""Controls the access to a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
 
-Dask has no authentication, so this module replaces the application through which Dask's servers
-route their requests by one that requires the token. Only `/health` is open, for probes. With or
-without a token, websockets opened by pages of other sites are refused. Without a token, orders are
-accepted only from programs on the scheduler's own machine.
+Dask has no authentication. This module replaces the Tornado application that routes the requests of
+Dask's servers with one that requires the token. Only `/health` is open, for probes. With or without
+a token, websockets opened by pages of other sites are refused. Without a token, orders are accepted
+only from programs on the scheduler's own machine.
 """
 
 import hmac
@@ -32,16 +32,19 @@ _READING = ("GET", "HEAD")
 
 
 def install_access() -> None:
-    """Protect the servers that start later in this process, by the environment's token if any."""
+    """Protect the Dask servers that start later in this process.
+
+    Raises `ClusterError` if the environment's token cannot be used.
+    """
     token_of_environment()
     node.RoutingApplication = _guarded
 
 
 def guard_running(application: RoutingApplication) -> None:
-    """Protect a running server, given the application that routes its requests; idempotent."""
+    """Protect a running server, given its Tornado application; does nothing the second time."""
     token = token_of_environment()
     if "find_handler" not in vars(application):
-        # The server holds this very object, so it must stay, with another way to find handlers.
+        # The server has a reference to this object, so only its method is replaced.
         guard = Guard(token) if token else None
         application.find_handler = partial(
             _find_handler, application, guard, application.find_handler
@@ -78,7 +81,7 @@ class Guard:
 
 
 def _guarded(*args: Any, **options: Any) -> RoutingApplication:
-    """Dask's router, behind a guard if the environment has a token."""
+    """Return Dask's router, which requires the token if the environment has one."""
     application = RoutingApplication(*args, **options)
     guard_running(application)
     return application
@@ -118,7 +121,7 @@ def _find_handler(
 
 
 def _allowed_origins() -> Sequence[str]:
-    """Return hosts allowed by the settings of Bokeh and Dask, without Dask's default of all."""
+    """Return the hosts allowed by the settings of Bokeh and Dask, except Dask's default `*`."""
     from bokeh.settings import settings
 
     of_bokeh: list[str] = settings.allowed_ws_origin()
@@ -138,7 +141,7 @@ class _Refused(web.RequestHandler):
         self.finish(self._refusal.document)
 
     def check_xsrf_cookie(self) -> None:
-        """Nobody gets further than `prepare`."""
+        """Skip Tornado's check, because `prepare` has answered already."""
 
 
 class _Welcome(web.RequestHandler):
@@ -161,10 +164,10 @@ class _Welcome(web.RequestHandler):
 
 
 def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
-    """Whether a page of another site asks for a websocket; `allowed` are patterns of hosts.
+    """Return True if a page of another site opens a websocket, unless `allowed` matches its host.
 
-    A browser sends a scheduler's cookie with a websocket that any page opens, so that such a page
-    could read the dashboard as its visitor. It names the asking page as `Origin`.
+    A browser sends the scheduler's cookie with any page's websocket, so that the page could read
+    the dashboard as its visitor. The browser also sends the page's site as `Origin`.
 
     >>> asked = {"Upgrade": "websocket", "Host": "s:8787"}
     >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://s:8787"}))
@@ -178,7 +181,9 @@ def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> b
 
 
 def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
-    """Whether a page of another site sends a request, by its `Origin`; programs send none.
+    """Return True if a page of another site sends a request, unless `allowed` matches its host.
+
+    The site is in the header `Origin`; programs other than browsers send none.
 
     >>> is_foreign_page(HTTPHeaders({"Host": "s:8787", "Origin": "null"}))
     True
@@ -192,7 +197,7 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
         asking = urlsplit(origin).netloc.lower()
     except ValueError:
         return True
-    # A proxy that replaces the host sends the original one; no page can set either.
+    # A proxy that replaces the host forwards the original host; pages can set neither header.
     ours = [headers.get("Host", ""), *headers.get("X-Forwarded-Host", "").split(",")]
     if asking in {host.strip().lower() for host in ours} - {""}:
         return False
@@ -200,7 +205,7 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 
 
 def trouble_with(request: HTTPServerRequest) -> Refusal | None:
-    """Return why a request to a route of orders is refused; `None` if it is allowed."""
+    """Return why a request that gives an order is refused; `None` if it is allowed."""
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(
             403,

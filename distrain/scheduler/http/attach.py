@@ -1,7 +1,7 @@
 """Adds the HTTP routes to a scheduler: with the preload before it starts, or while it runs.
 
-Dask builds its routes and its dashboard when a scheduler starts. For a running scheduler, a client
-that has installed the coordinator adds them through a plugin, except the routes of orders.
+Dask builds its routes and its dashboard when a scheduler starts. To a running scheduler, a client
+that has installed the coordinator adds them through a plugin; the routes of orders are left out.
 """
 
 import logging
@@ -26,7 +26,7 @@ _HANDLER = "distrain.scheduler.http.handler"
 _HEALTH = "health$"
 
 OVER_COMM = "distrain_request"
-"""The RPC of Dask's connections that carries requests to the routes."""
+"""The name of the Dask RPC that answers requests like the HTTP routes."""
 
 log = logging.getLogger("distrain.scheduler.http")
 
@@ -44,7 +44,7 @@ def install() -> None:
 
 
 class JobsPlugin(CoordinatorPlugin):
-    """The coordinator with its API, which Dask's connections can call as soon as it is added."""
+    """The coordinator with its API, which clients can call over Dask's connections."""
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)
@@ -66,7 +66,10 @@ def show_jobs(scheduler: Scheduler) -> None:
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
-    """Return when a scheduler's certificates expire; it keeps those with which it was started."""
+    """Return when a scheduler's certificates expire, in unix seconds by name.
+
+    They are read once, since a scheduler keeps the certificates with which it was started.
+    """
     security, http = scheduler.security, "distributed.scheduler.dashboard.tls"
     files = {
         "comm": getattr(security, "tls_scheduler_cert", None),
@@ -85,13 +88,13 @@ class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is
 
     def start(self, scheduler: Scheduler) -> None:
         """Add routes, metrics and pages, unless they are there."""
-        # Nothing here awaits: of two clients that come at once the second finds all of it.
+        # Nothing here awaits, so of two clients that come at once the second finds all of it.
         if DOCUMENTS in scheduler.extensions:
             return
         if EXTENSION not in scheduler.extensions:
             raise ClusterError("the scheduler has no coordinator whose jobs could be shown")
         application = scheduler.http_application
-        guard_running(application)  # first: from here on there is something to guard
+        guard_running(application)  # before there is anything to guard
         prefix = _prefix_of(application)
         show_jobs(scheduler)
         options = {"dask_server": scheduler, "takes_orders": False}
@@ -107,10 +110,13 @@ def ensure_coordinator(client: Client) -> None:
 
 
 def ensure_http_routes(client: Client) -> None:
-    """Have the client's scheduler, with a coordinator, show its jobs; else a `ClusterError`."""
+    """Add routes, metrics and pages to the client's scheduler.
+
+    Raises `ClusterError` if the scheduler has no coordinator, or they cannot be added.
+    """
     try:
         client.register_plugin(HttpRoutesPlugin())
-    except Exception as error:  # whatever another version of distrain, or of Dask, makes of it
+    except Exception as error:  # another version of distrain or Dask may raise any error
         reason = error.message if isinstance(error, ClusterError) else repr(error)
         raise ClusterError(
             f"the scheduler cannot show its jobs: {reason}",
@@ -120,7 +126,7 @@ def ensure_http_routes(client: Client) -> None:
 
 
 def _prefix_of(application: Any) -> str:
-    """Return the prefix of an application's paths, `/` or `/PREFIX/`, by its route of `/health`."""
+    """Return the prefix of an application's paths, `/` or `/PREFIX/`, from its route `/health`."""
     for rule in application.wildcard_router.rules:
         pattern: str = rule.matcher.regex.pattern
         if pattern.endswith(f"/{_HEALTH}"):

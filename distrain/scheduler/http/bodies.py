@@ -1,4 +1,4 @@
-"""Bodies of requests, of which unknown keys are left out, and JSON of answers. Pure."""
+"""The bodies of requests, and the JSON of answers and refusals; no I/O."""
 
 import json
 from functools import partial
@@ -14,13 +14,13 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Body(PlainBody):
-    """A body; a later version may send more keys."""
+    """A request's body. Unknown keys are ignored, since a later version may send more."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Order(Body):
-    """An order; a service names itself, and which submission of the job it means."""
+    """A request that changes a job; a service adds its id and the submission that it means."""
 
     service: Word | None = Field(None, description="Its id; null: somebody orders by Dask.")
     first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
@@ -56,7 +56,7 @@ class PreflightOrder(Body):
 
 
 def explain(error: ValidationError) -> str:
-    """The mistakes of a body, a line for each.
+    """Return the mistakes of a body as text, one line for each.
 
     >>> try:
     ...     PriorityOrder.model_validate({"first_attempt": 0, "priority": "high"})
@@ -73,7 +73,7 @@ def explain(error: ValidationError) -> str:
 
 
 def dumps(document: Any) -> str:
-    r"""JSON without white space; infinite numbers become null, halves of surrogate pairs `?`.
+    r"""Return compact JSON; NaN and infinite numbers become null, halves of surrogate pairs `?`.
 
     >>> dumps({"loss": float("nan"), "message": "a\udcff"})
     '{"loss":null,"message":"a?"}'
@@ -82,16 +82,16 @@ def dumps(document: Any) -> str:
         text = _DUMP(document)
     except ValueError:  # JSON has no NaN
         text = _DUMP(finite(document))
-    return text.encode(errors="replace").decode()  # the message of a rank may have any characters
+    return text.encode(errors="replace").decode()  # messages of ranks may have any characters
 
 
 _DUMP = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 class Refusal(Exception):
-    """A request that is not carried out, with the `Problem` that answers it.
+    """Raised for a request that is not carried out; `document` is the `Problem` to answer with.
 
-    `more` are other keys of the answer.
+    `more` are further keys of that document.
     """
 
     def __init__(self, status: int, code: str, detail: str, hint: str, **more: Any):

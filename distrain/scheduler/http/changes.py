@@ -1,7 +1,8 @@
 """Returns the jobs that changed since a revision, in bounded answers.
 
-An answer contains jobs in the order of their last changes. It ends before it becomes too large, or
-blocks the scheduler's loop too long. Then it has `more`, and its revision is that of its last job.
+An answer contains jobs in the order of their last changes. Its size and its number of jobs are
+limited, because it blocks the scheduler's loop. If jobs are left, the answer has `more`, and its
+revision is that of its last job.
 """
 
 import math
@@ -13,8 +14,8 @@ from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.lifecycle.job import Job
 
-MOST_BYTES = 4 * 2**20  # of one answer's jobs
-MOST_JOBS = 100  # in one answer: some milliseconds of the scheduler's loop
+MOST_BYTES = 4 * 2**20  # maximum size of one answer's jobs
+MOST_JOBS = 100  # maximum jobs in one answer, which take the scheduler's loop some milliseconds
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Changes:
         self.revisions = monitor.revisions
         self._clock = clock
         self._acknowledged: dict[str, int] = {}
-        self._collected_s = -math.inf  # when jobs that only went on were stamped last
+        self._collected_s = -math.inf  # when jobs with only new progress last got new revisions
 
     def acknowledge(self, service: str, revision: int) -> None:
         newest = max(revision, self._acknowledged.get(service, 0))
@@ -54,15 +55,14 @@ class Changes:
         service = self.monitor.follow(job_id).service
         if service is None:
             return False
-        if self._look_at(job_id):  # it may have ended since somebody asked
+        if self._look_at(job_id):  # it may have changed since the last request
             return True
         return self.revisions.last(job_id) > self._acknowledged.get(service, 0)
 
     def since(self, revision: int, collect_s: float = 0.0) -> ChangesAnswer:
-        """Return the changes since a revision; since 0, all jobs.
+        """Return the jobs that changed since a revision; all jobs if it is 0.
 
-        Jobs with only new progress are collected into one answer, `collect_s` after the last one,
-        or sent with a job that has any other change.
+        Jobs with only new progress count as changed at most every `collect_s`.
         """
         self._look(revision, collect_s)
         answer = ChangesAnswer(revision)
@@ -79,10 +79,10 @@ class Changes:
         return answer
 
     def _look(self, revision: int, collect_s: float) -> None:
-        """Stamp each job that has changed since its last stamp.
+        """Give each job that has changed since its last revision a new revision.
 
-        Jobs with only new progress wait until `collect_s` after the last such stamp, or for an
-        answer.
+        Jobs with only new progress get one if `collect_s` have passed since this was last done, or
+        if the answer to a request since `revision` contains them anyway.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
@@ -93,7 +93,10 @@ class Changes:
                 self._collected_s = now_s
 
     def _look_at(self, job_id: str, *, news: bool = True) -> bool:
-        """Stamp a job if it has changed; return whether it has. With `news`, progress counts."""
+        """Give a job a new revision if it has changed; return whether it has.
+
+        With `news`, reports of its ranks count as changes.
+        """
         job = self.coordinator.lifecycle.jobs[job_id]
         track = self.monitor.follow(job_id)
         fingerprint = self._fingerprint(job)

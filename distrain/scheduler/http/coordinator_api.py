@@ -24,10 +24,11 @@ class CoordinatorApi:
         self.preflights = Preflights(coordinator.gangs.client)
 
     def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
-        """Return the changes since a revision; since 0 if `epoch` is another start.
+        """Return the changes since a revision as JSON; all jobs if the scheduler was restarted.
 
-        `service` is the caller, which acknowledges all changes until the revision; "" for none.
-        Jobs with only new progress may wait `collect_s` for others.
+        It was, if `epoch` is not the coordinator's. `service` is the calling service, which
+        acknowledges all changes up to `since`; "" for other callers. Jobs with only new progress
+        may be held back for `collect_s`, to be sent together.
         """
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
@@ -44,7 +45,7 @@ class CoordinatorApi:
         return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any]:
-        """Return one job without its progress; raises `Refusal` if it is forgotten or unknown."""
+        """Return one job without its progress; raises `Refusal` if it was removed or is unknown."""
         document = self.monitor.job(job_id, all_ranks=all_ranks)
         if document is not None:
             return document
@@ -55,7 +56,7 @@ class CoordinatorApi:
         raise unknown(job_id)
 
     def workers(self) -> list[dict[str, Any]]:
-        """Return each worker: its address, whether it can be used, and its rank."""
+        """Return each worker's address, name, host and GPU, whether it is usable, and its rank."""
         lifecycle: Lifecycle = self.coordinator.lifecycle
         held = _held(lifecycle)
         usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers

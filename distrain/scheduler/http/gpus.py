@@ -6,10 +6,10 @@ from distrain.scheduler.views.job_json import Gpu
 
 
 def gpu_of(worker: WorkerState | None) -> Gpu | None:
-    """Return the GPU figures of Dask's system monitor, which exist wherever NVML sees a GPU.
+    """Return a worker's GPU figures from Dask's system monitor; `None` if NVML reports no GPU.
 
-    The worker's own metric `gpu` is unreliable: a worker copies its list of metrics before Dask
-    initialises NVML and adds this one.
+    The worker's own metric `gpu` is not used, since it may be missing: a worker copies its list of
+    metrics before Dask initialises NVML and adds this metric.
     """
     if worker is None or "gpu-memory-total" not in worker.metrics:
         return None

@@ -18,7 +18,8 @@ MOST_BODY_BYTES = 2**20
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     """Answers with JSON, also for errors; limits the size of request bodies.
 
-    `takes_orders` is false in a scheduler that was started without the preload.
+    `takes_orders` is False, and orders are refused, if the scheduler was started without the
+    preload.
     """
 
     def initialize(self, dask_server: Any = None, takes_orders: bool = True) -> None:
@@ -26,7 +27,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._takes_orders = takes_orders
 
     def prepare(self) -> None:
-        """Reject callers without access before their body is read."""
+        """Reject unknown routes, callers without access and large bodies before reading a body."""
         self._received = bytearray()
         self.request.connection.set_max_body_size(MOST_BODY_BYTES)
         try:

@@ -30,22 +30,22 @@ log = logging.getLogger("distrain.scheduler.http")
 @dataclass
 class Track:
     history: JobHistory
-    num_entries: int = 0  # of its progress, in the history
-    num_moves: int = 0  # of its states, in the history
-    has_reports: bool = False  # whether a rank reported since the job was stamped last
-    stamped: tuple[object, ...] | None = None  # the job's fingerprint then
-    service: str | None = None  # who put it; `None`: it came by Dask
+    num_entries: int = 0  # entries of the job's progress that the history has taken
+    num_moves: int = 0  # changes of its state that the history has taken
+    has_reports: bool = False  # whether a rank reported since the job's last revision
+    stamped: tuple[object, ...] | None = None  # the job's fingerprint at its last revision
+    service: str | None = None  # the service that submitted it; `None`: a client over Dask
     page: str | None = None  # the URL of its page in the service
 
 
 class Monitor:
-    """Histories of all jobs of one coordinator, from which pages and handlers get documents."""
+    """Keeps the histories of a coordinator's jobs; returns documents for pages and handlers."""
 
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
         self.tracks: dict[str, Track] = {}
-        self.revisions = Revisions()  # of the jobs' changes; `Changes` stamps them
-        self._failed: set[object] = set()  # places in the code that failed
+        self.revisions = Revisions()  # `Changes` gives changed jobs new revisions
+        self._failed: set[object] = set()  # places in the code whose errors were logged
 
     def handled(self, stimulus: Stimulus) -> None:
         try:
@@ -67,17 +67,17 @@ class Monitor:
         self.revisions.forget(job_id)
 
     def job_ids(self) -> list[str]:
-        """The ids of all jobs, the newest first."""
+        """Return the ids of all jobs, the newest first."""
         self.look_around()
         tracks = self.tracks
         return sorted(tracks, key=lambda job_id: -tracks[job_id].history.submitted_s)
 
     def jobs(self) -> dict[str, Any]:
-        """All jobs, the newest first."""
+        """Return the summaries of all jobs, the newest first, under `jobs`."""
         return {"jobs": [job_summary(job) for job in self.watched()]}
 
     def listed(self, job_ids: Iterable[str]) -> Iterator[Job]:
-        """Yield jobs, all of which must be known; each is built on demand."""
+        """Yield the documents of jobs, all of which must be known; each is built on demand."""
         self.look_around()
         return (job_of(self._watched(job_id)) for job_id in job_ids)
 
@@ -87,13 +87,16 @@ class Monitor:
         return job_document(self._watched(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
-        """Return a job's curves; `None` if unknown, `ValueError` for an invalid cursor."""
+        """Return a job's curves, or only points since a cursor; `None` if the job is unknown.
+
+        Raises `ValueError` if `since` is not a cursor.
+        """
         if not self.knows(job_id):
             return None
         return metrics_document(self.tracks[job_id].history, since)
 
     def watched(self) -> Iterator[Watched]:
-        """All jobs, the newest first."""
+        """Yield all jobs with their histories, the newest first."""
         for job_id in self.job_ids():
             yield self._watched(job_id)
 
@@ -126,7 +129,7 @@ class Monitor:
         return gpu_of(self.coordinator.scheduler.workers.get(worker))
 
     def look_around(self) -> None:
-        """Notice new jobs, and the states of all."""
+        """Add new jobs, and the new states of all jobs, to the histories."""
         now_s = time.time()
         for job_id, job in self.coordinator.lifecycle.jobs.items():
             self._take_states(job, self.follow(job_id), now_s)
@@ -167,8 +170,8 @@ class Monitor:
         first, track.num_moves = track.num_moves, len(job.history)
         history, to_unix_s = track.history, now_s - time.monotonic()
         for move in job.history[first:]:
-            # The two clocks are read one after the other: a job that starts in the moment of its
-            # submission would start before it.
+            # Since the two clocks are not read at the same instant, a job that starts right after
+            # its submission could seem to start before it.
             at_s = max(history.state_since_s, move.at_s + to_unix_s)
             history.move(move.attempt, move.new, at_s, move.why)
 
@@ -184,7 +187,7 @@ def _place(error: Exception) -> object:
 
 
 class Revisions:
-    """The revisions of all jobs.
+    """The revisions of all jobs: a number for the last change of each job, ascending over all.
 
     >>> revisions = Revisions()
     >>> revisions.stamp("a"), revisions.stamp("b"), revisions.stamp("a")
@@ -198,18 +201,18 @@ class Revisions:
         self._last: OrderedDict[str, int] = OrderedDict()  # ascending
 
     def stamp(self, job_id: str) -> int:
-        """Give a changed job the next revision."""
+        """Give a changed job the next revision, and return it."""
         self.newest += 1
         self._last[job_id] = self.newest
         self._last.move_to_end(job_id)
         return self.newest
 
     def last(self, job_id: str) -> int:
-        """The revision of a job's last change; 0 if it is unknown."""
+        """Return the revision of a job's last change; 0 for an unknown job."""
         return self._last.get(job_id, 0)
 
     def changed_since(self, revision: int) -> list[tuple[str, int]]:
-        """Jobs that changed after a revision, each with its last revision, in that order."""
+        """Return the jobs changed after a revision, each with its last revision, ascending."""
         changed = []
         for job_id, last in reversed(self._last.items()):
             if last <= revision:

@@ -1,6 +1,6 @@
 """Carries out orders: submit, cancel and re-prioritise jobs, each at most once.
 
-An order that cannot be carried out raises `Refusal`, which becomes the answer.
+If an order cannot be carried out, the methods raise `Refusal`, from which the answer is made.
 """
 
 from distrain.errors import SpecError
@@ -28,10 +28,15 @@ class Orders:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
-        self.services: set[str] = set()  # those that have given orders
+        self.services: set[str] = set()  # the services that have given orders
 
     def put(self, job_id: str, order: PutOrder) -> bool:
-        """Queue a job; return whether it was queued, False if it is already here."""
+        """Queue a job; return False if it is queued or running already.
+
+        Also returns False if a Dask client submits a job that has succeeded with the same spec.
+        Raises `Refusal` if the job is another owner's, the submission has ended, or the spec has
+        mistakes.
+        """
         if order.service is not None:
             self._note_service(order.service)
             self._check_epoch(order)
@@ -42,7 +47,8 @@ class Orders:
         first_attempt = order.first_attempt or 1
         self._check_not_ended(job_id, order, first_attempt)
         spec = _spec_of(order)
-        # It may have succeeded unnoticed: then it is shown, unless the new spec trains longer.
+        # A client over Dask may not have noticed that the job succeeded. Then the job is shown,
+        # unless the new spec differs, for example trains longer.
         done = job is not None and job.state is JobState.SUCCEEDED and order.service is None
         if done and spec == self.coordinator.specs[job_id]:
             return False
@@ -52,10 +58,10 @@ class Orders:
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> bool:
-        """End a job's submissions up to the given one; return whether the job was alive.
+        """Cancel a job's submissions up to `order.first_attempt`; return whether the job was alive.
 
-        A repeated order with a shorter grace shortens the grace. A PUT of these submissions that
-        arrives later is refused, even if the job was never here.
+        A repeated order with a shorter grace shortens the grace. If the PUT of such a submission
+        arrives later, it is refused, even if the job was never here.
         """
         job = self.coordinator.lifecycle.jobs.get(job_id)
         is_live = job is not None and not job.state.is_final
@@ -69,7 +75,7 @@ class Orders:
         self._note_service(order.service)
         first_attempt = order.first_attempt or 1
         ended = self._last_end(job_id)
-        if ended is not None:  # the end of another's job is none of this service's
+        if ended is not None:  # a service may not cancel jobs of others, even if they have ended
             self._check_owner(job_id, order)
         if ended is None or last_attempt(ended) < first_attempt:
             self.coordinator.tombstones.add(_never_begun(job_id, order, first_attempt))
@@ -92,16 +98,16 @@ class Orders:
         self.coordinator.tell(ChangePriority(job_id, order.priority))
 
     def ended(self, job_id: str) -> EndedJob | None:
-        """Return how a job ended, also if forgotten; `None` if it has not ended or was never here.
+        """Return the document of an ended job, even if the job itself was removed.
 
-        `attempt` is the last attempt that it had or was submitted for; submit it with a later one
-        to continue.
+        `None` if the job has not ended or was never here. `attempt` is the last attempt that it had
+        or was submitted for; to resume the job, submit it with a later one.
         """
         ended = self._last_end(job_id)
         return ended and ended.model_copy(update={"attempt": last_attempt(ended)})
 
     def _last_end(self, job_id: str) -> EndedJob | None:
-        """Return the end of a job's last submission, also if the job is forgotten."""
+        """Return the end of a job's last submission, even if the job was removed; else `None`."""
         job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
         ends = [buried[job_id]] if job_id in buried else []
         if job is not None and job.state.is_final:
@@ -152,7 +158,7 @@ class Orders:
             raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
 
     def _owner(self, job_id: str) -> str | None:
-        """Return the service of a job, also a forgotten one; `None`: submitted through Dask."""
+        """Return the service that submitted a job, even a removed one; `None`: a Dask client."""
         if job_id in self.coordinator.lifecycle.jobs:
             return self.monitor.follow(job_id).service
         return self.coordinator.tombstones[job_id].service

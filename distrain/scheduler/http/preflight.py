@@ -1,4 +1,4 @@
-"""Checks specs on a worker as `distrain plan` does, never in the scheduler's process."""
+"""Checks specs like `distrain plan`, on a worker instead of in the scheduler's process."""
 
 import asyncio
 import json
@@ -17,16 +17,16 @@ from distrain.workers.spec_check import check_spec
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
-MOST_OF_OWNER = 3  # waiting or running: who has globs over large folders leaves space for others
+MOST_OF_OWNER = 3  # waiting or running checks of one owner, so that slow ones do not block others
 KEPT_S = 900.0
-LIMIT_S = 120.0  # of one check, from its start on a worker
+LIMIT_S = 120.0  # how long one check may take, from its start on a worker
 WORKER_WITHIN_S = 60.0
 """How long a check may wait for a worker that is not training, and for its answer."""
 
 
 @dataclass
 class _Preflight:
-    owner: str  # who asked; "" if unknown
+    owner: str  # who requested the check; "" if unknown
     state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`
     verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker
     ended_s: float | None = None
@@ -44,7 +44,10 @@ class Preflights:
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     def start(self, spec: dict[str, Any], owner: str = "") -> str:
-        """Begin a check, and return its id; a `Refusal` if too many wait, of all or its owner."""
+        """Begin a check, and return its id.
+
+        Raises `Refusal` if too many checks, of all owners or of this one, have not ended.
+        """
         self._forget_old_ones()
         waiting = [one.owner for one in self._known.values() if one.ended_s is None]
         hint = "Ask again in a minute."
@@ -60,7 +63,7 @@ class Preflights:
         return preflight_id
 
     def document(self, preflight_id: str) -> dict[str, Any]:
-        """A check as JSON; a `Refusal` if no such check is kept."""
+        """Return a check's `Preflight` and `id` as JSON; raises `Refusal` if it is not kept."""
         self._forget_old_ones()
         one = self._known.get(preflight_id)
         if one is None:
@@ -81,7 +84,7 @@ class Preflights:
             one.state = "running"
             try:
                 one.verdict = await self._ask_a_worker(preflight_id, spec)
-            except Exception as error:  # whatever happens to a worker: the next one must go on
+            except Exception as error:  # any failure of a worker: the next check must still run
                 one.verdict = {"could_not_check": f"the check was lost: {error!r}"}
             one.state = _state(one.verdict)
             one.ended_s = self._clock()
@@ -99,7 +102,7 @@ class Preflights:
             within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
             return {"could_not_check": f"no worker had room for the check {within}"}
         finally:
-            future.release()  # which ends it, if it still runs
+            future.release()  # if the check still runs, this ends it
 
     def _forget_old_ones(self) -> None:
         now_s = self._clock()

@@ -1,4 +1,4 @@
-"""The jobs on the scheduler's `/metrics`, with stable names and few label values.
+"""Exports the jobs as Prometheus metrics on the scheduler's `/metrics`.
 
 A job has its own series while it has ranks, and if it is one of the last `ENDED_JOBS` that ended. A
 rank has series while its job runs. Queued jobs are only counted.
@@ -69,7 +69,7 @@ _SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], .
      "When the last checkpoint was whole, in unix time",
      lambda job: job.history.checkpoint_s),
 )  # fmt: skip
-"""Values of each job; an unknown one is left out."""
+"""The metrics with one value per job; unknown values are left out."""
 _RANK_FIGURES = (
     ("step_time_s", "distrain_rank_step_duration_seconds",
      "A rank's own work per step, without waits for other ranks"),
@@ -89,14 +89,14 @@ _GPU_FIGURES: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
 
 
 class JobsCollector(Collector):
-    """Makes metrics of a monitor's jobs at each scrape; none before there is a monitor."""
+    """Makes metrics of the jobs of `monitor` at each scrape; none while it is `None`."""
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
         self.certificate_ends_s: Mapping[str, float] = {}
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering does not collect."""
+        """Return nothing, so that registering the collector does not collect metrics."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -115,7 +115,7 @@ class JobsCollector(Collector):
 
 
 def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = None) -> None:
-    """Serve this monitor's jobs, and when certificates end, in this process's registry."""
+    """Export a monitor's jobs, and when certificates expire, in this process's registry."""
     if _collector.monitor is None:
         REGISTRY.register(_collector)
     _collector.monitor = monitor
@@ -258,7 +258,10 @@ def _work(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
-    """Return a figure by rank; beyond `SHOWN_RANKS`, only for the slowest, median and fastest."""
+    """Return a figure by rank; with more than `SHOWN_RANKS` ranks, of three ranks only.
+
+    These are the slowest, the median and the fastest one.
+    """
     history = job.history
     if len(history.now) <= SHOWN_RANKS:
         return {str(rank): getattr(now, figure) for rank, now in sorted(history.now.items())}
@@ -292,7 +295,7 @@ def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
-    """Return known values by rank; beyond `SHOWN_RANKS`, only `least` and `greatest`."""
+    """Return known values by rank; of more than `SHOWN_RANKS`, only `least` and `greatest`."""
     numbers = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
     if len(numbers) <= SHOWN_RANKS:
         return numbers

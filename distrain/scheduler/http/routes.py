@@ -1,7 +1,7 @@
-"""The routes of a scheduler as a table: the part of a service's `/v1` that one cluster has.
+"""The table of a scheduler's HTTP routes, a part of the job service's `/v1` API.
 
-Tornado serves them below `/distrain` (`handler.py`), and Dask's own connections carry the same
-requests (`answer_over_comm`).
+Tornado serves them below `/distrain` (`handler.py`). The same requests can be made over Dask's own
+connections (`answer_over_comm`).
 """
 
 import json
@@ -43,11 +43,11 @@ class Request:
     content: bytes = b""
 
     def text(self, name: str) -> str:
-        """Return the last value of a name in the query; "" without one."""
+        """Return the last value of a query parameter; "" if it is not given."""
         return (self.query.get(name) or [""])[-1]
 
     def number(self, name: str, default: int) -> int:
-        """Return a whole number of the query; raises `Refusal` for another value."""
+        """Return a query parameter as a number from 0; raises `Refusal` for any other text."""
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):
             raise Refusal(400, "bad_request", f"{name}: {text!r} is no whole number", LISTED)
@@ -65,7 +65,7 @@ class Request:
 
 
 Answer = tuple[int, str | dict[str, Any]]
-"""The status of HTTP, and JSON as text or values."""
+"""The HTTP status, and the answer's JSON as text or values."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Route:
     method: str
     pattern: str
     act: Callable[..., Answer]  # called with the API, the request and the pattern's groups
-    is_order: bool = False  # whether it is for those who may give orders (`access.py`)
+    is_order: bool = False  # whether callers need the permission to give orders (`access.py`)
 
 
 def _jobs(api: CoordinatorApi, request: Request) -> Answer:
@@ -109,7 +109,7 @@ def _curves(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
     except ValueError as error:
         hint = "Pass `cursor` of the last answer, or leave `since` out to get all."
         raise Refusal(400, "bad_request", f"since: {error}", hint) from None
-    return 200, document or api.job(job_id)  # which refuses a job that is not known
+    return 200, document or api.job(job_id)  # raises `Refusal` for an unknown job
 
 
 def _view(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
@@ -172,7 +172,7 @@ ROUTES = (
 
 
 def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
-    """Return a request's route and the words matched in its path; `Refusal` if none."""
+    """Return a request's route, and the groups of its pattern; raises `Refusal` if none matches."""
     found = [(route, match) for route in ROUTES if (match := re.fullmatch(route.pattern, path))]
     for route, match in found:
         if route.method == ("GET" if method == "HEAD" else method):
@@ -184,7 +184,7 @@ def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
 
 
 def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
-    """Return the status and the JSON for a request."""
+    """Return the status and the JSON text for a request, also if it is refused."""
     try:
         route, words = route_of(request.method, request.path)
         status, document = route.act(api, request, *words)
@@ -196,6 +196,6 @@ def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
 def answer_over_comm(
     api: CoordinatorApi, method: str, path: str, query: str, content: bytes
 ) -> dict[str, Any]:
-    """RPC: answer a request over Dask's connection, whose clients need no further permission."""
+    """RPC: answer a request over Dask's connection. All its clients may give orders."""
     status, text = answer(api, Request(method, path, parse_qs(query), content))
     return {"status": status, "text": text}

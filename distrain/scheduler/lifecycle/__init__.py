@@ -1,1 +1,1 @@
-"""The job state machine: pure functions of states, events and time."""
+"""The state machine of jobs: state, events and time as input, no I/O."""

@@ -1,4 +1,4 @@
-"""The state of a job and of its current attempt in the lifecycle; no decisions are made here."""
+"""The state of a job and of its current attempt in the lifecycle. Other modules change it."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ class Move:
     at_s: float  # when, on the lifecycle's clock
     old: JobState
     new: JobState
-    attempt: int  # of a launch, the new one; of an end, the ended one
-    reason: str = ""  # what brought it about, one of `Reason`; "" where the state says it
-    message: str = ""  # the same for people, in one line
+    attempt: int  # the attempt that began, or that ended
+    reason: str = ""  # the cause, one of `Reason`; "" if the state needs no explanation
+    message: str = ""  # the cause in words, in one line
 
     def __str__(self) -> str:
         return f"{self.old} -> {self.new}"
@@ -44,8 +44,8 @@ class RankStatus:
     ready: bool = False
     finished: bool = False
     exited: bool = False
-    heard_s: float | None = None  # its last heartbeat
-    progress: int = -1
+    heard_s: float | None = None  # when its last heartbeat arrived
+    progress: int = -1  # the last heartbeat's counter
     progressed_s: float = 0.0  # when its progress last changed
     doing: str = "setup"
     waiting_for: str = ""
@@ -59,16 +59,16 @@ class Job:
     state: JobState = JobState.PENDING
     attempt: int = 0
     why_pending: str = ""
-    starting_since_s: float | None = None  # its placement, or its restart: the start deadline
+    starting_since_s: float | None = None  # when its start deadline began: placement or restart
     ranks: dict[int, RankStatus] = field(default_factory=dict)
-    failures: list[AttemptFailure] = field(default_factory=list)  # of this attempt, as they came
-    culprit: AttemptFailure | None = None  # why this attempt is stopped; at a bad end, of the job
-    queue_again: bool = False  # its workers are wanted by a job of higher priority
+    failures: list[AttemptFailure] = field(default_factory=list)  # of this attempt, by arrival
+    culprit: AttemptFailure | None = None  # why this attempt is stopped, or why the job ended
+    queue_again: bool = False  # whether a job of higher priority gets its workers
     settle_at_s: float | None = None
     linger_until_s: float | None = None
     give_up_at_s: float | None = None
     next_checkpoint_s: float | None = None
-    stacks_due_s: float | None = None  # a hang was noticed; the culprit is named then
+    stacks_due_s: float | None = None  # after a hang was noticed: when the culprit is named
     stacks: dict[int, StacksTaken] = field(default_factory=dict)
     step: int = 0
     restarts: list[Restart] = field(default_factory=list)
@@ -76,8 +76,8 @@ class Job:
     failures_in_a_row: int = 0
     furthest_failed_step: int = -1
     not_before_s: float = 0.0
-    why_so_long: str = ""  # of the pause until then
-    fewer_from_s: float = 0.0  # from here on it may start with fewer ranks than wanted
+    why_so_long: str = ""  # why the pause until `not_before_s` is longer than the usual one
+    fewer_from_s: float = 0.0  # from this time on it may start with fewer ranks than `num_ranks`
     reserved: frozenset[tuple[str, str]] = frozenset()
     history: list[Move] = field(default_factory=list)
 
@@ -107,7 +107,7 @@ class Job:
 
 
 def slot_key(slot: Slot) -> tuple[str, str]:
-    """Return host and name of a worker, which stay the same when its nanny restarts it.
+    """Return the host and name of a worker, which stay the same when its nanny restarts it.
 
     >>> slot_key(Slot("a", "tcp://a:1", "gpu-0"))
     ('a', 'gpu-0')

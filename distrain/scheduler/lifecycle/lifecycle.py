@@ -1,27 +1,28 @@
 """The lifecycle of jobs: (stimulus, now) -> instructions. No clock, no network, no threads.
 
-Theory of operation. The coordinator (`scheduler.plugin`) passes on what happened: a job was
-submitted or cancelled, workers came or went, a rank reported an event, time passed. The lifecycle
-changes its jobs and answers with instructions: launch a gang, have it save a checkpoint, stop it,
-let go of it, have a job's summary written. Time is passed in. Who starts, where, and who makes
-space for whom is decided in `queue`, whose fault an early end was and what follows it in `verdict`.
+The coordinator (`scheduler.plugin`) calls `handle` with a stimulus: a job was submitted or
+cancelled, workers came or went, a rank reported an event, or time passed. The lifecycle changes its
+jobs and returns instructions: launch a gang (the ranks of one attempt), have the gang save a
+checkpoint, stop it, release it, or have a job's summary written. `queue` decides which jobs start
+on which workers, and which jobs they preempt. `verdict` decides which rank caused an early end, and
+whether the job restarts.
 
 A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits
-`SETTLE_S` for the others' reports, since peers of a dead rank often report broken connections
-before the dead rank's supervisor reports its death; then the gang is killed. A gang that is
-stopped for any other reason (somebody cancelled, a worker has to leave, a job of higher priority
-needs its workers, more workers came) gets a grace, in which it saves a checkpoint.
+`SETTLE_S` for reports of the other ranks, since peers of a dead rank often report broken
+connections before the dead rank's supervisor reports its death. Then the gang is killed. A gang
+that is stopped for any other reason (somebody cancelled the job, a worker has to leave, a job of
+higher priority needs the workers, more workers came) gets a grace period to save a checkpoint.
 
-An attempt has ended when every rank's process has, or `GIVE_UP_S` after it should have. A worker
-whose rank never reported its end is not used again until it does, or leaves. Then the job is
-restarted within its budgets, or it ends with a reason. While it waits for its next attempt its
-workers stay reserved.
+An attempt ends when all its processes have ended, or `GIVE_UP_S` after the grace period. Then the
+job restarts within its budgets, or it ends with a reason. While the job waits for its next attempt,
+its workers stay reserved. A worker whose rank never reported its end is not used again until the
+rank reports it, or the worker leaves.
 
-If no rank of a running gang has made progress for the job's `progress_s`, every supervisor is asked
-what its rank does; then the culprit is named and the attempt has failed (`watchdog`).
+If no rank of a running gang has made progress for the job's `progress_s`, every supervisor reports
+what its rank does. Then the attempt fails, and the failure names the culprit (`watchdog`).
 
-A job has succeeded when every rank reported that it finished and its process has ended, with
-whatever exit code. Processes that linger are stopped after `LINGER_S`; that costs the job nothing.
+A job has succeeded when every rank reported that it finished and every process has ended, with any
+exit code. Processes that linger are stopped after `LINGER_S`, and the job still succeeds.
 """
 
 from collections.abc import Iterable
@@ -76,14 +77,14 @@ from distrain.scheduler.lifecycle.watchdog import hear, missed_deadline, watch
 
 SETTLE_S = 0.5  # how long to wait for reports of a gang's other ranks after the first failure
 CANCEL_GRACE_S = 3.0  # what ranks get to save a checkpoint when somebody cancelled their job
-GIVE_UP_S = 3.0  # how long after its grace a rank that never reported its end is taken for gone
-LINGER_S = 30.0  # how long the processes of a gang that finished may take to end by themselves
+GIVE_UP_S = 3.0  # how long after its grace a rank that never reported its end counts as gone
+LINGER_S = 30.0  # how long processes may take to exit after all ranks have finished
 
 
 _CANCELLED = "somebody cancelled the job"
 
 _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
-"""Events that ranks send all the time. They move no job; a tick decides when they stay out."""
+"""Events that ranks send all the time. They cause no instructions; ticks notice when they stop."""
 
 
 class Lifecycle:
@@ -92,7 +93,8 @@ class Lifecycle:
         self.slots: frozenset[Slot] = frozenset()
         self.others = ""
         self.leaving: set[str] = set()
-        self._unheard: dict[Slot, tuple[str, int, int]] = {}  # whose rank never reported its end
+        # workers whose rank never reported its end: the job, attempt and rank
+        self._unheard: dict[Slot, tuple[str, int, int]] = {}
         self.host_failures = HostFailures()
         self._submitted = 0
         self._out: list[Instruction] = []
@@ -138,7 +140,7 @@ class Lifecycle:
     # --- what happened
 
     def _submit(self, request: Submit, now_s: float) -> None:
-        if request.job_id in self.jobs:  # submitting twice is submitting once
+        if request.job_id in self.jobs:  # a repeated submission has no effect
             return
         job = Job(request, now_s, self._submitted, attempt=request.first_attempt - 1)
         job.fewer_from_s = now_s + queue.FEWER_AFTER_S
@@ -210,9 +212,9 @@ class Lifecycle:
             self._unheard = {slot: w for slot, w in self._unheard.items() if w != who}
         job = self.jobs.get(report.job_id)
         if job is None or job.attempt != report.attempt or not job.state.holds_workers:
-            return  # fenced: an older attempt changes nothing
+            return  # fenced: events of an older attempt change nothing
         status = job.ranks.get(event.rank)
-        if status is None:  # it has no such rank
+        if status is None:  # the job has no such rank
             return
         match event:
             case RankStarted():
@@ -297,7 +299,7 @@ class Lifecycle:
         match watch(job, now_s):
             case AttemptFailure() as hang:
                 self._fail(job, hang, now_s)
-                job.settle_at_s = now_s  # who hangs reports nothing
+                job.settle_at_s = now_s  # hanging ranks report nothing that could be waited for
             case TakeStacks() as instruction:
                 self._out.append(instruction)
 

@@ -1,4 +1,4 @@
-"""The inputs of the lifecycle of jobs (stimuli) and its outputs (instructions)."""
+"""The inputs of the jobs' lifecycle (stimuli) and its outputs (instructions)."""
 
 from dataclasses import dataclass
 
@@ -19,25 +19,25 @@ class Budgets:
 class Submit:
     job_id: str
     num_ranks: int
-    start_deadline_s: float  # from placement until all ranks train; or a restart's wait
+    start_deadline_s: float  # from placement until all ranks train; also for a restart's wait
     total_deadline_s: float | None = None  # from submission to the end
     allowed_ranks: tuple[int, ...] = ()  # the largest first; empty: `num_ranks` alone
-    priority: int = 0  # higher ones start first, and preempt
+    priority: int = 0  # jobs of higher priority start first, and preempt others
     budgets: Budgets = Budgets()
     backoff_s: float = 1.0  # wait before the first restart
     progress_s: float | None = None  # longest time without any progress of a rank that trains
     stop_grace_s: float = 20.0  # what ranks get to save a checkpoint when asked to stop
     checkpoint_every_s: float | None = None  # seconds between checkpoints
     first_attempt: int = 1  # above 1 for a job that is resumed
-    queue_deadline_s: float | None = None  # until it is placed first; `None`: any time
+    queue_deadline_s: float | None = None  # until the first placement; `None`: no limit
 
 
 @dataclass(frozen=True)
 class Cancel:
     job_id: str
-    why: str = ""  # who wants it, or what made them, for people
-    # what its ranks get to save a checkpoint; `None`: a few seconds, or the job's own grace if that
-    # is less. A job that stops already is hurried by a shorter one
+    why: str = ""  # who cancels the job, or why, in words
+    # seconds that its ranks get to save a checkpoint; `None`: a few, or the job's own grace if that
+    # is less. If the job is stopping already, a shorter grace replaces the earlier one
     grace_s: float | None = None
 
 
@@ -49,8 +49,8 @@ class ChangePriority:
 
 @dataclass(frozen=True)
 class WorkersChanged:
-    slots: frozenset[Slot]  # those that may have ranks
-    others: str = ""  # why the others may not, for people
+    slots: frozenset[Slot]  # the workers that may have ranks
+    others: str = ""  # why other workers may not, in words; "" if there are none
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class CheckpointGang(_ToGang):
 
 @dataclass(frozen=True)
 class TakeStacks(_ToGang):
-    """Have every rank's supervisor report what its process does."""
+    """Have every rank's supervisor report the state and the Python stacks of its process."""
 
 
 @dataclass(frozen=True)
 class StopGang(_ToGang):
-    """Ask every rank to save a checkpoint and end; kill after the grace. No grace: kill now."""
+    """Ask every rank to save a checkpoint and end; kill after `grace_s`, at once if it is 0."""
 
     grace_s: float = 0.0
 

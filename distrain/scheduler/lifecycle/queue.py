@@ -1,9 +1,9 @@
-"""Decides which job may start, where, and which job has to release workers. Pure.
+"""Decides which job starts on which workers, and which jobs are preempted; no I/O.
 
-Jobs that restart come first: their workers stayed reserved for them. Then the queue, by priority
-and then by age. Its head blocks the jobs behind it, so a small job does not overtake a large one.
-If the head would fit without jobs of lower priority, as few of them as possible are preempted, the
-lowest and youngest first.
+Jobs that restart come first, since their workers stayed reserved. Pending jobs follow, by priority
+and then by age. The first pending job blocks the jobs behind it, so that a small job does not
+overtake a large one. If the first one would fit without jobs of lower priority, as few of them as
+possible are preempted: those of the lowest priority, and among equals the youngest.
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +15,10 @@ from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.job import Job, slot_key
 
 FEWER_AFTER_S = 5.0
-"""How long a job waits for all ranks before it starts with fewer; a nanny restarts in 2 s."""
+"""How long a job waits for workers for all ranks before it starts with fewer ranks.
+
+A nanny restarts its worker in 2 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Preempt:
-    """The job may start once the victims have stopped."""
+    """Stop the victims; the job may start once they have stopped."""
 
     job: Job
     victims: tuple[Job, ...]
@@ -44,7 +47,11 @@ class Wait:
 
 
 class QueueView:
-    """The workers and jobs that the queue sees; `avoided` hosts are used if others are too few."""
+    """The workers and jobs on which decisions are based.
+
+    `avoided` hosts, with the reason, are used only if other hosts are too few. `others` says why
+    further workers cannot be used; it is added to the reasons for waiting.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,7 @@ class QueueView:
         self.others = others
 
     def busy(self, without: Collection[str] = ()) -> set[Slot]:
-        """Workers that hold a rank of a job outside `without`."""
+        """Return the workers that hold a rank of a job whose id is not in `without`."""
         return {
             placement.slot
             for job in self.jobs
@@ -70,7 +77,10 @@ class QueueView:
         }
 
     def reserved(self, for_others_than: Job, without: Collection[str] = ()) -> set[Slot]:
-        """Workers that wait for another job's next attempt."""
+        """Return the workers reserved for the next attempts of jobs other than `for_others_than`.
+
+        Jobs with ids in `without` reserve nothing.
+        """
         keys = {
             key
             for job in self.jobs
@@ -84,7 +94,11 @@ class QueueView:
     def place(
         self, job: Job, *, fewer: bool, without: Collection[str] = ()
     ) -> tuple[RankPlacement, ...] | Shortage:
-        """A place for the whole gang, or why there is none; jobs of `without` count as gone."""
+        """Return placements for all ranks of a job, or why there are too few workers.
+
+        With `fewer`, smaller numbers of ranks that the job allows are tried too. Jobs with ids in
+        `without` count as gone.
+        """
         busy = self.busy(without)
         taken = busy | self.reserved(job, without)
         allowed = job.request.allowed_ranks or (job.num_ranks,)
@@ -101,11 +115,11 @@ class QueueView:
         self, num_ranks: int, taken: set[Slot], busy: set[Slot]
     ) -> tuple[RankPlacement, ...] | Shortage:
         liked = {slot for slot in self.slots if slot.host not in self.avoided}
-        if len(liked) < num_ranks:  # better a host that failed than never
+        if len(liked) < num_ranks:  # the job could never start without avoided hosts
             return place_gang(num_ranks, self.slots, taken)
         placed = place_gang(num_ranks, liked, taken)
         if isinstance(placed, Shortage) and len(liked) < len(self.slots):
-            if not liked & busy:  # jobs that wait have reserved them: none would come free
+            if not liked & busy:  # waiting jobs have reserved the rest: no worker would become free
                 anywhere = place_gang(num_ranks, self.slots, taken)
                 if not isinstance(anywhere, Shortage):
                     return anywhere
@@ -117,7 +131,9 @@ class QueueView:
 def place_gang(
     num_ranks: int, slots: Collection[Slot], busy: Collection[Slot] = ()
 ) -> tuple[RankPlacement, ...] | Shortage:
-    """Give every rank of a gang a free slot, or none; the fullest hosts first, ties by name.
+    """Return placements on free slots for all ranks of a gang, or why there are too few slots.
+
+    Hosts with the most free slots are used first; ties are broken by name.
 
     >>> slots = [Slot("b", "tcp://b:1"), Slot("a", "tcp://a:1"), Slot("b", "tcp://b:2")]
     >>> [p.slot.worker for p in place_gang(2, slots)]
@@ -142,7 +158,7 @@ def place_gang(
 
 
 def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
-    """Return `Wait`s and at most one `Preempt` or `Start`; then call `decide` again."""
+    """Return `Wait`s, and at most one `Preempt` or `Start`; after carrying it out, call again."""
     answers: list[Start | Preempt | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
         again = _restart(cluster, job)
@@ -163,7 +179,10 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
 
 
 def could_grow(cluster: QueueView, job: Job) -> int:
-    """Return how many ranks a running job could have; 0 if not more, or if others wait."""
+    """Return the larger number of ranks that a running job could have.
+
+    0 if it cannot have more ranks than now, or if other jobs are pending.
+    """
     if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
         return 0
     placed = cluster.place(job, fewer=True, without=(job.job_id,))
@@ -232,11 +251,12 @@ def _victims(jobs: Iterable[Job], by: Job) -> list[Job]:
 
 
 AVOID_AFTER_FAILURES = 2
-AVOID_S = 600.0  # a host with so many failures within this time is avoided until they are this old
+# A host with `AVOID_AFTER_FAILURES` failures within this time is avoided until they are older.
+AVOID_S = 600.0
 
 
 class HostFailures:
-    """The hosts of culprits, and when.
+    """The recent failures of hosts: `blame` records one, `avoided` returns the hosts to avoid.
 
     >>> failures = HostFailures()
     >>> for at_s in (0.0, 60.0):

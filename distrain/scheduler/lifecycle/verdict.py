@@ -1,4 +1,4 @@
-"""Judges an attempt that ended early: which failure caused the others, and what follows."""
+"""Judges an attempt that ended early: which failure caused the others, and whether it restarts."""
 
 import math
 import signal
@@ -13,9 +13,10 @@ from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
 
 def find_culprit(failures: Sequence[AttemptFailure]) -> AttemptFailure:
-    """Return the failure that caused the others: the first that is not about a lost peer.
+    """Return the failure that caused the others.
 
-    Among losses that became NaN it is the one at the earliest step.
+    This is a cancellation, or else the first failure that is not about a lost peer, or else the
+    first. If it is a loss that is not finite, the one at the earliest step is returned.
 
     >>> lost = AttemptFailure("PeerLost", "connection reset", rank=0)
     >>> dead = AttemptFailure("RankDied", "killed by SIGKILL", rank=1)
@@ -27,7 +28,7 @@ def find_culprit(failures: Sequence[AttemptFailure]) -> AttemptFailure:
     first = [*cancelled, *causes, *failures][0]
     if first.reason != Reason.NON_FINITE_LOSS:
         return first
-    # All ranks run into the same broken step; reports of later steps may come first.
+    # All ranks fail at the same step; reports of later steps may arrive first.
     same = [failure for failure in causes if failure.reason == first.reason]
     return min(same, key=lambda failure: math.inf if failure.step is None else failure.step)
 
@@ -53,7 +54,7 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
 
 
 def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailure:
-    """Return the culprit; if ranks report only lost peers, name the live ranks that are silent."""
+    """Return the culprit; if it only lost a peer, with the silent ranks added to its message."""
     if culprit.reason != Reason.PEER_LOST:
         return culprit
     heard = {failure.rank for failure in job.failures}
@@ -90,7 +91,7 @@ HOPELESS = frozenset(
         Reason.COORDINATOR_LOST,
     }
 )
-"""Reasons for which another attempt would end, too."""
+"""Reasons for which another attempt would fail, too, so that the job is not restarted."""
 
 LONGEST_BACKOFF_S = 60.0
 
@@ -101,16 +102,16 @@ LOSSES_S = 600.0
 @dataclass(frozen=True)
 class AttemptVerdict:
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
-    budget: str = ""  # which budget pays for another attempt; "" if it costs nothing
-    backoff_s: float = 0.0  # how long to wait before it
-    message: str = ""  # the reason's message, with what the budgets have to do with it
-    why_so_long: str = ""  # what has made that longer than `restart.backoff_s`, if something has
+    budget: str = ""  # the field of `Budgets` that counts the restart; "" if none does
+    backoff_s: float = 0.0  # how long to wait before the restart
+    message: str = ""  # the cause's message, and whether a budget is used up
+    why_so_long: str = ""  # why `backoff_s` is longer than `restart.backoff_s`; "" if it is not
 
 
 def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -> AttemptVerdict:
-    """Return the verdict on an attempt ended by `cause`.
+    """Return whether a job restarts, and when, after an attempt ended by `cause`.
 
-    `queue_again`: other jobs need its workers.
+    `queue_again`: a job of higher priority needs its workers, so the job queues without them.
     """
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:
@@ -140,13 +141,16 @@ def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """The number of failures before this one that got as far, and a sentence about them."""
+    """Return how many failures in a row before this one got as far, and a text about them."""
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
 
 
 def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:
-    """The number of workers lost shortly before this one, and a sentence about them."""
+    """Return the number of workers lost within `LOSSES_S` before this loss, and a text about them.
+
+    0 if `cause` is not the loss of a worker.
+    """
     since_s = now_s - job.submitted_s - LOSSES_S
     lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]
     before = sum(one.after_s > since_s for one in lost) if cause.reason == Reason.WORKER_LOST else 0

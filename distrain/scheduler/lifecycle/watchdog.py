@@ -13,12 +13,12 @@ from distrain.scheduler.lifecycle.messages import TakeStacks
 from distrain.scheduler.lifecycle.verdict import place_of
 
 STACKS_S = 1.0  # how long to wait for the supervisors' reports of a gang that hangs
-HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older says nothing
+HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older counts as silent
 
 
 def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
     status.heard_s = now_s
-    # a rank that waits for its storage says so only until it gives up by itself.
+    # Waiting for storage counts as progress: the rank itself ends that wait after `data.retry_s`.
     if event.progress != status.progress or event.waiting_for == "storage":
         status.progressed_s = now_s
     status.progress = event.progress
@@ -26,7 +26,11 @@ def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
 
 
 def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
-    """Return what a running job needs: a look at its ranks, the end of its attempt, or `None`."""
+    """Look for a hang of a running job; call it at each tick.
+
+    Returns `TakeStacks` when no rank has made progress for the job's limit, later the failure of
+    the rank that blocks the others, and otherwise `None`.
+    """
     limit_s = job.request.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
     if limit_s is None or not training:
@@ -38,7 +42,7 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
         job.stacks = {}
         return TakeStacks(job.job_id, job.attempt, job.placements)
     if any(status.progressed_s >= job.stacks_due_s - STACKS_S for status in training):
-        job.stacks_due_s = None  # it was slow, not stuck
+        job.stacks_due_s = None  # a rank has made progress meanwhile: it was slow, not stuck
     elif now_s >= job.stacks_due_s or len(job.stacks) == len(job.ranks):
         job.stacks_due_s = None
         return nothing_moved(job, limit_s, now_s)
@@ -48,9 +52,10 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
 def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
     """Return the failure of the rank that blocks a gang, by the ranks' last heartbeats.
 
-    In this order it is a rank without heartbeats (its process or machine is stopped), a rank that
-    waits for its reader, a rank that waits for no other, and the rank with the least progress, for
-    which the others wait. At least one rank has not finished.
+    The first of these ranks is blamed: one without heartbeats (its process or machine is stopped),
+    one that waits for its reader, one that does not wait for other ranks, or the one with the least
+    progress, for which the others wait. If all ranks wait for each other with equal progress, no
+    rank is blamed. At least one rank must not have finished.
     """
     alive = {r: s for r, s in job.ranks.items() if not (s.finished or s.exited)}
     rank = min(alive, key=lambda r: (_suspicion(alive[r], now_s), alive[r].progress, r))
@@ -103,7 +108,7 @@ def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
 
 
 def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
-    """Return the deadline that a job has missed, and what it waited for; `None` if it missed none.
+    """Return the failure of a job that has missed a deadline; `None` if it has missed none.
 
     The queue deadline applies until the first placement: a preempted job may wait without limit.
     The start deadline restarts with each placement. It also limits a restart's wait for workers,

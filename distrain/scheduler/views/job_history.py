@@ -1,4 +1,4 @@
-"""The history of a job in bounded memory: its curves, ranks and time line. Pure."""
+"""The history of a job in bounded memory: its curves, ranks and time line; no I/O."""
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from distrain.runs.records.series import Series, SeriesColumn
 from distrain.scheduler.views.ranks import SHOWN_RANKS, RankNow, StepTimes, Window
 
 _RANK_CAPACITY = 256
-ENDED_CAPACITY = 64  # points per rank of a job that has ended: many of these are kept
+ENDED_CAPACITY = 64  # points per rank of an ended job; few, since many ended jobs are kept
 
 KEPT_VALIDATIONS = 4096
-"""Validations whose figures are kept: the saved model is that of one of them."""
+"""Number of validations that are kept, because the saved model may be that of any of them."""
 
 KEPT_MOMENTS = 100
-"""Moments of each kind that are kept; a job may write a checkpoint every few seconds."""
+"""Maximum moments of each kind on the time line; checkpoints may come every few seconds."""
 
 
 _COUNTS = (
@@ -61,9 +61,10 @@ class Moment:
 
 
 class JobHistory:
-    """One job from its submission (in unix time) on.
+    """The history of one job since its submission, at `submitted_s` in unix time.
 
-    Records have the columns `TRAIN` and `VALID`, and `TARGET.METRIC` of further targets.
+    The series `train` and `valid` have the columns `TRAIN` and `VALID`, and a column
+    `TARGET.METRIC` for each target except the first binary one.
     """
 
     def __init__(self, submitted_s: float):
@@ -71,32 +72,32 @@ class JobHistory:
         self.attempt = 0
         self.num_ranks = 0
         self.train, self.valid = Series(TRAIN), Series(VALID)
-        # curves by rank, columns `RANK`, under the rank's number; of more than `SHOWN_RANKS` ranks,
+        # curves with columns `RANK`, by the rank's number; with more than `SHOWN_RANKS` ranks only
         # `slowest`, `median` and `fastest`
         self.ranks: dict[str, Series] = {}
-        self.now: dict[int, RankNow] = {}  # what each rank reported last in this attempt
+        self.now: dict[int, RankNow] = {}  # each rank's last reports in this attempt
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
         self._validations: OrderedDict[int, Record] = OrderedDict()  # by step, the newest ones
-        self.step = 0  # steps taken that count
+        self.step = 0  # steps taken; steps that a restart repeats are counted once
         self.rows_per_s: float | None = None  # in this attempt; `None` while it takes no steps
         self._timed_rows, self._timed_s = 0, 0.0
         self.state_since_s = submitted_s  # when the state last changed, in unix time
         self.num_points = 0  # number of points ever added to the series
-        self.rows_trained = 0  # rows of all records, those included that were taken back
-        self.phase_seconds: defaultdict[str, float] = defaultdict(float)  # of all ranks' time
+        self.rows_trained = 0  # rows of all records, including steps that were repeated
+        self.phase_seconds: defaultdict[str, float] = defaultdict(float)  # summed over the ranks
         self.step_times = StepTimes()  # times of the ranks' steps, in all attempts
         self.checkpoint_bytes: int | None = None  # of the last checkpoint, if there is one
-        self.checkpoint_s: float | None = None  # when the last checkpoint was whole, in unix time
+        self.checkpoint_s: float | None = None  # when the last checkpoint was complete, unix time
         self._elapsed_before_s = 0.0
         self._first_step = 0
         self._moments: dict[str, deque[Moment]] = {}
-        # A job of the same name may be submitted again: no cursor of the old one fits the new one.
+        # A job with the same id may be submitted again; cursors of the old one must not fit.
         self._first_generation = int(submitted_s * 1000)
 
     @property
     def generation(self) -> int:
-        """A number that grows whenever shown points are replaced or removed."""
+        """A number that grows whenever points that were returned before are replaced or removed."""
         series = (self.train, self.valid, *self.ranks.values())
         return self._first_generation + sum(one.generation for one in series)
 
@@ -107,16 +108,16 @@ class JobHistory:
 
     @property
     def progressed_s(self) -> float:
-        """The unix time at which a rank got further last, or the job changed its state."""
+        """The unix time of the last progress of a rank, or of the last change of state if later."""
         return max((self.state_since_s, *(rank.progressed_s for rank in self.now.values())))
 
     @property
     def mean_rows_per_s(self) -> float | None:
-        """The mean speed of all records of training, steps that were taken again included."""
+        """The mean rows per second of training, including repeated steps; `None` if unknown."""
         return self._timed_rows / self._timed_s if self._timed_s else None
 
     def valid_of(self, model_step: int | None) -> Record | None:
-        """Return the validation of the saved model; without one, the last validation."""
+        """Return the validation after `model_step` steps, or else the last one; `None` if none."""
         return (
             self.last_valid
             if model_step is None
@@ -177,7 +178,7 @@ class JobHistory:
             series.thin(ENDED_CAPACITY, self.num_points)
 
     def _resume(self, entry: AttemptStarted) -> None:
-        """Remove the steps that the attempt will take again."""
+        """Remove the steps that the attempt will repeat."""
         self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
         for series in (self.train, self.valid, *self.ranks.values()):
             series.take_back(entry.step)
@@ -191,7 +192,7 @@ class JobHistory:
     def _add_train(self, record: Record) -> None:
         self.rows_trained += record.rows
         if self.train.last is not None and record.step <= self.train.last:
-            return  # it came before, from the attempt that wrote the checkpoint
+            return  # an earlier attempt has reported these steps already
         self.train = _with_targets(self.train, TRAIN, record)
         self.last_train, self.step, self.rows_per_s = record, record.step, record.rows_per_s
         if record.rows_per_s:
@@ -228,7 +229,7 @@ class JobHistory:
         self._add_rank(str(event.rank), event.step, elapsed_s, rank, window)
 
     def _add_extremes(self, record: Record) -> None:
-        """Points of the slowest, the median and the fastest rank, by their last reports."""
+        """Add points of the slowest, the median and the fastest rank, by their last reports."""
         timed = [rank for rank in self.now.values() if rank.step_time_s is not None]
         timed.sort(key=lambda rank: rank.step_time_s or 0.0)
         if timed:
@@ -261,7 +262,10 @@ class JobHistory:
         self._moments.setdefault(kind, deque(maxlen=KEPT_MOMENTS)).append(moment)
 
     def slowest(self) -> dict[str, Any] | None:
-        """The rank with the longest work of its own in its last report, beside the median."""
+        """Return the rank with the longest step time in its last report, and the median.
+
+        The step time excludes waits for other ranks. `None` if fewer than two ranks reported one.
+        """
         times = {rank: now.step_time_s for rank, now in self.now.items()}
         known = {rank: s for rank, s in times.items() if s is not None}
         if len(known) < 2:
@@ -280,7 +284,7 @@ def _point(record: Record, columns: Iterable[SeriesColumn]) -> dict[str, float |
 
 
 def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Record) -> Series:
-    """The series, or an empty one with a column more for each target if it has no points yet."""
+    """Return the series; if it has no points, a new one with a column for each further target."""
     names = _main_metrics_of(record)
     if not names or series.last is not None or len(series.columns) > len(columns):
         return series
@@ -288,7 +292,7 @@ def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Recor
 
 
 def _main_metrics_of(record: Record) -> dict[str, float | None]:
-    """Return the main metric of each further target, by `TARGET.METRIC`."""
+    """Return the main metrics of each target but the first binary one, by `TARGET.METRIC`."""
     return {
         f"{target}.{metric}": metrics[metric]
         for target, metrics in metrics_in(record.targets).items()

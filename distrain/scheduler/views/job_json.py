@@ -1,4 +1,4 @@
-"""Jobs as JSON values, the only input of pages and terminals. Pure."""
+"""Jobs as JSON values, the only input of pages and terminals; no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -35,15 +35,15 @@ class Watched:
     run_dir: str = ""
     priority: int = 0
     first_attempt: int = 1
-    service: str | None = None  # the service that submitted it; `None`: somebody else did
-    rev: int = 0  # of its last change
-    places: Mapping[int, Slot] = field(default_factory=dict)  # of the current attempt's ranks
+    service: str | None = None  # the service that submitted it; `None`: a client over Dask
+    rev: int = 0  # the revision of its last change
+    places: Mapping[int, Slot] = field(default_factory=dict)  # workers of the attempt, by rank
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
     page: str | None = None  # the URL of its page in the service
 
 
 def job_of(watched: Watched) -> Job:
-    """A job with the figures of its history."""
+    """Return a job's document, with figures from its history."""
     view, history = watched.view, watched.history
     train, valid = history.last_train, history.valid_of(view.model_step)
     tail, valid_tail = history.train.tail(), history.valid.tail()
@@ -84,7 +84,7 @@ def job_of(watched: Watched) -> Job:
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
-    """A job as lists have it, with figures that only pages and `distrain top` show."""
+    """Return a job's document for lists, with more figures for pages and `distrain top`."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.valid_of(view.model_step)
     bound = train.auc_bound if train else history.train.tail().get("auc_bound")
@@ -105,7 +105,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
 
 
 def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
-    """A job with its ranks (all, or those of `shown_ranks`), time line and spec."""
+    """Return a job's summary with its ranks (`shown_ranks`, or all), time line and spec."""
     view = job.view
     return {
         **job_summary(job),
@@ -124,7 +124,11 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 
 
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
-    """Return a job's curves, or the points since a cursor; a `ValueError` for an invalid cursor."""
+    """Return a job's curves, or only the points since a cursor.
+
+    If the answer's `restart` is true, it has all points: there was no cursor, or points before the
+    cursor have been replaced since. Raises `ValueError` if `since` is not a cursor.
+    """
     generation, number = _parse_cursor(since) if since is not None else (-1, 0)
     restart = generation != history.generation or number > history.num_points + 1
     first = 0 if restart else number
@@ -138,7 +142,7 @@ def metrics_document(history: JobHistory, since: str | None = None) -> dict[str,
 
 
 def timeline(job: Watched) -> list[Moment]:
-    """The moments of a job, the oldest first."""
+    """Return the moments of a job, including its restarts, the oldest first."""
     submitted_s = job.history.submitted_s
     moments = job.history.moments
     for r in job.view.restarts[-_KEPT_RESTARTS:]:
@@ -169,7 +173,7 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Return the time left at the last points' speed; `None` unless it runs and has taken steps."""
+    """Return the seconds left at the recent speed; `None` unless the job runs and took steps."""
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

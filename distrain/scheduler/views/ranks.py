@@ -1,4 +1,4 @@
-"""The last reports of a job's ranks, their step times, and the choice of ranks to show. Pure."""
+"""The last reports of a job's ranks, their step times, and the choice of ranks to show; no I/O."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from distrain.jobs.events import (
 )
 from distrain.runs.records.merging import stall_pct
 
-SHOWN_RANKS = 64  # ranks that are shown one by one: more bars do not fit beside each other
+SHOWN_RANKS = 64  # maximum ranks shown one by one; more bars do not fit beside each other
 
 SLOW = 1.2
 """A rank is significantly slow if its step takes more than this many times the median's."""
@@ -32,8 +32,8 @@ _ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", Rank
 class Window:
     steps: int
     wall_s: float  # wall time of the steps, without validation and checkpoints
-    # the same without `exchange`, in which a rank also waits for slower ones. All ranks of a gang
-    # take the same wall time, but not the same time of their own
+    # `wall_s` without the phase `exchange`, in which a rank also waits for slower ranks. The wall
+    # times of all ranks are equal, so only `own_s` shows which rank is slow
     own_s: float
     rows: float | None  # rows of the steps, if the rank reported them
 
@@ -47,14 +47,14 @@ class RankNow:
     waiting_for: str = ""
     step: int = 0
     rows_per_s: float | None = None
-    step_time_s: float | None = None  # its own work per step in its last report: see `Window.own_s`
+    step_time_s: float | None = None  # `Window.own_s` per step in its last report
     seconds: Mapping[str, float] = field(default_factory=dict)  # by phase in its last report
-    total_seconds: dict[str, float] = field(default_factory=dict)  # the same in this attempt
+    total_seconds: dict[str, float] = field(default_factory=dict)  # by phase in this attempt
     stall_pct: float | None = None
     memory: Mapping[str, int] = field(default_factory=dict)  # `host_bytes`, `device_bytes`
     heard_s: float = 0.0  # time of its last event, in unix time
     progress: int = -1  # the last heartbeat's counter of progress
-    progressed_s: float = 0.0  # when that last grew, in unix time
+    progressed_s: float = 0.0  # when the rank last made progress, in unix time
 
     def observe(self, event: Event, now_s: float) -> None:
         """Process an event other than `StepsDone`."""
@@ -70,11 +70,11 @@ class RankNow:
             case RankExited():
                 if self.doing not in _ENDS.values():
                     self.doing, self.waiting_for = "exited", ""
-                return  # this event comes from its supervisor
+                return  # the event is from its supervisor, so the rank itself sent nothing
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Process a report of steps; return `None` if it contains no steps."""
+        """Process a report of steps; return its window, or `None` if it contains no new steps."""
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
@@ -96,7 +96,10 @@ class RankNow:
 
 
 def stands_out(slowest: Mapping[str, Any] | None) -> bool:
-    """Return True if the slowest rank is significantly slow; among equal ranks it varies by chance.
+    """Return True if the slowest rank is significantly slower than the median rank.
+
+    Among equally fast ranks, the slowest one varies by chance. `slowest` is the value of
+    `JobHistory.slowest`.
 
     >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
     (False, False)
@@ -105,7 +108,7 @@ def stands_out(slowest: Mapping[str, Any] | None) -> bool:
 
 
 def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:
-    """At most `limit` ranks, in rising order: of more, the slowest, median and fastest ones.
+    """Return at most `limit` ranks, ascending; of more, the slowest, the middle and the fastest.
 
     >>> shown_ranks({rank: float(rank) for rank in range(9)}, limit=3)
     [0, 4, 8]
@@ -140,12 +143,12 @@ class StepTimes:
         self.sum_s += sum_s
 
     def add_mean(self, step_s: float, steps: int) -> None:
-        """Count steps as if each took `step_s`, of a rank that does not count them."""
+        """Count steps as if each took `step_s`, for a rank that reports no counts."""
         self.counts[bisect_left(STEP_BOUNDS_S, step_s)] += steps
         self.sum_s += step_s * steps
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Per bucket, its upper bound in seconds and the number of steps within it."""
+        """Return each bucket's upper bound in seconds, and the number of steps up to that bound."""
         total, pairs = 0, []
         for bound_s, count in zip((*STEP_BOUNDS_S, float("inf")), self.counts, strict=True):
             total += count

@@ -24,7 +24,7 @@ Context = Annotated[
 
 
 class MaskNetSpec(Section):
-    """MaskNet: masks made from a row's embeddings, on them or on hidden layers."""
+    """MaskNet: masks computed from a row's embeddings multiply the embeddings or hidden layers."""
 
     kind: Literal["masknet"] = Field("masknet", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
@@ -43,7 +43,7 @@ class MaskNetSpec(Section):
 
 
 class AutoIntSpec(Section):
-    """AutoInt: attention among the columns of a row, with an MLP beside it if wanted."""
+    """AutoInt: attention among the columns of a row, with an optional MLP beside it."""
 
     kind: Literal["autoint"] = Field("autoint", description="The model's name.")
     embedding_dim: Width = 16

@@ -1,6 +1,6 @@
 """The sections `model`, a class for each kind with its own options, and `embeddings`.
 
-Field descriptions are what `docs/spec.md` and the published JSON Schema show.
+`docs/spec.md` and the published JSON Schema show the field descriptions.
 """
 
 from typing import Annotated, Any, Literal
@@ -137,7 +137,7 @@ class DcnSpec(_CrossLayersSpec):
 
 
 class DcnV2Spec(_CrossLayersSpec):
-    """Deep and cross network, version 2: crosses with a matrix, of low rank if wanted."""
+    """Deep and cross network, version 2: crosses with a matrix, which may have a low rank."""
 
     kind: Literal["dcn_v2"] = Field("dcn_v2", description="The model's name.")
     low_rank: PositiveInt | None = Field(
@@ -197,7 +197,7 @@ class TwoTowerSpec(Section):
 
 
 class NcfSpec(Section):
-    """NeuMF: product of user and item embeddings beside an MLP over another pair of them."""
+    """NeuMF: the product of a user's and an item's embedding, and an MLP over two further ones."""
 
     kind: Literal["ncf"] = Field("ncf", description="The model's name.")
     mf_dim: PositiveInt = Field(16, description="Width of the multiplied embeddings.")
@@ -220,7 +220,7 @@ EventTargets = Annotated[
 
 
 class DinSpec(Section):
-    """Deep interest network: events weighed by their target, the row's own item."""
+    """Deep interest network: attention weighs a row's events by the row's item, their target."""
 
     kind: Literal["din"] = Field("din", description="The model's name.")
     embedding_dim: Width = 16
@@ -252,7 +252,7 @@ class _EventRankerSpec(_EventLayersSpec):
 
 
 class BstSpec(_EventRankerSpec):
-    """Behavior sequence transformer: attention among the events and their target."""
+    """Behavior sequence transformer: self-attention over a row's events and its item."""
 
     kind: Literal["bst"] = Field("bst", description="The model's name.")
     max_length: MaxLength = 20
@@ -262,13 +262,19 @@ class BstSpec(_EventRankerSpec):
 
 
 class SasrecSpec(_EventRankerSpec):
-    """SASRec as a ranker: events that each see the older ones, and the target beside the newest."""
+    """SASRec as a ranker: causal self-attention over the events, then layers over the newest event.
+
+    The layers also take the target, the row's item.
+    """
 
     kind: Literal["sasrec"] = Field("sasrec", description="The model's name.")
 
 
 class SasrecRetrievalSpec(_EventLayersSpec):
-    """SASRec as a retriever: the newest event's vector times an item's, of the events' table."""
+    """SASRec as a retriever: the dot product of the newest event's vector and an item's embedding.
+
+    The events and the items have the same embedding table.
+    """
 
     kind: Literal["sasrec_retrieval"] = Field("sasrec_retrieval", description="The model's name.")
     every_event: bool = Field(
@@ -284,7 +290,7 @@ class SasrecRetrievalSpec(_EventLayersSpec):
 
 
 class HstuSpec(_EventRankerSpec):
-    """HSTU as a ranker: the target among its events, by pointwise attention with times."""
+    """HSTU as a ranker: pointwise attention over the events, their times, and the row's item."""
 
     kind: Literal["hstu"] = Field("hstu", description="The model's name.")
     layers: Depth = Field(2, description="Units, one after another.")
@@ -332,7 +338,7 @@ ModelSpec = Annotated[
 
 
 class EmbeddingsSpec(Section):
-    """Where embedding rows live, in what form, and how much memory they may take."""
+    """Where embedding rows are stored, in which type, and how much memory they may take."""
 
     may_differ = ("placement", "tables", "memory_gib", "cache_gib")
 
