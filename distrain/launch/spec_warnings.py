@@ -58,8 +58,11 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
 
 
 def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
-    """Yield warnings about steps beyond the last one, often chosen for smaller batches."""
-    if spec.data.windows is not None:  # each window ends with a partial step
+    """Yield warnings about settings for steps that the job does not reach.
+
+    They were often chosen for smaller batches, with which the job takes more steps.
+    """
+    if spec.data.windows is not None:  # each has a partial step, which `_steps_of` does not count
         return
     train, steps = spec.train, _steps_of(spec, rows)
     if train.max_steps is not None:
@@ -155,7 +158,10 @@ def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> l
 
 
 def _prepared(patterns: Sequence[str]) -> tuple[str, Any] | None:
-    """Return `train` or `valid`, and the content of `prep.json` beside it; `None` without one."""
+    """Return the name of the patterns' folder, and the content of the `prep.json` beside it.
+
+    The folder is `train` or `valid`. Returns `None` if there is no such folder or file.
+    """
     for pattern in patterns:
         path = Path(pattern)
         for folder in () if is_remote(pattern) else (path, *path.parents[:2]):
