@@ -56,7 +56,7 @@ _COMMAND = "the command that submitted it"
 
 
 class CallbackFailed(BaseException):
-    """Wraps the `error` of a callback. Not an `Exception`, so it does not count as a job failure."""
+    """Wraps a callback's `error`; not an `Exception`, so it does not count as a job failure."""
 
     def __init__(self, error: Exception):
         super().__init__(repr(error))

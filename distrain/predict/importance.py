@@ -121,7 +121,7 @@ def _moved(values: Tensor, names: Sequence[str], columns: Sequence[str], order: 
 
 
 def _taken(lists: Ragged, order: Tensor) -> Ragged:
-    """Return the rows in another order."""
+    """Return the lists reordered: row `i` of the result is row `order[i]`."""
     lengths = lists.lengths.long()[order]
     ends = lengths.cumsum(0)
     shift = lists.offsets[:-1].long()[order] - (ends - lengths)

@@ -102,16 +102,17 @@ def _signed(file: Path) -> dict[str, Any]:
 
 
 def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]) -> None:
-    """Write the export that results from deltas: the same files, bit by bit.
+    """Write the export that results from deltas; its files equal those of a complete export.
 
     Args:
         out: A folder that does not exist yet. It appears complete or not at all.
         base: A complete export.
-        deltas: Folders, each made since the export that results from those before it.
+        deltas: Folders of deltas. The first was written against `base`, and each later delta
+            against the result of the delta before it.
 
     Raises:
-        WrongDelta: A delta is missing, repeated or out of order; it is named.
-        DamagedExport: A file is missing or was modified; it is named.
+        WrongDelta: A delta is missing, repeated or out of order; the message names it.
+        DamagedExport: A file is missing or was modified; the message names it.
         FileExistsError: `out` exists.
     """
     final, folder = Path(out).absolute(), Path(base)
@@ -177,7 +178,10 @@ def save_order(file: Path) -> None:
 
 
 def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of a file, from its previous version and the pieces of its patch."""
+    """Yield the content of a file, from its previous version `old` and the pieces of its patch.
+
+    A piece either has bytes to copy, or describes a table and which of its rows changed.
+    """
     for piece in pieces:
         if "bytes" in piece:
             yield patch.read(piece["bytes"])
@@ -199,7 +203,7 @@ def rows_at(file: Path, offset: int, rows: int, row_bytes: int) -> Array:
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of all files of a folder."""
+    """Return the SHA-256 of each file in a folder, by path relative to the folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
 
@@ -221,7 +225,7 @@ def sha256_of(file: Path) -> str:
 
 
 def main() -> int:
-    """Apply deltas to an export, from the command line."""
+    """Apply deltas to an export, from the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Apply deltas to an export.")
     parser.add_argument("out", help="a new folder")
     parser.add_argument("base", help="a whole export")
