@@ -35,7 +35,10 @@ class AttemptRead:
 
 
 def read_records(paths: RunPaths) -> list[Record]:
-    """Return a run's valid records in order; an `InputError` names a damaged line."""
+    """Return a run's valid records in order; empty without a run folder.
+
+    Raises `InputError` for a damaged line.
+    """
     try:
         with open_run_folder(paths.place) as folder:
             return records_of(read_attempts(folder))
@@ -48,7 +51,7 @@ def records_of(attempts: list[AttemptRead]) -> list[Record]:
 
 
 def read_attempts(folder: OpenRunFolder) -> list[AttemptRead]:
-    """Return the attempts that have records, oldest first; errors as `read_records`."""
+    """Return the attempts that have records, oldest first; `InputError` for a damaged line."""
     return [read_attempt(folder, number) for number in numbers_of(folder)]
 
 
@@ -65,7 +68,7 @@ def numbers_of(folder: OpenRunFolder) -> list[int]:
 def whole_lines(
     folder: OpenRunFolder, number: int, read_bytes: int = _READ_BYTES
 ) -> Iterator[bytes]:
-    """Yield the complete lines of an attempt's file, read `read_bytes` at a time."""
+    """Yield the complete lines of an attempt's file, reading `read_bytes` at a time."""
     rest, offset = b"", 0
     while data := folder.read_growing(name_of(number), offset, read_bytes):
         offset += len(data)

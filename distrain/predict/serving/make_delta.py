@@ -187,8 +187,8 @@ class _Writer:
     ) -> Iterator[dict[str, Any]]:
         """Write a file's patch; yield the descriptions of its pieces for `deltas.patched`.
 
-        New rows and bytes between tables are copied. So is a table of which so many rows changed
-        that the rows and their indices would take no fewer bytes.
+        New rows and bytes between tables are copied. So is a whole table if its changed rows and
+        their indices would not take fewer bytes.
         """
         had = {(p["table"], p["part"]): p for p in self._old if p["file"] == name}
         for place in places:
