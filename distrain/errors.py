@@ -60,7 +60,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Terminated(KeyboardInterrupt):
-    """A stop signal was received: this process ends in an orderly way, as after Ctrl-C."""
+    """Raised after a stop signal, so that the process ends in an orderly way, as after Ctrl-C."""
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
@@ -111,10 +111,11 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Ite
 
 @contextmanager
 def lost_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises an interrupt which the block lost.
+    """Yield a function that raises a Ctrl-C or stop signal that the block lost, if there is one.
 
-    Python ignores exceptions raised in a finaliser, so a Ctrl-C or SIGTERM that arrives during one
-    would be lost. Signals with other handlers, and threads other than the main one, are unaffected.
+    Python ignores exceptions raised in a finaliser, so the exception of a signal that arrives
+    during a finaliser is lost. Call the function now and then. Signals with other handlers than
+    Python's and `on_sigterm`'s, and threads other than the main thread, are not affected.
     """
     received: list[tuple[Callable[[int, Any], object], int]] = []
 

@@ -184,7 +184,7 @@ def _check_function(job: JobChecks) -> None:
 
 
 def _check_owner(job: JobChecks) -> None:
-    """Check that no other run owns `checkpoint.dir`; add a note if that is unknown."""
+    """Check that no other run owns `checkpoint.dir`; add a note if the storage does not answer."""
     from distrain.train.checkpoint.ownership import check_owner
     from distrain.train.saving.checkpoints import checkpoint_dir
 

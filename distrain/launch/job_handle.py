@@ -31,15 +31,15 @@ _NO_PROGRESS = 10**18 - 1
 """Above the number of every progress entry: a view since this number has no progress."""
 
 LOST_AFTER_S = 20.0
-"""How long to retry a scheduler that does not answer before its jobs count as lost."""
+"""Seconds to retry a scheduler that does not answer, before its jobs count as lost."""
 
 RECORDED_WITHIN_S = 60.0
-"""How long to wait for the summary of a job that has ended."""
+"""Seconds to wait for the summary of a job that has ended."""
 
 
 @dataclass(frozen=True)
 class JobHandle:
-    """One job on one cluster."""
+    """Submits, watches and cancels one job on the cluster of a Dask client."""
 
     client: "Client"
     job_id: str

@@ -65,7 +65,7 @@ class CallbackFailed(BaseException):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A requested run; relative paths are resolved in this process, wherever workers run."""
+    """A run to begin or resume; relative paths are resolved in this process, not on workers."""
 
     spec: JobSpec
     run_dir: Path

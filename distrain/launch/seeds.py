@@ -44,7 +44,7 @@ def _seeded(spec: JobSpec, seed: int) -> JobSpec:
 
 
 def _claim(folder: Path, spec: JobSpec) -> None:
-    """Write the spec to the folder; raise `InputError` if the folder has another one."""
+    """Write the spec to the folder; raise `InputError` if the folder has another spec."""
     place = folder / "spec.yaml"
     if not place.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -41,9 +41,10 @@ class TableRequest:
         rows: A table as for `store_rows`, or files, folders, globs or URLs, one or several.
         place: The folder for stored rows and prepared data, which later runs reuse.
         asked: The parts of the features document that the caller has set; the others are inferred.
-        valid_rows: Validation rows, in the forms of `rows`; `None`: a part of `rows`.
-        features: A features document, or its file, instead of an inferred one.
-        model: A model or preset by name, or a section `model`; `None`: one that suits the table.
+        valid_rows: Validation rows, in the forms of `rows`; `None` for a part of `rows`.
+        features: A features document, or its file; `None` to infer it.
+        model: The name of a model or preset, or the section `model` of a job spec; `None` for a
+            model that suits the table.
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
     """
 
@@ -57,7 +58,7 @@ class TableRequest:
 
     @property
     def kind(self) -> str | None:
-        """The model's name; `None` for one that suits the table."""
+        """The name of the model; `None` for a model that suits the table."""
         model = self.model
         return model.get("kind") if isinstance(model, Mapping) else model
 

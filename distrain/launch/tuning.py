@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The finished trials of a search, the best one first."""
+    """The finished trials of a search, the best trial first."""
 
     metric: str  # the validation metric by which trials are compared
     trials: list[Row]
@@ -73,7 +73,10 @@ class SearchResult:
 
     @property
     def gain(self) -> float | None:
-        """The improvement of the best trial over the given spec, at least 0."""
+        """The difference between the best trial's metric and the given spec's, at least 0.
+
+        `None` if one of them is unknown.
+        """
         if self.best is None or self.given is None:
             return None
         return abs(self.best - self.given)
@@ -84,7 +87,7 @@ class SearchResult:
 
 
 class _PrunedError(Exception):
-    """A trial is pruned: others were better after the same number of validations."""
+    """Raised to prune a trial: others were better after the same number of validations."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +279,9 @@ class Search:
 
 
 def usual_space(spec: JobSpec) -> tuple[str, ...]:
-    """Return the default search space: learning rate, batch size, widths and dropout.
+    """Return the default search space, for those of its fields that the spec's model has.
+
+    The fields are the learning rate, the embedding and hidden widths, dropout, and the batch size.
 
     >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
     >>> usual_space(spec)
@@ -424,7 +429,7 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
 
 
 def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """Return the spec's own values that are in the search space."""
+    """Return the spec's own values of searched fields, without values outside the space."""
     fields, own = _fields(spec), dict[str, Any]()
     for name, one in space.items():
         value, choices = fields.get(name), getattr(one, "choices", None)

@@ -1,4 +1,4 @@
-"""Ensembles of saved models: which models can form one, and how it is written."""
+"""Makes ensembles of saved models: checks that the models match, and writes the ensemble."""
 
 import dataclasses
 import json

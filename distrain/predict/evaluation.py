@@ -161,7 +161,7 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
 
 
 def time_column(schema: Schema) -> str:
-    """Return the last column that a schema tags `time`; an `InputError` if there is none."""
+    """Return the name of the last column that a schema tags `time`; `InputError` without one."""
     names = schema.select_by_tag(Tags.TIME).names
     if not names:
         raise InputError(
@@ -217,7 +217,10 @@ def evaluate_groups(
 def _with_values(
     schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
-    """Return each row's value of the column, and its logit, label and (if weighted) weight."""
+    """Return the column's values in a piece, and logits, labels and (if weighted) weights.
+
+    With `by_day` the values are days. Raises `ModelError` if the model has no binary target.
+    """
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
@@ -239,7 +242,7 @@ def _with_values(
 
 
 def _days(times: pa.Array) -> pa.Array:
-    """Return the days of times, in UTC. Arrow's own cast uses the column's time zone."""
+    """Return the days of times in UTC; a cast by Arrow alone would use the column's time zone."""
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp(times.type.unit))
     return times.cast(pa.date32())

@@ -35,7 +35,7 @@ from distrain.workers.sources import ClusterRequest, open_cluster
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
 _GIVEN = "distrain-rows"
-"""The file name of rows in memory, replaced in errors."""
+"""The name of rows in memory where a file's name is needed; errors replace it."""
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
@@ -117,7 +117,7 @@ def importance_of_rows(
 
 @contextmanager
 def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[ScorerInProcess]:
-    """Yield a scorer of labelled rows, in memory or in files."""
+    """Yield a scorer for labelled rows, which are in memory or in files."""
     files, saved, tables = _named(rows), open_model(model_dir), None
     with ExitStack() as stack:
         if files is None:

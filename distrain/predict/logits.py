@@ -29,8 +29,8 @@ from distrain.train.loop.evaluation import scored_batches
 from distrain.train.step.device_metrics import TargetRows
 
 ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
-"""Rows scored at once, by device. On a CPU, a layer's values then fit a core's caches; 65,536
-took 42 % more processor time there."""
+"""Rows scored at once, by type of device. On a CPU, 4096 rows of a layer's values fit a core's
+caches; 65,536 rows took 42 % more processor time."""
 
 _NUMBERS = ("", *map(str, range(1, 1000)))
 """The suffixes of the columns of the first target, the second, ..."""
@@ -55,7 +55,7 @@ class RowsOfPiece:
 
 @dataclass(frozen=True)
 class ScorerInProcess:
-    """Scores in this process, on its CPU. Pieces are scored in order."""
+    """Scores the pieces of a dataset in order, in this process on the CPU."""
 
     saved: SavedModel
     dataset: Dataset
@@ -76,7 +76,10 @@ class ScorerInProcess:
 
 @dataclass(frozen=True)
 class ScorerOnCluster:
-    """Scores on a cluster's workers, which see the model, the files and the folder."""
+    """Scores the pieces of a dataset on the workers of a cluster.
+
+    All workers must see the model, the dataset's files and the folder.
+    """
 
     client: Any  # a `distributed.Client`
     model_dir: str

@@ -82,7 +82,7 @@ def predict(
     on_progress: Callable[[int, int, int], None] | None = None,
     on_prepare: ProgressCallback | None = None,
 ) -> PredictResult:
-    """Score files on the client's cluster. The outputs, one for each file, appear together.
+    """Score files on the client's cluster; the outputs, one for each file, appear together.
 
     A file of more than a million rows is scored by several tasks, each of some row groups. With
     `resume`, finished scores (`finished_scores`) are not written again.

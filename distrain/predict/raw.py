@@ -45,7 +45,7 @@ class RawOptions:
 
 @dataclass(frozen=True)
 class RawRows:
-    """Raw rows, and the workflow that prepares them."""
+    """Files of raw rows, and the workflow that prepares the rows."""
 
     files: tuple[InputFile, ...]
     workflow: str  # the folder of the fitted workflow

@@ -1,8 +1,8 @@
 """Scores that survive an interrupted command.
 
-They are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of the
-input. NAME is a hash of everything that determines the scores; a later command reuses the files if
-it would make the same scores. Tasks of a killed command may still run; they write to their own
+The scores are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of
+the input. NAME is a hash of everything that determines the scores; a later command reuses the files
+if it would make the same scores. Tasks of a killed command may still run; they write to their own
 folder, or nowhere once it is removed. Beside finished scores, a file contains their NAME.
 """
 

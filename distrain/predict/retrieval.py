@@ -27,7 +27,7 @@ from distrain.train.data.vocabularies import Vocabularies
 from distrain.version import how_to_install
 
 SCORES_AT_ONCE = 1 << 22
-"""Pairs of users and items that are scored at a time."""
+"""The number of pairs of a user and an item that are scored at a time."""
 
 Ints = NDArray[np.int64]
 FindModel = Callable[[], tuple[SavedModel, torch.device]]
@@ -215,7 +215,7 @@ def _vectors(
 
 
 def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
-    """Return the positions of items in a table; `len(ids)` for missing items."""
+    """Return the index of each item of `some` in the sorted `ids`; `len(ids)` if it is missing."""
     places = np.searchsorted(ids, some).clip(max=len(ids) - 1)
     return np.where(ids[places] == some, places, len(ids))
 

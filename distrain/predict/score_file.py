@@ -114,7 +114,10 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
-    """Return the model, cached, on the worker's GPU if it has one and `device` is not `cpu`."""
+    """Return the model and its device, from a cache of one model.
+
+    The device is the worker's first GPU, or the CPU if there is none or `device` is `cpu`.
+    """
     with _ONE_LOADS:  # otherwise all threads that miss the cache load the model
         return _model(model_dir, _version(model_dir), device)
 

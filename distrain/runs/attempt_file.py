@@ -68,7 +68,7 @@ class AttemptFile:
 
 
 class StatusLines:
-    """Makes status lines of a job's facts that have changed since the last line."""
+    """Makes status lines with the facts of a job that have changed since the last line."""
 
     def __init__(self) -> None:
         self._written: dict[str, Any] = {}

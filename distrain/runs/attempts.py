@@ -56,7 +56,10 @@ def read_attempts(folder: OpenRunFolder) -> list[AttemptRead]:
 
 
 def numbers_of(folder: OpenRunFolder) -> list[int]:
-    """Return the numbers of attempts that have records, oldest first; `EARLIER` for 0.2.0's."""
+    """Return the numbers of attempts that have records, oldest first.
+
+    `EARLIER` is the number of the attempts that version 0.2.0 recorded.
+    """
     old = [EARLIER] if folder.read_growing(name_of(EARLIER), 0, 1) else []
     try:
         files = [Path(file.name).name for file in folder.files(RunPaths(Path()).records.name)]

@@ -1,7 +1,7 @@
 """Begins an attempt's records, and writes the summary of a job that has ended.
 
-The summary is written by the process that decides the end: a task on a worker for the coordinator,
-or the command or service itself if the job has no scheduler any more. It may be written twice.
+While a job has a scheduler, its coordinator has the summary written by a task on a worker. If the
+job has no scheduler any more, the command or the service writes it. So it may be written twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ def left_before(
 
 
 def totals(attempt: AttemptRead) -> dict[str, Any]:
-    """Return an attempt's status facts, combined with those of earlier submissions."""
+    """Return the facts in an attempt's status lines, combined with those of earlier submissions."""
     status = attempt.status
     earlier = status.get("earlier") or {}
     now = Checkpoints(**status.get("checkpoints") or asdict(Checkpoints()))

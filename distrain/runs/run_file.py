@@ -1,4 +1,4 @@
-"""`run.json` and the spec of a run folder, its lock, and whether a new run may begin there."""
+"""Reads and writes `run.json` and the spec of a run folder, locks it, and allows new runs in it."""
 
 import os
 import platform

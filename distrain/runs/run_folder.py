@@ -79,9 +79,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         os.close(self._folder)  # descriptors that `open_file` returned stay open
 
     def open_file(self, name: str) -> int:
-        """Open a plain file and return its descriptor, which the caller closes.
+        """Open a plain file without following links; the caller closes the returned descriptor.
 
-        No links are followed.
+        Raises `NotInRun` if there is no such file.
         """
         *folders, last = parts_of(name)
         with self._folder_at(folders) as folder:

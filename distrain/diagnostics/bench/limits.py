@@ -20,7 +20,7 @@ class StepLimit:
 
 @dataclass(frozen=True)
 class StepLimits:
-    """Resources of a step, the one with the most seconds first."""
+    """The time that each resource takes in a step, the longest time first."""
 
     ranks: int
     resources: tuple[StepLimit, ...]

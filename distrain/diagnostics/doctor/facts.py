@@ -30,7 +30,7 @@ class ProcessPlace:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU with its name in the driver."""
+    """A GPU and its memory, as the driver describes them."""
 
     uuid: str
     name: str

@@ -5,7 +5,7 @@
 A copy of this file is in every folder that `distrain export --since` wrote, and needs NumPy alone.
 Beside it:
 
-    delta.json    versions before and after, hashes of files, and how to restore them
+    delta.json    versions before and after, hashes of files, and the pieces of patches
     whole/        new files, and files that changed otherwise than by rows
     patches/      for each file with tables: their changed rows, and the bytes between tables
 """
@@ -37,7 +37,7 @@ KEYS, ORDER = ".keys.npy", ".order.npy"
 
 
 class DamagedExport(Exception):
-    """A file of the folder is missing or was modified."""
+    """A file of an export or a delta is missing, unreadable or was modified."""
 
 
 class WrongDelta(Exception):
@@ -82,7 +82,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document with its version: a hash of its content."""
+    """Return the document with a further entry `version`, a hash of its content."""
     text = json.dumps(document, sort_keys=True)
     return {**document, "version": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -135,7 +135,10 @@ def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]
 
 
 def check_chain(version: str, base: str, deltas: Sequence[Delta]) -> None:
-    """Raise `WrongDelta` unless each delta starts at the version before it."""
+    """Raise `WrongDelta` unless the deltas follow each other, from the export's version on.
+
+    `version` and `base` are the version and the name of the export.
+    """
     been, at = {version}, base
     for place, delta in enumerate(deltas):
         if delta.before != version:
@@ -172,7 +175,7 @@ def _make(before: Path, delta: Delta, after: Path) -> None:
 
 
 def save_order(file: Path) -> None:
-    """Write the sort order of a vocabulary's keys, which are in the file beside it."""
+    """Write the permutation that sorts a vocabulary's keys; the keys' file is beside `file`."""
     keys = np.load(file.with_name(file.name.removesuffix(ORDER) + KEYS))
     np.save(file, np.argsort(keys, kind="stable"))
 

@@ -168,7 +168,7 @@ class _ServedWorkflow:
         return checked
 
     def _write_graph(self, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the manifest's entries for the raw graph: its inputs, or why it is missing."""
+        """Write `raw.onnx` if all columns can be in it; return the manifest's entries about it."""
         inputs, unserved = raw_inputs(self._program, manifest["targets"])
         if unserved:
             return {"no_raw_graph": unserved}
@@ -309,7 +309,10 @@ _TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
 
 
 def with_edges(sample: RawSample) -> RawSample:
-    """Return the rows, variants of them with an unusual value in one column, and a row of nulls."""
+    """Return the sample with further rows: a row of nulls, and copies with odd values.
+
+    Each copy has an odd value in one column.
+    """
     table = sample.table
     odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
     every = pa.table({n: pa.nulls(1, table.schema.field(n).type) for n in table.column_names})

@@ -220,7 +220,10 @@ def _copied(file: BinaryIO, patch: BinaryIO, end: int) -> Iterator[dict[str, int
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
-    """Return the places of the rows of tables and vocabularies, in the order of their bytes."""
+    """Return where the rows of tables and vocabularies are, ordered by file and offset.
+
+    Each entry has `table`, `part`, `file`, `offset`, `rows` and `row_bytes`.
+    """
     described = json.loads((folder / INPUTS_FILE).read_text())
     places: list[dict[str, Any]] = list(described["tables"]["places"])
     for file in (folder / deltas.VOCABULARIES).glob("*.npy"):
@@ -233,7 +236,7 @@ def _tables(folder: Path) -> list[dict[str, Any]]:
 
 
 def _changed(before: deltas.Array, after: deltas.Array) -> deltas.Array:
-    """Return the indices of rows whose bytes differ."""
+    """Return the indices of rows whose bytes differ, ascending."""
     changed = [np.arange(0)]
     for first in range(0, len(before), deltas.ROWS_AT_ONCE):
         some = slice(first, first + deltas.ROWS_AT_ONCE)

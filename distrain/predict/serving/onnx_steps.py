@@ -41,7 +41,7 @@ _TESTS = {
     "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater", "equal": "Equal",
     "greater_equal": "GreaterOrEqual", "isnan": "IsNaN", "isinf": "IsInf",
 }  # fmt: skip
-"""ONNX operators, by the names of NumPy's functions."""
+"""ONNX operators with boolean results, by the names of NumPy's functions."""
 
 
 class Nodes:
@@ -219,7 +219,7 @@ def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
 
 
 def tensor(array: Any, name: str) -> Any:
-    """Return an array as a tensor of a graph."""
+    """Return an array as an ONNX `TensorProto`."""
     from onnx import numpy_helper
 
     return numpy_helper.from_array(array, name)

@@ -181,7 +181,7 @@ class Preprocessor:
 
 
 def _text_of(source: str) -> dict[str, Any]:
-    """Return the program entry that reads a column of any type as texts, for a cross."""
+    """Return a program's entry for a column of a cross: values of any type are read as texts."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
     of = {"name": source, "source": source, "steps": [], "slices": []}
@@ -189,7 +189,7 @@ def _text_of(source: str) -> dict[str, Any]:
 
 
 def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
-    """Return the texts of several columns joined; `None` in rows where all are missing."""
+    """Return, for each row, the texts of several columns joined; `None` if all are missing."""
     return [
         None if row.count(None) == len(row) else BETWEEN_TEXTS.join(map(_in_cross, row))
         for row in zip(*columns, strict=True)
@@ -287,7 +287,10 @@ class _Column:
             return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
 
     def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Return the items of lists, and the lists' lengths."""
+        """Return the items of all lists, after the slices, and the lists' lengths.
+
+        For a flat column these are its values and `None`.
+        """
         if not self._spec["lists"]:
             return values, None
         with self._rows_of(None):
@@ -388,9 +391,10 @@ def _are_kept(values: Iterable[Any]) -> bool:
 
 
 def _met(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
-    """Return the cached results of columns of values, `[rows, columns]`; `KeyError` on a miss.
+    """Return the cached results for columns of values, `[rows, columns]`.
 
-    All columns at once: a call per column takes longer than computing the column of one row.
+    Raises `KeyError` if a value is not cached. All columns are looked up at once, since for one row
+    a call per column takes longer than computing the column.
     """
     results = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
     return np.ascontiguousarray(results.reshape(len(raw), -1).T)

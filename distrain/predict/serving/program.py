@@ -177,7 +177,10 @@ def _mistakes(
     workflow: Workflow,
     features: FeatureConfig | None,
 ) -> Iterator[str]:
-    """Yield reasons why a column cannot be made from one raw row, each with an operator's name."""
+    """Yield the reasons why a column cannot be made from one raw row, as texts.
+
+    Each text begins with the operator or the field that is the cause.
+    """
     if name not in groups:
         is_history = workflow.history is not None and name.startswith("history_")
         what = "no operator: the workflow does not make it"
@@ -196,7 +199,7 @@ def _mistakes(
 
 
 def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:
-    """Yield the slices of lists that are kept, as start and end of Python slices."""
+    """Yield the start and end of the Python slices that are applied to lists, in order."""
     if spec is not None and spec.list_slice is not None:
         yield [spec.list_slice.start, spec.list_slice.end]
     for one in operators:
@@ -251,7 +254,7 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
 
 
 def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
-    """Write the files that `steps.Vocabulary` reads, in the order of the ids."""
+    """Write the files that `steps.Vocabulary` reads; keys are in the order of their ids."""
     values, files = vocabulary.values, dict[str, Any]()
     if is_text(values.type):
         texts = values.cast(pa.large_binary()).to_pylist()

@@ -28,13 +28,13 @@ RAW_GRAPH = "raw.onnx"
 _MODEL, _MISSING = "model/", ".missing"
 _HOW = ("lists", "separator", "epoch", "is_canonical")
 _MOST_BYTES = 1 << 30
-"""Limit of the bytes of a column's distinct texts: an ONNX file is limited to 2 GiB."""
+"""Limit for the values of a column's vocabularies: an ONNX file is limited to 2 GiB."""
 _NO_BYTES = "out-of-vocabulary ids depend on the bytes of texts, which ONNX cannot read"
 
 
 @dataclass(frozen=True)
 class RawInput:
-    """A raw column of the graph."""
+    """A raw column that the graph reads."""
 
     name: str
     # "text" (numbers spelled as by `canonical`), "integer", "number" (float64, NaN for a missing
@@ -136,8 +136,8 @@ def write_raw_graph(
     """Write `raw.onnx` into the folder of an exported ONNX model, whose weights it shares.
 
     Flat columns are `[rows, 1]`. `NAME.missing`, bool, may be omitted if no value is missing.
-    The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. In
-    rows with a value that `predict` rejects they are NaN, and a class is -1.
+    The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. Rows
+    with a value that `predict` rejects get NaN, and -1 as the class.
     """
     import onnx
 

@@ -95,5 +95,5 @@ def _narrow(values: Any) -> Any:
 
 
 def is_single(value: Any) -> bool:
-    """Return True if the value is not a sequence of values."""
+    """Return True if the value is a single value: a text, bytes, a mapping, or without length."""
     return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")

@@ -151,7 +151,7 @@ def draw_shares(axes: Any, train: Sequence[Record]) -> None:
 
 
 def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
-    """Draw a stacked bar of seconds by phase for each rank, the first on top."""
+    """Draw a stacked bar of seconds by phase for each rank, the first rank on top."""
     left = [0.0] * len(seconds)
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]

@@ -101,7 +101,7 @@ def _rate(
 
 
 def facts_of(nvml: Any, uuid: str) -> dict[str, Any]:
-    """Return NVML's facts of a GPU; unsupported ones are `None`."""
+    """Return NVML's facts about a GPU; unsupported facts are `None`."""
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def ask(name: str, *words: Any) -> Any:
