@@ -160,8 +160,8 @@ class DistrainError(Exception):
     exit_code = 1
     parts: "tuple[DistrainError, ...]" = ()
     # torch's DataLoader raises a worker's error as `error_class(message=...)` if the class has a
-    # message. Otherwise the raising frame keeps the error: a reference cycle with the iterator,
-    # whose collection as garbage waits 5 s for each worker.
+    # message. Otherwise the raising frame keeps the error. This makes a reference cycle with the
+    # iterator, and when the iterator is garbage-collected, it waits 5 s for each worker.
     message: str = "an error"
 
     def __init__(

@@ -69,5 +69,5 @@ def _is_split_off(data: Path) -> bool:
     """Return True if `prep` split the validation rows off its input, which had no others."""
     try:
         return not json.loads((data / "prep.json").read_text())["valid_inputs"]
-    except (OSError, ValueError, TypeError, KeyError):  # the rows are of another tool
+    except (OSError, ValueError, TypeError, KeyError):  # the rows were prepared by another tool
         return False

@@ -135,8 +135,8 @@ class Run:
         with handed_over(names=self._names):
             scores = score_rows(model, rows, keep=keep, raw=RawOptions(raw)).to_pandas()
         if isinstance(rows, pandas.DataFrame):
-            # Prepared rows have no row numbers (only perhaps a column of that name): none is
-            # missing.
+            # The scores of prepared rows have no row numbers (perhaps a kept column of that name):
+            # then each row has a score.
             numbers = None if "row_number" in keep else scores.get("row_number")
             scores.index = rows.index if numbers is None else rows.index.take(numbers)
         return scores

@@ -196,7 +196,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
-    with suppress(OSError):  # if it remains, the next command's error names it
+    with suppress(OSError):  # if the folder remains, the error of the next command names it
         release_dir(place)
 
 

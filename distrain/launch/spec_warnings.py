@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from distrain.loader.partition.table import Table
     from distrain.train.data.job_tables import Inputs
 
-_MANY_STEPS = 10_000  # of one validation; takes minutes
-_FEW_STEPS = 100  # of a job
-_SOME_STEPS = 300  # after which models usually predict better than a constant
+_MANY_STEPS = 10_000  # a validation with more steps takes minutes
+_FEW_STEPS = 100  # a job with fewer steps learns little
+_SOME_STEPS = 300  # after these, models usually predict better than a constant
 _WINDOW_STEPS = 20  # fewest steps to learn the new patterns of a window
 _SMALL_BATCH = 512
 _MOST_UNKNOWN = 0.5
@@ -104,7 +104,7 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     smaller = 1 << (smaller.bit_length() - 1)
     more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))
     is_free = train.max_steps is None and train.init_from is None  # few steps may be intended
-    comes_again = spec.data.windows is None  # else the oldest window would follow the newest one
+    comes_again = spec.data.windows is None  # else the oldest window would follow the newest window
     better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
     better += [f"train.epochs to {more:,}"] if more > epochs and is_free and comes_again else []
     if is_free and not optimizer_facts(train.optimizer.kind).dense_state:  # slow in the first steps

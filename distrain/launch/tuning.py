@@ -63,7 +63,7 @@ class SearchResult:
 
     metric: str  # the validation metric by which trials are compared
     trials: list[Row]
-    # the value of the given spec; `None` if it is outside the search space
+    # the metric of the given spec; `None` if it is outside the search space or its trial failed
     given: float | None
 
     @property

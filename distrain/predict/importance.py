@@ -98,7 +98,7 @@ class _Shuffled(ClickModel):
         return self.model.task
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
-        # The same whenever and wherever the batch is scored, which may happen twice.
+        # The order is the same each time, since a batch may be scored twice.
         draws = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(batch.num_rows, generator=draws)
         return self.model.scores(_reordered(batch, self.columns, order.to(batch.continuous.device)))

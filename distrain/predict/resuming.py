@@ -56,7 +56,7 @@ def open_scored(folder: Path, name: str) -> Path:
         for other in folder.iterdir():
             if other != own:
                 shutil.rmtree(other, ignore_errors=True)
-        for left in own.glob(".*.partial-*"):  # of tasks that were killed
+        for left in own.glob(".*.partial-*"):  # files of tasks that were killed
             left.unlink(missing_ok=True)
     return own
 

@@ -110,7 +110,7 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
     try:
         return tuple(file_identity(file) for file in model_files(model_dir))
     except OSError:
-        return None  # `open_model` raises
+        return None  # `open_model` raises the error
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
@@ -142,7 +142,7 @@ def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
     `target` that exists is complete, and is not written again.
     """
     local = not is_remote(target)
-    if local and Path(target).exists():  # complete: written by a worker that was lost since
+    if local and Path(target).exists():  # complete: a worker that was lost later wrote it
         return int(pq.read_metadata(target).num_rows)
     rows = 0
     with whole_file(target, make_folder=False) as partial, ExitStack() as opened:

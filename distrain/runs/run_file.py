@@ -224,7 +224,7 @@ def remove_run(paths: RunPaths) -> None:
         ):  # fmt: skip
             if folder.is_dir():
                 shutil.rmtree(folder)
-        # The summary last: it marks the other files as obsolete.
+        # The summary is removed last: while it exists, it marks the other files as obsolete.
         documents = (paths.features, paths.job, paths.spec)
         for file in (*reports, *documents, paths.run, paths.summary):
             file.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ class Outlier:
     place: str  # the rank, node or link
     name: str  # the measure
     off: float  # relative deviation from the median: positive is better
-    is_of_two: bool = False  # whether it is the worse of two places, relative to the better
+    is_of_two: bool = False  # whether there are two places; `off` is relative to the better one
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:

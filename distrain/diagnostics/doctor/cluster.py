@@ -202,7 +202,8 @@ class _Examination:
     ) -> dict[ProcessPlace, Any]:
         """Call `function` in the processes at all places; return the answers by place.
 
-        Errors are put into `troubles`, by place. Without it they count as silence, like timeouts.
+        Errors are put into `troubles`, by place; if it is `None`, the process counts as silent, as
+        it does after a timeout.
         """
         return await self._gather(
             places, lambda place: self._ask(place, function, *arguments(place)), troubles

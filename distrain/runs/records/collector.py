@@ -199,7 +199,7 @@ class Collector:
         self._open_rows += event.open_rows
 
     def _stop_early(self, event: StoppedEarly) -> None:
-        self.num_steps, self.total_rows = event.step, event.rows  # final: no more steps follow
+        self.num_steps, self.total_rows = event.step, event.rows  # the training ends here
         self.stopped_early = _facts_of(event)
         self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
 
@@ -234,7 +234,7 @@ class Collector:
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
         longest_s = max(training_s(report.seconds) for report in reports)
-        trained_rows = merged.rows - self._open_rows  # without rows trained before the resume
+        trained_rows = merged.rows - self._open_rows  # without rows that an earlier attempt trained
         self._open_rows = 0
         self.rows_total += trained_rows
         self._note_no_weight(merged, "training")

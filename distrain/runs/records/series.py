@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-CAPACITY = 512  # most points of a series; a plot needs no more
-EARLY = 0.05  # share of a curve's first points that may be outside the range
+CAPACITY = 512  # largest number of points in a series; a plot needs no more
+EARLY = 0.05  # share of a curve's points, at its start, that may be outside the range
 FEW = 4  # a curve with fewer points is shown completely
 _MARGIN = 0.06
 
@@ -16,7 +16,8 @@ _MARGIN = 0.06
 @dataclass(frozen=True)
 class SeriesColumn:
     name: str
-    weight: str = ""  # merged points have the mean weighted by this; "": the later value
+    # the name of the weights for the mean of merged points; "" if they have the later value
+    weight: str = ""
     whole: bool = False  # whether values are whole numbers
 
 
@@ -40,12 +41,12 @@ class Series:
         self.capacity = capacity
         self.stride = 1  # points added per point shown
         self.generation = 0  # number of times that shown points were replaced or removed
-        # Per column, the values of the points (NaN: unknown), the open one's last. Columns with
-        # means also have the weights of the known values.
+        # Per column, the values of the points (NaN if unknown); the open point is the last. Columns
+        # with means also have the weights of the known values.
         self._values = [array("d") for _ in self.columns]
         self._weights = [array("d") if column.weight else None for column in self.columns]
-        self._numbers = array("q")  # of the shown points, increasing
-        self._open = 0  # added points in the last one, if it is not shown
+        self._numbers = array("q")  # the numbers of the shown points, increasing
+        self._open = 0  # how many added points are in the open point, which is not shown yet
 
     def __len__(self) -> int:
         return len(self._numbers)

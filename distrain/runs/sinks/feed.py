@@ -101,8 +101,8 @@ class _Feed:
         self._thread.start()
 
     def put(self, entries: Sequence[Stamped]) -> None:
-        # The entries of one call are queued or dropped together. They may exceed the capacity, but
-        # they are in memory anyway, and so none is lost while the sink keeps up.
+        # The entries of one call are queued or dropped together, since they are in memory anyway.
+        # They may exceed the capacity, but none is lost while the sink keeps up.
         if self._waiting.qsize() >= self._capacity:
             self._dropped += len(entries)
         else:

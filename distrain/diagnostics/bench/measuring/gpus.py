@@ -150,7 +150,7 @@ def _gpus(request: dict[str, Any]) -> dict[str, Any]:
     torch.cuda.empty_cache()
     with ThreadPoolExecutor(max(1, len(devices))) as pool:  # at once: GPUs share power and cooling
         products = [pool.submit(product_rates, device, request) for device in devices]
-        wait(products, timeout=0.8 * request["product_s"])  # facts are read while warm and busy
+        wait(products, timeout=0.8 * request["product_s"])  # GPUs are then warm and busy
         facts = [_facts(device) for device in devices]
         measures += [("gpu.product", f"gpu {i}", one.result()) for i, one in enumerate(products)]
     return {"measures": measures, "facts": facts}

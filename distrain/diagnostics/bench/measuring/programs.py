@@ -53,7 +53,7 @@ def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
     }
     if not failed:
         return
-    # Prefer the original failure to the timeouts of its peers.
+    # Prefer the original failure to timeouts of programs that waited for the failed one.
     worker, error = min(failed.items(), key=lambda item: "timed out" in item[1].lower())
     raise ClusterError(
         f"a process that measures {subject} failed: {error}",
