@@ -343,7 +343,7 @@ def _as_float32(values: Array) -> Array:
 class _Matrix:
     """Continuous columns that are computed together, since they have the same kinds of steps.
 
-    A list or an integer column is computed alone.
+    A column that is not read as plain numbers, such as integers or times, is computed alone.
 
     Attributes:
         places: The columns' indices among the model's continuous columns.
