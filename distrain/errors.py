@@ -10,19 +10,19 @@
     │   │   └── NonFiniteOutput    1    a model's output is not finite
     │   └── Unstorable             1    a value that the service's database cannot hold
     ├── OutputError                1    an output could not be written whole
-    │   └── RunInUse               1    another command or service uses it (`distrain.runs`)
+    │   └── RunInUse               1    another command or service uses the run (`distrain.runs`)
     ├── Unavailable                1    a storage does not answer now; a retry may succeed
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
-    │   └── ReadOnly               1    the database can be read but not written (also there)
+    │   └── ReadOnly               1    the database can be read but not written (same package)
     ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
     │   ├── NotThere               1    a job, project, user or token
     │   ├── IdTaken                1    a new job's id that another job has
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
-    │   ├── NotNow                 1    a job's state, or a project's origin, forbids it
-    │   ├── SchemaDiffers          1    its tables have another version
-    │   └── DatabaseInUse          1    another service uses it
-    ├── Refused                    1    a scheduler's answer to a service (`service.clusters`)
+    │   ├── NotNow                 1    a job's state, or a project's origin, forbids the change
+    │   ├── SchemaDiffers          1    the database's tables have another version
+    │   └── DatabaseInUse          1    another service uses the database
+    ├── Refused                    1    a scheduler rejected a service's call (`service.clusters`)
     ├── ClusterError               69   no cluster, or too few workers
     │   ├── KubeRefused            69   a Kubernetes API refused a call (`service.clusters`)
     │   └── Unreachable            69   a service's scheduler gave no answer (`service.clusters`)
@@ -35,7 +35,7 @@
         ├── NotFinished            101  the operation needs a job that has ended
         ├── NotFound               102  no job, file, project, ... of that name for this user
         ├── WaitTimedOut           104  a job has not ended in the time given
-        └── RequestRefused         1    a bad spec, a full quota, a state that forbids it
+        └── RequestRefused         1    a bad spec, a full quota, a state that forbids the request
 
 An error says what failed, where, the likely cause and the next step. The command line prints
 exactly `str(error)`, and a traceback only for errors outside this tree.
@@ -52,7 +52,7 @@ from types import FrameType
 from typing import Any
 
 _IMPORT_S = 0.05
-"""Wait before a SIGTERM that arrived during an import is sent again."""
+"""Seconds until a stop signal that arrived during an import is sent again."""
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -60,11 +60,11 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Terminated(KeyboardInterrupt):
-    """A stop signal was received: this process ends in an orderly way, as after Ctrl-C."""
+    """Raised after a stop signal, so that the process ends in an orderly way, as after Ctrl-C."""
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
-    """Raise `Terminated`; during an import that distrain's code started, only after its end.
+    """Raise `Terminated`; if distrain's code is importing a module, only after the import.
 
     C extension modules turn exceptions raised during their import into errors of their own, or
     leave libraries behind that keep the process from ending.
@@ -90,9 +90,10 @@ def _is_of_distrain(frame: FrameType) -> bool:
 
 @contextmanager
 def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Iterator[None]:
-    """Handle stop signals in the block, by default as `Terminated`, if in the main thread.
+    """Call `handler` for stop signals in the block; by default it raises `Terminated`.
 
-    If the embedding program has its own handler for SIGUSR1, that handler is kept.
+    Does nothing in threads other than the main thread. If the embedding program has its own handler
+    for SIGUSR1, that handler is kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -110,17 +111,18 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Ite
 
 @contextmanager
 def lost_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises an interrupt which the block lost.
+    """Yield a function that raises a Ctrl-C or stop signal that the block lost, if there is one.
 
-    Python ignores exceptions raised in a finaliser, so a Ctrl-C or SIGTERM that arrives during one
-    would be lost. Signals with other handlers, and threads other than the main one, are unaffected.
+    Python ignores exceptions raised in a finaliser, so the exception of a signal that arrives
+    during a finaliser is lost. Call the function now and then. Signals with other handlers than
+    Python's and `on_sigterm`'s, and threads other than the main thread, are not affected.
     """
     received: list[tuple[Callable[[int, Any], object], int]] = []
 
     def note(number: int, frame: object) -> None:
         received.append((replaced[number], number))
         replaced[number](number, frame)
-        received.pop()  # it did not raise: the signal is sent again after the import
+        received.pop()  # the handler did not raise: it sends the signal again after the import
 
     def raise_lost() -> None:
         if received and threading.current_thread() is threading.main_thread():
@@ -158,8 +160,8 @@ class DistrainError(Exception):
     exit_code = 1
     parts: "tuple[DistrainError, ...]" = ()
     # torch's DataLoader raises a worker's error as `error_class(message=...)` if the class has a
-    # message. Otherwise the raising frame keeps the error: a reference cycle with the iterator,
-    # whose collection as garbage waits 5 s for each worker.
+    # message. Otherwise the raising frame keeps the error. This makes a reference cycle with the
+    # iterator, and when the iterator is garbage-collected, it waits 5 s for each worker.
     message: str = "an error"
 
     def __init__(
@@ -200,10 +202,7 @@ def _rebuild(
 
 
 def problem_in(error: Exception) -> str:
-    """Return an error in one line.
-
-    For pydantic's `ValidationError`, the first problem and its place.
-    """
+    """Return an error's text; for pydantic's `ValidationError`, its first problem and place."""
     problems = getattr(error, "errors", None)
     if problems is None:
         return str(error)
@@ -285,14 +284,14 @@ class Mistakes:
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Collect an expected error raised inside the block."""
+        """Collect an `InputError`, `OutputError` or `ClusterError` raised inside the block."""
         try:
             yield
         except (InputError, OutputError, ClusterError) as error:
             self.found.extend(error.parts or [error])
 
     def add_json(self, document: Mapping[str, Any], **where: object) -> None:
-        """Add an error of another process from its `to_json`, with places in `where`."""
+        """Add another process's error, from its `to_json`, with further places in `where`."""
         places = document.get("where")
         where |= places if isinstance(places, Mapping) else {}
         hint = document.get("hint")
@@ -302,7 +301,7 @@ class Mistakes:
         self.found.append(error)
 
     def raise_found(self) -> None:
-        """Raise the collected errors: a single one unchanged, several joined into one message.
+        """Raise the collected errors, if any: one unchanged, several joined into one error.
 
         The joined error has the common type, or is an `InputError` if the types differ.
         """

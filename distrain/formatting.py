@@ -1,6 +1,6 @@
-"""Formats quantities as text for people, unknown ones as `-`. Pure.
+"""Formats quantities as text for people; an unknown quantity (`None`) is `-`. No I/O.
 
-Memory and file sizes use IEC units (1 KiB is 1,024 bytes), times are in seconds.
+Memory and file sizes use IEC units (1 KiB is 1,024 bytes). Arguments for times are in seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ UNKNOWN = "-"
 
 Targets = Mapping[str, Mapping[str, float | None]]
 MAIN_METRICS = {"auc": "AUC", "rmse": "RMSE", "accuracy": "accuracy"}
-"""The metric shown for a target where there is space for only one, and its display name."""
+"""Display names of metrics. Where only one metric of a target fits, it is the first of these."""
 _MOST_OF_A_TARGET = 40
 
 NO_AUC = "not defined: all of these rows have one label, or weigh 0"
@@ -50,7 +50,7 @@ def kept_step(
     stopped_early: bool = False,
     refit_steps: int | None = None,
 ) -> str:
-    """Describe the step of the saved model.
+    """Return a text on the step whose weights the saved model has; `steps` is the job's last.
 
     >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
     ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
@@ -72,7 +72,7 @@ def kept_step(
 
 
 def number(value: float | None, decimals: int = 5) -> str:
-    """Format a metric."""
+    """Format a number, such as a metric, with a fixed number of decimals."""
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
@@ -118,7 +118,10 @@ def scores(
 
 
 def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, str, str]]:
-    """Return each target's name, and the name and value of its main metric."""
+    """Return each target's name, and its main metric's name and value (see `MAIN_METRICS`).
+
+    Targets without such a metric are left out.
+    """
     rows = []
     for target, metrics in (targets or {}).items():
         metric = next((name for name in MAIN_METRICS if metrics.get(name) is not None), None)
@@ -130,7 +133,7 @@ def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, 
 
 
 def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]:
-    """Return table rows: each target's name and its metrics.
+    """Return table rows for the first `most` targets: the name, and all metrics except bounds.
 
     >>> of_targets({"price": {"rmse": 2.5, "r2": None, "auc_bound": 0.1}})
     [('price', 'rmse 2.5, r2 -')]
@@ -162,9 +165,9 @@ def score_rows(
     targets: Targets | None,
     own: Mapping[str, float | None] | None,
 ) -> list[tuple[str, str]]:
-    """Return table rows: the user's own metrics, those of the main target, then of the others.
+    """Return table rows of metrics: the user's own, the main target's, then the other targets'.
 
-    Retrieval has only a loss and a recall: it does not classify by label.
+    For a retrieval model these are only a loss and a recall, since it does not classify by label.
 
     >>> score_rows("-", 0.5, None, None, {"recall_at_10": 0.25})
     [("recall at 10 among these rows' items", '0.25000'), ('loss', '0.50000')]
@@ -182,12 +185,12 @@ def score_rows(
 
 
 def target_name(target: str) -> str:
-    """Return a target's name, chosen by a user, as one short printable line."""
+    """Return a target's name, which a user chose, cut to 40 printable characters."""
     return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])
 
 
 def score(auc: float | None, targets: Targets | None = None) -> str:
-    """Format an AUC; without one, the first target's metric.
+    """Format an AUC; if it is `None`, the main metric of the first target.
 
     >>> score(0.75), score(None, {"price": {"rmse": 2.5}}), score(None)
     ('0.7500', 'RMSE 2.5', '-')
@@ -202,7 +205,9 @@ def aucs(
     valid_targets: Targets | None = None,
     targets: Targets | None = None,
 ) -> str:
-    """Format two AUCs for one column; without any, the first target's metric of both.
+    """Format the AUCs of validation and training rows as one text, with a slash between them.
+
+    If both are `None`, the main metric of the first target is used instead.
 
     >>> aucs(0.61, 0.9), aucs(None, 0.9), aucs(None, None)
     ('0.6100/0.9000', '-/0.9000', '-')
@@ -219,7 +224,7 @@ def aucs(
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """Format a percentage."""
+    """Format a percentage, such as 50 for a half."""
     return UNKNOWN if value is None else f"{value:.{decimals}f} %"
 
 
@@ -254,7 +259,7 @@ def duration(seconds: float | None, decimals: int = 1) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Format the duration of a step.
+    """Format the duration of a step, given in seconds, in milliseconds.
 
     >>> milliseconds(0.0123)
     '12.3 ms'

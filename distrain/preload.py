@@ -1,8 +1,9 @@
 """The preload module of a Dask scheduler: `dask scheduler --preload distrain.preload`.
 
-Importing it registers the dashboard pages and HTTP routes before Dask builds its own. Without the
-preload, the first `distrain train --scheduler ADDRESS` installs the coordinator and adds the pages
-(`distrain.scheduler.http`); submitting jobs over HTTP needs the preload.
+Importing this module registers distrain's dashboard pages and HTTP routes before Dask builds its
+own. Without the preload, the first `distrain train --scheduler ADDRESS` installs the coordinator
+and adds the pages (`distrain.scheduler.http`). Jobs can be submitted over HTTP only with the
+preload.
 """
 
 from distributed import Scheduler

@@ -44,7 +44,7 @@ def build() -> str:
     digest = hashlib.blake2b(digest_size=6)
     files = (path for kind in ("py", "c", "h") for path in package.rglob(f"*.{kind}"))
     for name, path in sorted((path.relative_to(package).as_posix(), path) for path in files):
-        if "/." not in f"/{name}":  # else an editor's lock file (a dangling link) or backup
+        if "/." not in f"/{name}":  # not an editor's lock file (a dangling link) or backup
             code = path.read_bytes()
             digest.update(f"{name} {len(code)}\n".encode() + code)
     return f"{__version__}+b{digest.hexdigest()}"

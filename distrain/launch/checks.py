@@ -1,8 +1,8 @@
 """Checks a job before anything starts; every command uses the same checks.
 
-`distrain train`, its `--dry-run` and `distrain plan` all call this, so their answers agree. It
-lists files, reads footers, tests whether places can be written, and computes the memory of a rank.
-It leaves nothing behind. Independent mistakes are reported together.
+`distrain train`, its `--dry-run` and `distrain plan` all use `JobChecks`, so their answers agree.
+The checks list files, read footers, test whether output directories can be written, and compute the
+memory of a rank. They leave no files behind. Independent mistakes are reported together.
 
 Properties of machines in another cluster are not checked, and the notes say so.
 """
@@ -50,7 +50,7 @@ class JobChecks:
     sinks: "Sequence[str | Sink]" = ()
     overwrite: bool = False  # whether an existing run may be replaced
     notes: list[str] = field(default_factory=list)  # skipped checks, and warnings
-    # the ranks' device on this machine, once chosen; `None` on another cluster
+    # the ranks' device on this machine, once chosen; `None` if workers are elsewhere
     device: "torch.device | None" = None
     inputs: "Inputs" = field(init=False)  # the job's data, once read
 
@@ -60,7 +60,11 @@ class JobChecks:
         return self.scheduler is not None and self.spec.resources.backend == "dask"
 
     def run(self) -> "JobChecks":
-        """Check data, places, machines and model; raise one error with all mistakes."""
+        """Check data, output directories, devices and model; return these checks with the results.
+
+        Raises one error that lists all mistakes. The results are `inputs`, `device`, `notes`, and
+        `spec` with values that depend on the number of rows.
+        """
         mistakes = Mistakes()
 
         def passes(*checks: Callable[[JobChecks], None]) -> bool:
@@ -98,7 +102,7 @@ class JobChecks:
 
 def _check_files(patterns: Sequence[str]) -> None:
     """Check that the files exist, without importing slow libraries."""
-    # If the storage does not answer now, the later check that reads footers waits for it.
+    # If the storage does not answer now, the later check that reads footers retries.
     with suppress(Unavailable):
         list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
 
@@ -180,7 +184,7 @@ def _check_function(job: JobChecks) -> None:
 
 
 def _check_owner(job: JobChecks) -> None:
-    """Check that no other run owns `checkpoint.dir`; add a note if that is unknown."""
+    """Check that no other run owns `checkpoint.dir`; add a note if the storage does not answer."""
     from distrain.train.checkpoint.ownership import check_owner
     from distrain.train.saving.checkpoints import checkpoint_dir
 

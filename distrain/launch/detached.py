@@ -33,9 +33,11 @@ def submit(
 ) -> None:
     """Check a job, begin its run folder, submit it, and return without waiting for its end.
 
-    The request has a scheduler's address and no sinks: the process that follows the job feeds
-    sinks. `on_queued` is called as soon as the cluster has the job. With `checks_on_worker` a
-    worker checks data and places first. After an error nothing was submitted.
+    The request must have a scheduler's address and no sinks, since only a process that follows a
+    job writes to sinks. `on_queued` is called as soon as the cluster has the job. With
+    `checks_on_worker` a worker first checks data and output directories. If the check or the run
+    folder causes an error, nothing was submitted. If the scheduler does not answer the submission,
+    it may have the job.
     """
     assert run.scheduler is not None
     checked = run.check()
@@ -69,10 +71,11 @@ def attach(
     progress: Progress,
     on_summary: "Callable[[Summary], None]" = lambda _: None,
 ) -> "Summary":
-    """Follow a job to its end as `train` does; its workers write the run folder.
+    """Follow a submitted job to its end, as `train` does, and return its summary.
 
-    An exception such as Ctrl-C does not affect the job. `on_summary` gets the summary before a
-    `JobError` is raised. Raises `OutputError` if the folder holds the run of another job.
+    The job's workers write the run folder. An exception such as Ctrl-C does not affect the job.
+    `on_summary` gets the summary before `JobError` is raised for a failed job. Raises `OutputError`
+    if the folder holds the run of another job.
     """
     paths, history = RunPaths(run_dir), History()
     is_here = paths.run.is_file()

@@ -1,8 +1,9 @@
-"""Runs ranks started by torchrun, srun or a JobSet, which meet through torch's `env://`.
+"""Runs ranks that torchrun, srun or a JobSet started, and that meet through torch's `env://`.
 
-The process of rank 0 checks the job, writes the run directory, trains, and gives orders. The others
-receive their assignment and orders from it and send it their events. All communication uses the
-store at `MASTER_ADDR`, which rank 0 opens unless torchelastic's agent has.
+The process of rank 0 checks the job, writes the run directory, trains, and sends orders to stop or
+to write a checkpoint. The other ranks receive an assignment (the spec and the run directory) and
+the orders from rank 0, and send it their events. All messages go through the store at
+`MASTER_ADDR`, which rank 0 opens unless torchelastic's agent has opened it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _POLL_S = 0.05
-_CONNECT_S = 600.0  # timeout for connecting to rank 0, and again for its check of the job
+_CONNECT_S = 600.0  # timeout for connecting to rank 0, and again until it has checked the job
 _EXITS_S = 10.0  # how long rank 0 waits for the others' exits after a failure
 _FAILED = 100
 _TERMINATED = 128 + signal.SIGTERM
@@ -55,7 +56,7 @@ log = logging.getLogger("distrain.launched")
 
 @dataclass(frozen=True)
 class Launch:
-    """The rank of this process and the meeting point of all ranks, as set by the launcher."""
+    """The rank of this process and the address where all ranks meet, as set by the launcher."""
 
     world: World
     meeting: Rendezvous
@@ -64,7 +65,7 @@ class Launch:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Launch:
-        """Read `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`; an `InputError` if invalid.
+        """Read `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`; `InputError` for a bad value.
 
         >>> where = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
         >>> Launch.of_environment(where).world
@@ -94,7 +95,7 @@ class Launch:
         return cls(world, meeting, has_store, local_rank)
 
     def take_own_gpu(self, environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
-        """Restrict this process to its own GPU of the host; a rank uses the first visible one."""
+        """Make only the GPU of the local rank visible, since a rank uses the first visible GPU."""
         import torch
 
         count = torch.cuda.device_count()
@@ -109,7 +110,7 @@ class Launch:
         host, port, timeout = self.meeting.host, self.meeting.port, timedelta(seconds=_CONNECT_S)
         is_master = self.world.rank == 0 and not self.has_store
         try:
-            # Without a socket of its own, torch would share the port with another rank 0.
+            # A socket that torch opens would share its port with another process of rank 0.
             listener = _listen(port).detach() if is_master else None
             store = TCPStore(
                 host,
@@ -136,7 +137,7 @@ class Launch:
         return shared
 
     def _check_world(self, store: Store) -> None:
-        """Raise `ClusterError` if another process has this rank or another WORLD_SIZE."""
+        """Raise `ClusterError` if another process has this rank, or rank 0 another WORLD_SIZE."""
         rank, num_ranks = self.world.rank, self.world.num_ranks
         if rank == 0:
             store.set("num_ranks", str(num_ranks))
@@ -161,7 +162,7 @@ def _listen(port: int) -> socket.socket:
 
 @dataclass
 class _Orders:
-    """The orders of rank 0, read by each rank in order."""
+    """Reads the orders of rank 0 one after the other, and applies them to this rank's training."""
 
     store: Store
     control: Control
@@ -178,7 +179,7 @@ class _Orders:
 
 
 class Gang:
-    """All ranks of a launch, for the process of rank 0."""
+    """All ranks of a launch, controlled by the process of rank 0."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -195,12 +196,12 @@ class Gang:
 
     @property
     def culprit(self) -> RankFailed | None:
-        """The first failure that is not about a lost peer, else the first one."""
+        """The first failure other than the loss of another rank; else the first; else `None`."""
         causes = [one for one in self.failures if one.reason != Reason.PEER_LOST]
         return next(iter([*causes, *self.failures]), None)
 
     def raise_error(self) -> None:
-        """Raise the error of the thread that reads the other ranks' events."""
+        """Raise the error of the thread that reads the other ranks' events, if it failed."""
         if self._error is not None:
             raise self._error
 
@@ -208,7 +209,11 @@ class Gang:
     def training(
         self, spec: JobSpec, assignment: Assignment, take: Callable[[Event], None]
     ) -> Iterator[tuple[Callable[[Event], None], Control]]:
-        """Send the others their assignments; yield rank 0's report function and control."""
+        """Send the other ranks their assignment; yield rank 0's report function and control.
+
+        `take` gets the events of all ranks. At its end, the context manager waits for the other
+        ranks' exits, and raises `Terminated` if the ranks stopped after a signal.
+        """
         from distrain.train.control.control import Control
 
         self._every_s = spec.checkpoint.every_s or math.inf
@@ -293,7 +298,7 @@ class Gang:
 
 @dataclass
 class _Reporter:
-    """Sends a rank's events to rank 0; ends the process if rank 0 is gone."""
+    """Sends a rank's events to rank 0; exits from the process if rank 0 is gone."""
 
     store: Store
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -16,8 +16,8 @@ from distrain.runs.attempt_file import StatusLines
 from distrain.runs.finishing import begin_attempt
 from distrain.runs.records.collector import Collector
 
-# Training sets torch's threads and generators, which all threads of a process share. Callbacks may
-# train, too.
+# Training sets torch's thread count and random generators, which all threads of a process share.
+# The lock is reentrant because a callback may train, too.
 _one_run_at_a_time = RLock()
 
 
@@ -29,9 +29,10 @@ def run_inline(
     attempt: int = 1,
     gang: Gang | None = None,
 ) -> JobView:
-    """Train one rank in this process without restarts; the last view has its failure.
+    """Train one rank in this process, without restarts, and return the job's last view.
 
-    With a `gang` this process is its rank 0, and the records are those of all ranks.
+    A failure of the training is not raised: the view has its reason and message. With a `gang` this
+    process is the gang's rank 0, and the records are those of all ranks.
     """
     from distrain.train.control.control import Control
     from distrain.train.control.rank_setup import process_as_it_was

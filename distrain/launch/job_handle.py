@@ -28,18 +28,18 @@ POLL_S = 0.2
 _SAME_VERSION = "Run the same version of distrain on both sides."
 
 _NO_PROGRESS = 10**18 - 1
-"""An entry number beyond those of any job."""
+"""Above the number of every progress entry: a view since this number has no progress."""
 
 LOST_AFTER_S = 20.0
-"""How long to retry a scheduler that does not answer before its jobs count as lost."""
+"""Seconds to retry a scheduler that does not answer, before its jobs count as lost."""
 
 RECORDED_WITHIN_S = 60.0
-"""How long to wait for the summary of a job that has ended."""
+"""Seconds to wait for the summary of a job that has ended."""
 
 
 @dataclass(frozen=True)
 class JobHandle:
-    """One job on one cluster."""
+    """Submits, watches and cancels one job on the cluster of a Dask client."""
 
     client: "Client"
     job_id: str
@@ -49,10 +49,10 @@ class JobHandle:
         return scheduler_api(self.client)
 
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
-        """Queue the job unless it is queued or running; return whether it was queued now.
+        """Queue the job; return False if the scheduler had this attempt already.
 
         Installs a coordinator in the client's cluster if it has none. Relative paths in the spec
-        are those of this process; every worker must see `run_dir`. A resumed job has a
+        are resolved in this process; every worker must see `run_dir`. A resumed job has a
         `first_attempt` above 1. Raises `ClusterError` if the scheduler does not answer or cannot
         load this version's coordinator.
         """
@@ -70,10 +70,11 @@ class JobHandle:
         return answer.status_code == 201
 
     def view(self, since: int = 0) -> JobView:
-        """Return the job with its progress from entry `since` on.
+        """Return the job's state with its progress entries from number `since` on.
 
         Raises:
-            JobError: The scheduler does not know the job.
+            JobError: The scheduler has no such job.
+            ClusterError: The scheduler did not answer, or its answer cannot be read.
         """
         call = Call("GET", job_path(self.job_id, "view"), params={"since": str(since)})
         try:
@@ -92,11 +93,11 @@ class JobHandle:
             ) from None
 
     def status(self) -> JobView:
-        """Return the job without its progress; errors as `view`."""
+        """Return the job's state without its progress; raises the errors of `view`."""
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Request the job's end; `why` names the user or the cause."""
+        """Request that the job be cancelled; `why` names the user or the cause."""
         self.api.cancel(self.job_id, why=why)
 
     def watch(
@@ -106,9 +107,10 @@ class JobHandle:
 
         `on_view` gets each view with the new progress, several times a second; the caller already
         has the first `since` entries. If the scheduler is silent for `lost_after_s`, or restarts
-        without the job, the last view has failed with reason `CoordinatorLost`, or `Preempted` if
-        the job was waiting after a preemption notice. After the job's end this waits for its
-        summary.
+        without the job, the returned view has the state `failed` and the reason `CoordinatorLost`,
+        or `Preempted` if the job was waiting after a preemption notice. After the job's end this
+        method waits up to `RECORDED_WITHIN_S` for the job's summary. If the first call of `view`
+        fails, its error is raised.
         """
         last: JobView | None = None
         answered_s = time.monotonic()
@@ -132,7 +134,10 @@ class JobHandle:
             time.sleep(POLL_S)
 
     def _recorded(self, last: JobView) -> JobView:
-        """Return the last view once its summary is written, failed, or takes too long."""
+        """Wait until the summary of an ended job is written; return the newest view.
+
+        The wait also ends if the summary cannot be written, or after `RECORDED_WITHIN_S`.
+        """
         until_s = time.monotonic() + RECORDED_WITHIN_S
         while not (last.recorded or last.record_error) and time.monotonic() < until_s:
             time.sleep(POLL_S)
@@ -142,8 +147,11 @@ class JobHandle:
 
 
 def install_coordinator(client: "Client") -> None:
-    """Give a client's scheduler a coordinator if it has none; a `ClusterError` if it cannot."""
-    # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
+    """Install a coordinator in a client's scheduler if it has none.
+
+    Raises `ClusterError` if the scheduler cannot load the coordinator.
+    """
+    # Imported late: inline jobs use this module for `raise_for_state`, perhaps without Dask.
     from distrain.scheduler.http.attach import ensure_coordinator
 
     try:
@@ -172,7 +180,10 @@ def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
 
 
 def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
-    """Raise a `JobError` if the job failed, with the ranks' folder `logs` and the hint."""
+    """Raise `JobError` if the job failed, and `JobCancelled` if it was cancelled.
+
+    The error names `logs`, the folder of the ranks' logs, and has the hint.
+    """
     if not view.state.is_final or view.reason is None:
         return
     kind = JobCancelled if view.state.value == "cancelled" else JobError

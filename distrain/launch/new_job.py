@@ -1,4 +1,4 @@
-"""Makes a job spec for prepared rows, fitted to their schema and number."""
+"""Makes a job spec for prepared rows, fitted to their schema and the number of rows."""
 
 import json
 from contextlib import suppress
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def new_job(
     data: Path, model: str | None, say: "Callable[[str], object]", num_ranks: int = 1
 ) -> dict[str, Any]:
-    """Return the document of a spec for a folder of `distrain prep`.
+    """Return the document of a job spec for a folder that `distrain prep` wrote.
 
     Args:
         data: The folder, with `train` and perhaps `valid`.
-        model: A preset or a model; `None` for the one that suits the table.
-        say: Called with a note if the training could not be fitted to the table.
+        model: The name of a preset or a model; `None` for the model that suits the table.
+        say: Called with a note if training settings could not be fitted to the table.
         num_ranks: Number of ranks of the job.
 
     Raises:
@@ -66,8 +66,8 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
 
 
 def _is_split_off(data: Path) -> bool:
-    """Return True if `prep` took the validation rows from the rows that it was given."""
+    """Return True if `prep` split the validation rows off its input, which had no others."""
     try:
         return not json.loads((data / "prep.json").read_text())["valid_inputs"]
-    except (OSError, ValueError, TypeError, KeyError):  # the rows are of another tool
+    except (OSError, ValueError, TypeError, KeyError):  # the rows were prepared by another tool
         return False

@@ -16,7 +16,7 @@ _LINES = 8
 
 
 def progress_here() -> LoggedProgress:
-    """Return the progress for this process: for a notebook, a terminal or the log."""
+    """Return a progress reporter for this process: in a notebook, on a terminal or in the log."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:

@@ -88,7 +88,7 @@ class Run:
 
     @property
     def history(self) -> "pandas.DataFrame":
-        """The records as a table, one row each, with their scalar metrics."""
+        """The records as a DataFrame: a row per record, a column per scalar metric with values."""
         import pandas
 
         rows = [record.figures() for record in self.records]
@@ -114,13 +114,16 @@ class Run:
         Args:
             rows: A pandas or polars DataFrame, an Arrow table, a mapping of arrays, a list of
                 dictionaries, or files. They are raw, like the run's data before preparation, or
-                prepared by the run's own workflow. Strings spell numbers and times as in a text
-                file.
+                prepared by the run's own workflow. Strings in columns of numbers or times are
+                parsed as in a text file.
             keep: Input columns to return as well.
             raw: Whether rows are raw; `None` decides by their columns.
 
         Returns:
-            Columns `logit` and `probability`; with several targets, `probability_TARGET` of each.
+            Columns `logit` and `probability` for a binary target, `prediction` for a regression
+            target, `class` and `probability` (lists) for a multiclass target. With several targets
+            each name ends in `_TARGET`. Raw rows in files also have `file` and `row_number`; raw
+            rows in memory have `row_number`.
         """
         import pandas
 
@@ -132,8 +135,8 @@ class Run:
         with handed_over(names=self._names):
             scores = score_rows(model, rows, keep=keep, raw=RawOptions(raw)).to_pandas()
         if isinstance(rows, pandas.DataFrame):
-            # Prepared rows have no row numbers (only perhaps a column of that name): none is
-            # missing.
+            # The scores of prepared rows have no row numbers (perhaps a kept column of that name):
+            # then each row has a score.
             numbers = None if "row_number" in keep else scores.get("row_number")
             scores.index = rows.index if numbers is None else rows.index.take(numbers)
         return scores
@@ -160,7 +163,7 @@ class Run:
         return found if found.ndim == 2 else np.column_stack([1 - found, found])
 
     def importance(self, rows: Any, *, seed: int = 0) -> "Importance":
-        """Measure how much the first target's metric worsens with each column shuffled.
+        """Measure, for each column, how much the first target's metric worsens if it is shuffled.
 
         Args:
             rows: Labelled rows, as for `evaluate`.
@@ -186,7 +189,8 @@ class Run:
         Args:
             out: The folder, which must not exist.
             to: `"torch"` or `"onnx"`.
-            with_workflow: Whether the folder scores raw rows.
+            with_workflow: Whether the folder also gets the run's workflow, so that it scores raw
+                rows.
         """
         from distrain.predict.serving.folder import export_folder
 
@@ -195,7 +199,7 @@ class Run:
         return Path(out)
 
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
-        """Return the metrics of rows with labels, scored in this process; arguments as `predict`.
+        """Score labelled rows in this process and return the metrics; arguments as for `predict`.
 
         User-defined metrics are computed in validations only.
         """
@@ -239,12 +243,13 @@ def fit(
     sinks: "Sequence[str | Sink]" = (),
     curves: bool = True,
 ) -> Run:
-    """Train a model on a table, or as a job spec says, and wait for it.
+    """Train a model on a table, or as a job spec describes, and return the run when it has ended.
 
     `fit(table, target="clicked")` infers what the columns are, prepares the rows, fits a job to
-    them and trains it. It reports these decisions, and the run directory holds them as
+    them and trains it. It reports what it inferred and chose, and writes it to the run directory as
     `features.yaml` and `job.yaml`. Prepared rows are kept in `.prepared` beside the run directory
-    and used again for the same rows and features. `fit(spec)` trains on rows that are prepared.
+    and used again for the same rows and features. `fit(spec)` trains on rows that are prepared
+    already.
 
     Args:
         data: With `target` or `features`, a table: a DataFrame of pandas, polars or Dask, an Arrow
@@ -259,22 +264,24 @@ def fit(
             there are times.
         time: A time column that orders the table: the latest rows are used for validation.
         weight: The column of row weights.
-        model: A model by name, or a section `model`; `None` chooses one for the table.
+        model: The name of a model, or the section `model` of a job spec; `None` chooses a model
+            that suits the table.
         features: A features document, or its file, instead of inferred features.
         overrides: Fields of the spec to set, by path: `{"train.optimizer.lr": 0.01}`.
         model_fn: Makes the model, as `model_fn(schema, **options)`, instead of a section `model`,
             which the document or file must then not have. The inline backend accepts any
-            function. Otherwise the workers import it by its module's name, which their operator
-            must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make the same model
-            as before; `None` then uses that of the `Run`.
-        options: Keyword arguments for `model_fn`, JSON values; a resumed run keeps its own.
+            function. With other backends the workers import it by the name of its module, which
+            their operator must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make
+            the same model as before; `None` then uses the `model_fn` of the `Run`, if it has one.
+        options: Keyword arguments for `model_fn`, JSON values. Not with `resume`, which keeps the
+            run's options.
         run_dir: The run directory; every worker must see it. `None` for `runs/JOB`.
         overwrite: Whether a run in `run_dir` may be replaced; it is removed once the new job has
             passed its checks.
         resume: A run, or its directory, to resume from its newest checkpoint, with its spec.
-        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. It keeps
-            running when the job ends. `None`: a job gets a new cluster on this machine; a table is
-            prepared and trained on in this process.
+        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. The cluster
+            keeps running when the job ends. `None`: a job with the backend `dask` gets a new
+            cluster on this machine; a table is prepared and trained on in this process.
         progress: Reports the progress; `None` for a bar and a chart in a notebook, lines on a
             terminal, and otherwise the log `distrain`.
         callbacks: Called in this process with each new record of training and validation.

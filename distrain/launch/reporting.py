@@ -18,7 +18,7 @@ log = logging.getLogger("distrain")
 
 
 class Progress(Protocol):
-    """Reports a run's progress; a context that is entered while its job is watched."""
+    """Reports a run's progress. The job is watched inside the reporter's `with` block."""
 
     def __enter__(self) -> object: ...
 
@@ -85,7 +85,10 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
             self._show_state(view)
 
     def show_step(self, view: JobView, record: Record) -> None:
-        """Show the last training record, at most one line every `LINE_EVERY_S`."""
+        """Show a training record, unless a line was written in the last `LINE_EVERY_S` seconds.
+
+        The record of the job's last step is always shown.
+        """
         now_s = time.monotonic()
         if record.step == view.num_steps or now_s - self._last_line_s >= LINE_EVERY_S:
             self._last_line_s = now_s
@@ -100,7 +103,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
 
 
 def step_line(view: JobView, record: Record) -> str:
-    """Describe a training record; what matters most comes first, since a screen may be narrow."""
+    """Return a line on a training record, the main figures first, since screens may be narrow."""
     parts = [f"step {record.step}/{view.num_steps or '?'}"]
     if view.total_rows and record.elapsed_s > 0 and record.rows_total:
         remaining = view.total_rows - record.rows_total

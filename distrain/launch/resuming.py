@@ -1,7 +1,6 @@
-"""Finds what a run directory holds for resuming, and checks whether a job can resume from it.
+"""Finds the checkpoint in a run directory, and checks whether a job can resume from it.
 
-A launcher that restarts its command after a rank died also resumes this way.
-
+A command that a launcher restarts after a rank died also resumes this way.
 """
 
 import sys
@@ -61,11 +60,11 @@ def how_to_resume(run_dir: Path, scheduler: str | None, step: int | None) -> str
 def find_run(
     root: Path, overrides: Sequence[str], *, without_checkpoint: bool = False
 ) -> tuple[str, JobSpec, Resumption]:
-    """Return the id, spec and resumption of the job whose run a directory holds.
+    """Return the job id, the spec and the resumption of the run in a directory.
 
     `overrides`, as `SECTION.FIELD=VALUE`, are applied to the spec. With `without_checkpoint` the
     run may start from step 0 if its checkpoints are missing. Raises `InputError` if there is no
-    run, if it has succeeded, or if its checkpoints are missing.
+    run, if its checkpoints are missing, or if it has succeeded and no override trains it longer.
     """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root, overrides)
@@ -89,7 +88,7 @@ def find_run(
     if not entries and not without_checkpoint and saved.get("count"):
         raise _none_found(root, place, saved)
     attempts = [*paths.attempts(), *(entry.attempt for entry in entries)]
-    last = max(1, record.get("attempts") or 0, *attempts)  # at least one attempt was made
+    last = max(1, record.get("attempts") or 0, *attempts)  # a run has had at least one attempt
     newest = entries[0] if entries else None
     resumption = Resumption(1 + last, newest, tuple(place.damaged))
     return run.job_id, spec, resumption
@@ -131,7 +130,10 @@ def _none_found(root: Path, place: "CheckpointDir", saved: Mapping[str, Any]) ->
 
 
 def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
-    """Return the ranks of a job on rank 0; on any other rank, train it here and exit."""
+    """On rank 0, return all ranks of the launch; on any other rank, train it and exit.
+
+    Raises `InputError` if the launcher's variables are unusable, or rank 0 has no run directory.
+    """
     launch = Launch.of_environment()
     if launch.world.rank > 0:
         sys.exit(follow(launch))
@@ -148,10 +150,13 @@ def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
 def resume_or_begin(
     root: Path, gang: Gang, job_with: Callable[[str], tuple[str, JobSpec, Resumption | None]]
 ) -> tuple[str, JobSpec, Resumption | None]:
-    """Return the job of all ranks, resumed if an earlier start of the same command began it.
+    """Return the job's id, spec and resumption, which is `None` for a new run.
+
+    If an earlier start of the same command began the run, it is resumed. Raises `InputError` if the
+    run directory holds the run of another job.
 
     Args:
-        job_with: Returns the command's job with an override of its spec.
+        job_with: Returns the job that the command describes, with an override applied to its spec.
     """
     word = f"resources.num_ranks={gang.launch.world.num_ranks}"
     job_id, spec, resumed = job_with(word)

@@ -56,7 +56,7 @@ _COMMAND = "the command that submitted it"
 
 
 class CallbackFailed(BaseException):
-    """A callback raised `error`. Not an `Exception`, so that it does not count as a job failure."""
+    """Wraps a callback's `error`; not an `Exception`, so it does not count as a job failure."""
 
     def __init__(self, error: Exception):
         super().__init__(repr(error))
@@ -65,7 +65,7 @@ class CallbackFailed(BaseException):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A requested run; relative paths are resolved in this process, wherever workers run."""
+    """A run to begin or resume; relative paths are resolved in this process, not on workers."""
 
     spec: JobSpec
     run_dir: Path
@@ -81,7 +81,7 @@ class RunRequest:
     overwrite: bool = False  # whether a run in the directory may be replaced
     draws: bool = True  # whether to draw `curves.png` at the end
     features: str = ""  # the features document that a table's rows were prepared with
-    gang: Gang | None = None  # the launcher's ranks, if this process is rank 0
+    gang: Gang | None = None  # all ranks that a launcher started, if this process is rank 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", with_absolute_paths(self.spec))
@@ -113,7 +113,10 @@ class RunRequest:
         return reopen_run(self.run_dir, self.spec)
 
     def write_documents(self, paths: RunPaths) -> None:
-        """Write `features.yaml` and the short `job.yaml` of a run on a table, to repeat it."""
+        """Write `features.yaml` and a short `job.yaml`, to repeat a run on a table.
+
+        For a run on prepared rows nothing is written.
+        """
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
             with whole_file(path) as partial:
@@ -121,8 +124,11 @@ class RunRequest:
 
 
 def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
-    """The request of the run that a folder holds, which continues; else of a new run of `spec`."""
-    with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
+    """Return a request that resumes the run in a folder, or begins a new run of `spec` there.
+
+    A run that cannot be resumed is replaced. `options` are further fields of the request.
+    """
+    with suppress(DistrainError):  # the run was not begun, or killed before its spec was written
         job_id, own, resumed = find_run(root, (), without_checkpoint=True)
         return RunRequest(own, root, job_id, resumed=resumed, **options)
     return RunRequest(spec, root, new_job_id(spec.name), overwrite=True, **options)
@@ -131,9 +137,10 @@ def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
 def train(
     run: RunRequest, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
 ) -> "Summary":
-    """Check a job, train it, and follow it to its end.
+    """Check a job, train it, follow it to its end, and return its summary.
 
-    `on_summary` gets the summary when the job has ended, before the error of a failed job.
+    `on_summary` gets the summary when the job has ended. Only then, if the job failed or was
+    cancelled, `JobError` is raised.
     """
     checked = run.check()
     run = replace(run, spec=checked.spec)
@@ -189,7 +196,7 @@ def _release_place(run: RunRequest) -> None:
     from distrain.train.saving.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
-    with suppress(OSError):  # if it remains, the next command's error names it
+    with suppress(OSError):  # if the folder remains, the error of the next command names it
         release_dir(place)
 
 
@@ -205,7 +212,10 @@ def _run_to_end(
     on_view: "Callable[[JobView], None]",
     on_submitting: "Callable[[], object]" = lambda: None,
 ) -> "JobView":
-    """Run a job; `on_submitting` is called just before it is submitted or started."""
+    """Run a job and return its last view.
+
+    `on_submitting` is called just before the job is submitted or started.
+    """
     root = run.run_dir
     if run.spec.resources.backend != "dask":
         on_submitting()
@@ -251,7 +261,7 @@ def after_submission(is_new: bool, client: "Client", progress: Progress) -> None
 
 
 def show_jobs(client: "Client", progress: Progress) -> None:
-    """Add the HTTP routes to a scheduler that was started without the preload."""
+    """Add the HTTP routes to a scheduler without the preload; warn if that is impossible."""
     from distrain.scheduler.http.attach import ensure_http_routes
 
     try:
@@ -279,10 +289,10 @@ def finish(
     *,
     draws: bool = True,
 ) -> "Summary":
-    """Return the summary of a job that has ended; `draws` its curves into the run folder.
+    """Return the summary of a job that has ended; with `draws`, also draw `curves.png`.
 
-    Writes the summary here if no worker could write it. An `OutputError` is only a warning if the
-    job failed anyway: the cause of that failure matters more.
+    Writes the summary in this process if no worker could write it. An `OutputError` is only a
+    warning if the job failed anyway, since the cause of that failure matters more.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)
@@ -303,7 +313,10 @@ def _draw(paths: RunPaths, name: str, model_step: int | None) -> None:
 
 
 def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":
-    """Return the summary of a job's last view if a worker has written it."""
+    """Return the summary that a worker wrote for a job's last view.
+
+    Returns `None` if no worker has written it, or a worker with another version has.
+    """
     values = (read_summary(paths) if view.recorded else None) or {}
     if (values.get("state"), values.get("attempts")) == (view.state.value, view.attempt):
         with suppress(TypeError):  # written by another version
@@ -312,5 +325,5 @@ def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":
 
 
 def _keeps_success(paths: RunPaths) -> bool:
-    """Return True if the summary is still that of an earlier success."""
+    """Return True if the run folder still has the summary of an earlier success."""
     return (read_summary(paths) or {}).get("state") == JobState.SUCCEEDED.value

@@ -1,8 +1,8 @@
 """Calls a scheduler's HTTP API over the connection of a Dask client.
 
-It needs no address of the scheduler's HTTP server, no token, and no open port except the
-scheduler's own. No further permission is checked, because a Dask client can already run any code in
-the scheduler.
+These calls need no address of the scheduler's HTTP server, no token, and no open port except the
+scheduler's own. Permissions are not checked, because a Dask client can run any code in the
+scheduler anyway.
 """
 
 import asyncio
@@ -26,13 +26,16 @@ _NOTHING = {"code": "not_found", "detail": "no job was submitted to this schedul
 
 
 def scheduler_api(client: "DaskClient") -> Client:
-    """Return an API client for the scheduler of a Dask client, which stays open."""
+    """Return an API client for a Dask client's scheduler.
+
+    Closing the API client leaves the Dask client open.
+    """
     address = getattr(client.scheduler, "address", "?")
     return Client.of_scheduler(address, DaskTransport(client))
 
 
 class DaskTransport(httpx2.BaseTransport):
-    """Carries requests to a scheduler's routes; a `ClusterError` if it does not answer."""
+    """Sends requests to a scheduler's routes; raises `ClusterError` if it does not answer."""
 
     def __init__(self, client: "DaskClient"):
         self._client = client
@@ -53,8 +56,8 @@ class DaskTransport(httpx2.BaseTransport):
         client = self._client
 
         async def ask() -> Any:
-            # Its attempt to reconnect failed. Its pool of connections is closed before its
-            # scheduler is None, and would raise a RuntimeError.
+            # The client could not reconnect. Its connection pool is closed before its
+            # `scheduler` becomes None; a call in between would raise RuntimeError.
             if client.scheduler is None or client.status in ("closing", "closed"):
                 raise OSError(why_lost(client) or "the connection is closed")
             return await asyncio.wait_for(getattr(client.scheduler, _OVER_COMM)(**words), ANSWER_S)

@@ -1,4 +1,4 @@
-"""Runs of one spec that differ by their seed, as the members of an ensemble."""
+"""Trains runs of one spec that differ only by their seed, as the members of an ensemble."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +16,13 @@ from distrain.storage.outputs import whole_file
 def train_seeds(
     spec: JobSpec, folder: Path, count: int, progress_of: Callable[[str], Progress]
 ) -> list[Path]:
-    """Train a spec with its own seed and those that follow; return the run directories.
+    """Train a spec with `count` consecutive seeds, its own first; return the run directories.
 
-    A run that has succeeded stays as it is. One that was interrupted continues from its checkpoint.
+    A run that has succeeded is not repeated. An interrupted run resumes from its checkpoint.
 
     Args:
-        progress_of: Takes a line about the run that begins, and returns what reports its progress.
+        folder: The folder of the run directories, `seed-SEED`, and of the spec.
+        progress_of: Called before each run with a line about it; returns its progress reporter.
 
     Raises:
         InputError: The folder has runs of another spec.
@@ -43,7 +44,7 @@ def _seeded(spec: JobSpec, seed: int) -> JobSpec:
 
 
 def _claim(folder: Path, spec: JobSpec) -> None:
-    """Write the spec to the folder; raise `InputError` if the folder has another one."""
+    """Write the spec to the folder; raise `InputError` if the folder has another spec."""
     place = folder / "spec.yaml"
     if not place.exists():
         folder.mkdir(parents=True, exist_ok=True)

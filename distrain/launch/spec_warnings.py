@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from distrain.loader.partition.table import Table
     from distrain.train.data.job_tables import Inputs
 
-_MANY_STEPS = 10_000  # of one validation; takes minutes
-_FEW_STEPS = 100  # of a job
-_SOME_STEPS = 300  # after which models usually predict better than a constant
+_MANY_STEPS = 10_000  # a validation with more steps takes minutes
+_FEW_STEPS = 100  # a job with fewer steps learns little
+_SOME_STEPS = 300  # after these, models usually predict better than a constant
 _WINDOW_STEPS = 20  # fewest steps to learn the new patterns of a window
 _SMALL_BATCH = 512
 _MOST_UNKNOWN = 0.5
@@ -58,8 +58,11 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
 
 
 def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
-    """Yield warnings about steps beyond the last one, often chosen for smaller batches."""
-    if spec.data.windows is not None:  # each window ends with a partial step
+    """Yield warnings about settings for steps that the job does not reach.
+
+    They were often chosen for smaller batches, with which the job takes more steps.
+    """
+    if spec.data.windows is not None:  # each has a partial step, which `_steps_of` does not count
         return
     train, steps = spec.train, _steps_of(spec, rows)
     if train.max_steps is not None:
@@ -101,7 +104,7 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     smaller = 1 << (smaller.bit_length() - 1)
     more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))
     is_free = train.max_steps is None and train.init_from is None  # few steps may be intended
-    comes_again = spec.data.windows is None  # else the oldest window would follow the newest one
+    comes_again = spec.data.windows is None  # else the oldest window would follow the newest window
     better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
     better += [f"train.epochs to {more:,}"] if more > epochs and is_free and comes_again else []
     if is_free and not optimizer_facts(train.optimizer.kind).dense_state:  # slow in the first steps
@@ -155,7 +158,10 @@ def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> l
 
 
 def _prepared(patterns: Sequence[str]) -> tuple[str, Any] | None:
-    """Return `train` or `valid`, and the content of `prep.json` beside it; `None` without one."""
+    """Return the name of the patterns' folder, and the content of the `prep.json` beside it.
+
+    The folder is `train` or `valid`. Returns `None` if there is no such folder or file.
+    """
     for pattern in patterns:
         path = Path(pattern)
         for folder in () if is_remote(pattern) else (path, *path.parents[:2]):

@@ -41,9 +41,10 @@ class TableRequest:
         rows: A table as for `store_rows`, or files, folders, globs or URLs, one or several.
         place: The folder for stored rows and prepared data, which later runs reuse.
         asked: The parts of the features document that the caller has set; the others are inferred.
-        valid_rows: Validation rows, in the forms of `rows`; `None`: a part of `rows`.
-        features: A features document, or its file, instead of an inferred one.
-        model: A model or preset by name, or a section `model`; `None`: one that suits the table.
+        valid_rows: Validation rows, in the forms of `rows`; `None` for a part of `rows`.
+        features: A features document, or its file; `None` to infer it.
+        model: The name of a model or preset, or the section `model` of a job spec; `None` for a
+            model that suits the table.
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
     """
 
@@ -57,7 +58,7 @@ class TableRequest:
 
     @property
     def kind(self) -> str | None:
-        """The model's name; `None` for one that suits the table."""
+        """The name of the model; `None` for a model that suits the table."""
         model = self.model
         return model.get("kind") if isinstance(model, Mapping) else model
 
@@ -77,9 +78,10 @@ def asked_of(
     time: str | None = None,
     weight: str | None = None,
 ) -> tuple[Asked, Any]:
-    """Return the requested parts of the features document, and `valid` if it contains rows.
+    """Return the requested parts of the features document, and `valid` if it is a table.
 
-    Arguments are those of `distrain.fit`.
+    The second value is `None` if `valid` only says how to split the rows. Arguments are those of
+    `distrain.fit`. Raises `InputError` if `target` is not a column's name.
     """
     if target is not None and not isinstance(target, str | int | list | tuple):
         raise InputError(
@@ -87,7 +89,7 @@ def asked_of(
             hint="Make it a column of the table, and give its name: fit(table, target=COLUMN).",
         )
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
-    targets = tuple(map(str, names))  # Arrow has texts as names
+    targets = tuple(map(str, names))  # column names are text in Arrow
     if isinstance(valid, Real) and not isinstance(valid, bool):
         valid = int(valid) if isinstance(valid, Integral) else float(valid)
     is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)
@@ -132,7 +134,7 @@ def _prepared_once(
     say: Callable[[str], object],
     on_progress: "ProgressCallback | None",
 ) -> "PrepResult | None":
-    """Prepare rows; `None` if they have been, perhaps just now by another process."""
+    """Prepare rows and return the result; `None` if this or another process has prepared them."""
     done = Path(wanted.out) / PREP_JSON
 
     def on_wait() -> None:
@@ -189,7 +191,10 @@ def _key(files: Sequence[InputFile], config: FeatureConfig, text: str) -> str:
 
 
 def _scheduler(request: TableRequest) -> Any:
-    """Return the cluster that prepares the rows; by default, for Dask's rows, this process's."""
+    """Return the cluster that prepares the rows; `None` for threads of this process.
+
+    By default rows of a Dask collection are prepared on the cluster of the current client.
+    """
     if request.scheduler is not None or not is_dask(request.rows):
         return request.scheduler
     from distributed import default_client

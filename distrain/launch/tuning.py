@@ -2,9 +2,9 @@
 
 The folder of a search has `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
 for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
-resumes from its checkpoint, so no trial is lost or started twice. A trial's values depend on the
-seed and its number, and it is pruned by comparison with the trials before it: an interrupted search
-has the same trials as an uninterrupted one.
+resumes from its checkpoint, so no trial is lost or started twice. A trial's values depend only on
+the seed, its number and the trials before it, with which it is also compared for pruning. So an
+interrupted search has the same trials as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SEARCHED = ("data", "model", "train", "embeddings")
 """The sections whose fields may be searched."""
 
 FIRST_RUNG, REDUCTION = 2, 3
-"""The first validation at which a trial may be pruned; one in `REDUCTION` trials continues."""
+"""The first validation where trials may be pruned, so that one in `REDUCTION` trials continues."""
 
 _OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
 """Failures caused by the trial's own hyperparameters; the search continues."""
@@ -59,11 +59,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The finished trials of a search, the best one first."""
+    """The finished trials of a search, the best trial first."""
 
     metric: str  # the validation metric by which trials are compared
     trials: list[Row]
-    # the value of the given spec; `None` if it is outside the search space
+    # the metric of the given spec; `None` if it is outside the search space or its trial failed
     given: float | None
 
     @property
@@ -73,7 +73,10 @@ class SearchResult:
 
     @property
     def gain(self) -> float | None:
-        """The improvement of the best trial over the given spec, at least 0."""
+        """The difference between the best trial's metric and the given spec's, at least 0.
+
+        `None` if one of them is unknown.
+        """
         if self.best is None or self.given is None:
             return None
         return abs(self.best - self.given)
@@ -84,12 +87,12 @@ class SearchResult:
 
 
 class _PrunedError(Exception):
-    """A trial is pruned: others were better after the same number of validations."""
+    """Raised to prune a trial: others were better after the same number of validations."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search of a spec."""
+    """A search for better values of some of a spec's fields."""
 
     spec: JobSpec
     folder: Path
@@ -102,7 +105,13 @@ class Search:
     scheduler: str | None = None
 
     def run(self, say: Callable[[str], None]) -> SearchResult:
-        """Run the remaining trials, and return the result of all."""
+        """Run the remaining trials, and return the result of all; `say` gets lines for the user.
+
+        Raises:
+            InputError: Optuna is not installed, or the folder has the trials of another search.
+            SpecError: The spec has no validation metric, or the space cannot be searched.
+            JobError: A trial failed for a reason other than its values, or the first trial failed.
+        """
         optuna = _optuna()
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
@@ -128,7 +137,8 @@ class Search:
             trial = optuna.Trial(study, begun.pop(0)._trial_id) if begun else study.ask()
             values = {}
             for place, (name, one) in enumerate(space.items()):
-                # One seed per field: values in the journal are replayed, not drawn.
+                # One seed per field: a resumed trial reads values from the journal, and does not
+                # draw them.
                 words = (self.spec.train.seed, trial.number, place)
                 seed = int(SeedSequence(words).generate_state(1)[0])
                 study.sampler = optuna.samplers.TPESampler(seed=seed)
@@ -139,7 +149,7 @@ class Search:
         return self._finish(study, metric)
 
     def value_of_spec(self, rows: Iterable[Row]) -> float | None:
-        """Return the value of the given spec; `None` if no trial has its values."""
+        """Return the metric of trial 0; `None` if it failed or differs from the given spec."""
         first = next(row for row in rows if row["number"] == 0)
         is_as_given = with_values(self.spec, first["values"]) == self.spec
         return first["value"] if is_as_given and first["state"] == "complete" else None
@@ -163,12 +173,15 @@ class Search:
 
     @property
     def of_windows(self) -> bool:
-        """Whether trials are compared by windows scored before they are trained."""
+        """Whether trials are compared by metrics of windows that are scored before training."""
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
     def _validations(self, records: Iterable[Record], metric: str) -> dict[object, float]:
-        """Return the metric by validation step, or cumulated over windows by window."""
+        """Return the metric's values by step of the validation.
+
+        With `of_windows` the keys are windows, and each value covers all windows up to its key.
+        """
         values: dict[object, float | None] = {}
         for one in records:
             if self.of_windows and one.window:
@@ -178,9 +191,9 @@ class Search:
         return {place: value for place, value in values.items() if value is not None}
 
     def _claim(self) -> None:
-        """Write the spec and space of the search.
+        """Write the search's spec and space to its folder, unless they are there already.
 
-        Raise `InputError` if the folder has another search.
+        Raise `InputError` if the folder has the trials of another spec or space.
         """
         place = self.folder / "spec.yaml"
         mine = {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)}
@@ -245,7 +258,7 @@ class Search:
     def _request(
         self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
     ) -> RunRequest:
-        # A refit would follow the validations that trials are compared by.
+        # Trials are compared by validations before a refit, which would only take time.
         spec = with_values(self.spec, {**values, "train.refit": False})
         return request_in(root, spec, scheduler=self.scheduler, callbacks=(watch,))
 
@@ -266,7 +279,9 @@ class Search:
 
 
 def usual_space(spec: JobSpec) -> tuple[str, ...]:
-    """Return the default search space: learning rate, batch size, widths and dropout.
+    """Return the default search space, for those of its fields that the spec's model has.
+
+    The fields are the learning rate, the embedding and hidden widths, dropout, and the batch size.
 
     >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
     >>> usual_space(spec)
@@ -282,11 +297,11 @@ def usual_space(spec: JobSpec) -> tuple[str, ...]:
 
 
 def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribution]:
-    """Return Optuna's distributions of a space; choices are kept as text.
+    """Return Optuna's distribution of each field in a space, by field; choices are kept as text.
 
     Raises:
-        SpecError: A text is neither a range nor a list of choices, a field is repeated, or the spec
-            accepts none of its values.
+        SpecError: A text is neither a range nor a list of choices; a field is repeated or cannot be
+            searched; or the spec rejects both ends of a range, or a choice with all others.
     """
     from optuna import distributions as kinds
 
@@ -338,7 +353,10 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
 
 
 def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
-    """Raise `SpecError` for a choice that is invalid with every value of every other field."""
+    """Raise `SpecError` for a choice of a field that the spec rejects in all these cases.
+
+    The cases are the choice alone, and the choice with each choice of each other field.
+    """
     others = [{}, *({o: c} for o in space if o != name for c in getattr(space[o], "choices", ()))]
     for choice in getattr(space[name], "choices", ()):
         mistakes = (_mistake(spec, {name: choice, **other}) for other in others)
@@ -360,7 +378,8 @@ def _falls_behind(
     """Return True if a trial is pruned at a validation, by asynchronous successive halving.
 
     At validations 2, 6, 18, ... a trial continues if it is among the best third of those that
-    reached it. `before` has the values of earlier trials by the number of the validation.
+    reached it, and is pruned if its value is NaN. `before` has the values of earlier trials, each
+    by the number of the validation.
     """
     rung = FIRST_RUNG
     while rung < number:
@@ -381,7 +400,10 @@ def _parsed(text: str) -> Any:
 
 
 def _taken(spec: JobSpec, name: str, text: str) -> str:
-    """Return the `repr` of the spec's value for a text; if the spec rejects it, the text."""
+    """Return the `repr` of the value that the spec parses from a text.
+
+    Returns the text itself if the spec rejects it.
+    """
     with suppress(SpecError):
         return repr(_fields(with_values(spec, {name: text}))[name])
     return text
@@ -396,7 +418,7 @@ def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
-    """Return the spec of a trial, with step counts adjusted to its batch size."""
+    """Return the spec with a trial's values, and step counts rescaled to its batch size."""
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
     before, now = fields[_BATCH], _parsed(str(values.get(_BATCH, fields[_BATCH])))
@@ -407,7 +429,7 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
 
 
 def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """Return the spec's own values that are in the search space."""
+    """Return the spec's own values of searched fields, without values outside the space."""
     fields, own = _fields(spec), dict[str, Any]()
     for name, one in space.items():
         value, choices = fields.get(name), getattr(one, "choices", None)
@@ -421,7 +443,7 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
 
 
 def _usable_of(spec: JobSpec, name: str, distribution: Any) -> Any:
-    """Return the first choice, or end of a range, that the spec accepts."""
+    """Return the first choice that the spec accepts, or the end of a range that it accepts."""
     some = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
     return next(one for one in some if _mistake(spec, {name: one}) is None)
 

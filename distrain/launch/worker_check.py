@@ -1,4 +1,4 @@
-"""Checks a job's data, places and model on a worker, before the job is submitted."""
+"""Checks a job's data, output directories and model on a worker, before the job is submitted."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Drift: how far a model's input columns have moved from those of its training rows."""
+"""Measures drift: how far a model's input columns are distributed unlike its training rows."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -
 def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
     """Return the population stability index of each column, the largest first.
 
-    It is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
-    Scorecards"). `q` is a group's share of the training values and `p` its share of the others,
-    both at least 0.0001. In lists each value counts. Large tables are sampled: evenly spaced row
-    groups of two million rows in all.
+    The index is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
+    Scorecards"). `q` is a group's share of the values in `train` and `p` its share of those in
+    `dataset`, both at least 0.0001. In lists each value counts. Large tables are sampled: evenly
+    spaced row groups of two million rows in all.
 
-    Target means are left out. A training row has the mean of other rows and a later row that of all
-    training rows, so they differ without drift.
+    Columns of target means are left out, since they differ without drift: a training row has the
+    mean over other training rows, and a later row the mean over all training rows.
 
     Raises:
         DataError: A file cannot be read.
@@ -80,9 +80,10 @@ def stability_index(old: Counts, new: Counts) -> float:
 
 
 def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
-    """Return old and new counts of ids in ten groups, by frequency, of about equal old rows.
+    """Return the numbers of old and of new values in each of eleven groups of ids.
 
-    An eleventh group has the ids of fewer than five old rows: their frequency is too uncertain.
+    The ids, from the most frequent old id on, form ten groups of about equally many old values. The
+    eleventh group has the ids of fewer than five old values, whose frequency is too uncertain.
     """
     size = 1 + max(old.max(), new.max())
     before, after = (np.bincount(ids, minlength=size) for ids in (old, new))
@@ -94,9 +95,10 @@ def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
 
 
 def grouped_numbers(old: Values, new: Values) -> tuple[Counts, Counts]:
-    """Return old and new counts of numbers in ten groups, by size, of about equal old rows.
+    """Return the numbers of old and of new values in each of twelve groups of numbers.
 
-    Equal numbers are in one group. Numbers below or above all old ones form groups of their own.
+    Ten groups are ranges with about equally many old values; equal numbers are in one group. The
+    first group has the numbers below all old values, and the last those above all old values.
     """
     values, counts = np.unique(old, return_counts=True)
     group = (np.cumsum(counts) - counts) * GROUPS // len(old)

@@ -1,4 +1,4 @@
-"""Ensembles of saved models: which models can form one, and how it is written."""
+"""Makes ensembles of saved models: checks that the models match, and writes the ensemble."""
 
 import dataclasses
 import json
@@ -71,9 +71,9 @@ def write_ensemble(
     """Write an ensemble as the directory of a successful run: its model and summary.
 
     Args:
-        report: Its metrics on validation rows.
-        models: The folders of its members. The workflow of the first is kept.
-        valid: The patterns of the validation rows, which the model's `about` keeps.
+        report: The ensemble's metrics on validation rows.
+        models: The folders of its members. The first workflow among them is copied.
+        valid: The patterns of the validation rows, which are stored in the model's `about`.
     """
     record = Record(
         split="valid",

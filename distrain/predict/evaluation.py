@@ -1,4 +1,4 @@
-"""The metrics of a saved model on labelled files."""
+"""Computes the metrics of a saved model on labelled files."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -38,10 +38,10 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
-    """Return True if a refit trained the model on the files of some of these rows."""
+    """Return True if the model was refitted on a file of the dataset."""
     patterns = saved.about.get("refitted_on", ())
     found: list[InputFile] = []
-    with suppress(DataError, Unavailable):  # they may be gone
+    with suppress(DataError, Unavailable):  # the files may be gone
         found = list_inputs(patterns, suffixes=PARQUET_SUFFIXES) if patterns else []
     seen = {absolute(file.path) for file in found}
     return any(absolute(file) in seen for file in dataset.table.compact.files)
@@ -83,10 +83,12 @@ class Groups:
 def evaluate_saved(
     scorer: Scorer, max_auc_bound: float = MAX_AUC_BOUND, on_progress: OnProgress | None = None
 ) -> BinaryReport:
-    """Return every metric of a saved model on labelled rows, of its first binary target if any.
+    """Return the metrics of a saved model on labelled rows.
 
-    If the bins' bound on an AUC or the average precision is wider than `max_auc_bound`, the rows
-    are scored once more (or their kept scores read) and ordered by score.
+    The report's own metrics are those of the first binary target, and `None` without one; `targets`
+    has the metrics of all other targets. AUC and average precision are computed from bins of
+    scores. If their error bound exceeds `max_auc_bound`, the rows are scored once more (or their
+    kept scores are read), and the exact values are computed from the ordered scores.
 
     Raises:
         ModelError: A logit is not finite.
@@ -159,7 +161,7 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
 
 
 def time_column(schema: Schema) -> str:
-    """Return the last column that a schema tags `time`; an `InputError` if there is none."""
+    """Return the name of the last column that a schema tags `time`; `InputError` without one."""
     names = schema.select_by_tag(Tags.TIME).names
     if not names:
         raise InputError(
@@ -193,11 +195,12 @@ def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataT
 def evaluate_groups(
     scorer: Scorer, column: str, on_progress: OnProgress | None = None, *, by_day: bool = False
 ) -> Groups:
-    """Return the metrics of a saved model within the groups of a column of the files.
+    """Return the metrics of a saved model within groups: rows with equal values in a column.
 
     With `by_day`, the column holds timestamps or dates, and each day in UTC is a group. Null is a
     group too. Memory: score, label, group number and weight (if any) of every row, up to 17 bytes
-    a row, and several times as much while sorting. Raises the errors of `evaluate_saved`.
+    a row, and several times as much while sorting. Raises the errors of `evaluate_saved` and
+    `check_group`, and `ModelError` if the model has no binary target.
     """
     schema = pa.schema([(column, check_group(scorer.dataset, column, by_day))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
@@ -214,7 +217,10 @@ def evaluate_groups(
 def _with_values(
     schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
-    """Return each row's value of the column, and its logit, label and (if weighted) weight."""
+    """Return the column's values in a piece, and logits, labels and (if weighted) weights.
+
+    With `by_day` the values are days. Raises `ModelError` if the model has no binary target.
+    """
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
@@ -236,7 +242,7 @@ def _with_values(
 
 
 def _days(times: pa.Array) -> pa.Array:
-    """Return the days of times, in UTC. Arrow's own cast uses the column's time zone."""
+    """Return the days of times in UTC; a cast by Arrow alone would use the column's time zone."""
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp(times.type.unit))
     return times.cast(pa.date32())

@@ -21,11 +21,12 @@ from distrain.predict.logits import ScorerInProcess
 
 @dataclass(frozen=True)
 class Importance:
-    """The deterioration of a metric when a column is shuffled, the most important column first.
+    """The loss of a metric when a column is shuffled, the most important column first.
 
     Attributes:
         metric: The metric of the first target, such as `auc`.
-        loss: By column, or by event for columns of lists of one event; above 0 is worse.
+        loss: The loss by column, above 0 if the metric is worse. List columns of one event have one
+            entry together, under the event's name.
     """
 
     metric: str
@@ -73,7 +74,10 @@ def _value(report: BinaryReport, target: Target, metric: str) -> float:
 
 
 def _units(saved: SavedModel) -> dict[str, list[str]]:
-    """Return the columns to shuffle together: list columns of one event have equal lengths."""
+    """Return the columns to shuffle together, by name of a column or an event.
+
+    List columns of one event are shuffled together, since their lists must have equal lengths.
+    """
     inputs, units = saved.model.inputs, dict[str, list[str]]()
     for name in (*inputs.categorical_names, *inputs.continuous_names):
         units[name] = [name]
@@ -94,7 +98,7 @@ class _Shuffled(ClickModel):
         return self.model.task
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
-        # The same whenever and wherever the batch is scored, which may happen twice.
+        # The order is the same each time, since a batch may be scored twice.
         draws = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(batch.num_rows, generator=draws)
         return self.model.scores(_reordered(batch, self.columns, order.to(batch.continuous.device)))
@@ -121,7 +125,7 @@ def _moved(values: Tensor, names: Sequence[str], columns: Sequence[str], order: 
 
 
 def _taken(lists: Ragged, order: Tensor) -> Ragged:
-    """Return the rows in another order."""
+    """Return the lists reordered: row `i` of the result is row `order[i]`."""
     lengths = lists.lengths.long()[order]
     ends = lengths.cumsum(0)
     shift = lists.offsets[:-1].long()[order] - (ends - lengths)

@@ -1,4 +1,4 @@
-"""Scores and metrics of rows in memory."""
+"""Scores and evaluates rows in memory."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from distrain.workers.sources import ClusterRequest, open_cluster
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
 _GIVEN = "distrain-rows"
-"""The file name of rows in memory, replaced in errors."""
+"""The name of rows in memory where a file's name is needed; errors replace it."""
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
@@ -55,13 +55,16 @@ def score_rows(
 ) -> pa.Table:
     """Return the scores of rows: the table that `predict` writes.
 
-    Rows in memory are scored in this process, unless the workflow builds histories. The model and
-    its vocabularies are loaded once.
+    Rows are scored in this process. The model and its vocabularies are loaded once.
 
     Args:
         rows: A table that Arrow can convert, or files as in `PredictRequest.inputs`.
         keep: As in `PredictRequest`.
         raw: As in `PredictRequest`.
+
+    Raises:
+        DataError: The rows cannot be used.
+        InputError: Raw rows, and the model's workflow builds histories from earlier events.
     """
     if (files := _named(rows)) is not None:
         return _score_files(model_dir, files, keep, raw)
@@ -114,7 +117,7 @@ def importance_of_rows(
 
 @contextmanager
 def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[ScorerInProcess]:
-    """Yield a scorer of labelled rows, in memory or in files."""
+    """Yield a scorer for labelled rows, which are in memory or in files."""
     files, saved, tables = _named(rows), open_model(model_dir), None
     with ExitStack() as stack:
         if files is None:
@@ -153,7 +156,7 @@ def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str])
 
 
 def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
-    """Return the score columns of prepared rows."""
+    """Return the score columns of prepared rows, by name (see `score_columns`)."""
     model, scores = saved.model, []
     for first in range(0, max(1, made.num_rows), _AT_ONCE):
         batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
@@ -191,7 +194,7 @@ def _plain(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _named(rows: Any) -> tuple[str, ...] | None:
-    """Return the file names in `rows`; `None` for rows in memory."""
+    """Return the names if `rows` is a file's name or a list of names; `None` for rows in memory."""
     names = [rows] if isinstance(rows, str | Path) else rows
     if not isinstance(names, list | tuple) or not names:
         return None
@@ -202,7 +205,7 @@ def _named(rows: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _rows_from(first: int) -> Iterator[None]:
-    """Add `first` to the row number of errors, so that it counts from the first of all rows."""
+    """Add `first`, the number of a slice's first row, to the row number in errors."""
     try:
         yield
     except DistrainError as error:

@@ -1,4 +1,4 @@
-"""Logits and labels of a dataset's pieces: computed by a model, or kept from an interrupted run.
+"""Computes logits of a dataset's pieces, or reads those that an interrupted run kept.
 
 Pieces are scored one after another in this process, or as tasks of a cluster. The result of a
 piece is the same either way, and does not depend on whether its logits were kept.
@@ -29,23 +29,23 @@ from distrain.train.loop.evaluation import scored_batches
 from distrain.train.step.device_metrics import TargetRows
 
 ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
-"""Rows scored at once, by device. On a CPU, a layer's values then fit a core's caches; 65,536
-took 42 % more processor time there."""
+"""Rows scored at once, by type of device. On a CPU, 4096 rows of a layer's values fit a core's
+caches; 65,536 rows took 42 % more processor time."""
 
 _NUMBERS = ("", *map(str, range(1, 1000)))
 """The suffixes of the columns of the first target, the second, ..."""
 
 State = TypeVar("State")
 Scored = Iterator[tuple[TargetRows, ...]]
-"""The rows of each batch for each target, with float32 scores."""
+"""For each batch, the rows of each target, with float32 scores."""
 
 Count = Callable[["RowsOfPiece", Scored], State]
-"""Computes a state from the scores of a piece. The function can be pickled."""
+"""A function that computes a state from the scores of a piece; it must be picklable."""
 
 
 @dataclass(frozen=True)
 class RowsOfPiece:
-    """A piece of a dataset."""
+    """A piece of a dataset, and how to score it."""
 
     piece: FilePiece
     dataset: Dataset  # the rows of the piece alone
@@ -55,19 +55,19 @@ class RowsOfPiece:
 
 @dataclass(frozen=True)
 class ScorerInProcess:
-    """Scores in this process, on its CPU. Pieces are scored in order."""
+    """Scores the pieces of a dataset in order, in this process on the CPU."""
 
     saved: SavedModel
     dataset: Dataset
     batch_rows: int | None = None
-    folder: Path | None = None  # the folder for logits meanwhile; `None` keeps none
+    folder: Path | None = None  # where to keep logits in case of an interruption; `None`: nowhere
 
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
         """Yield each piece's index in the dataset and its state.
 
-        `on_rows` gets newly scored rows.
+        `on_rows` is called with the number of rows of each scored batch.
         """
         device = torch.device("cpu")
         for place, rows in enumerate(_rows_of_pieces(self.dataset, self.batch_rows, self.folder)):
@@ -76,19 +76,22 @@ class ScorerInProcess:
 
 @dataclass(frozen=True)
 class ScorerOnCluster:
-    """Scores on a cluster's workers, which see the model, the files and the folder."""
+    """Scores the pieces of a dataset on the workers of a cluster.
+
+    All workers must see the model, the dataset's files and the folder.
+    """
 
     client: Any  # a `distributed.Client`
     model_dir: str
     dataset: Dataset
     batch_rows: int | None = None
     device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
-    folder: Path | None = None  # as of `ScorerInProcess`
+    folder: Path | None = None  # as in `ScorerInProcess`
 
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """Like `ScorerInProcess.states`, but in order of completion."""
+        """Like `ScorerInProcess.states`, but in order of completion, with `on_rows` by piece."""
         pieces = _rows_of_pieces(self.dataset, self.batch_rows, self.folder)
         tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
         with closing(results(self.client, _count_on_worker, tasks)) as scored:
@@ -148,9 +151,9 @@ def on_host(scored: Scored) -> Scored:
 
 
 def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
-    """Return the rows of all targets as float32 columns.
+    """Return the rows of all targets as float32 columns, such as `logit`, `label` and `logit1`.
 
-    Names of the first target have no number.
+    The number is the target's index; the first target's columns have none.
     """
     columns: dict[str, Tensor] = {}
     for number, (target, scores, labels, weights) in zip(_NUMBERS, batch, strict=False):
@@ -165,7 +168,7 @@ def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
 
 
 def _rows_of(columns: Mapping[str, Tensor], targets: Sequence[Target]) -> tuple[TargetRows, ...]:
-    """Return the inverse of `_columns`."""
+    """Return the rows of all targets from the columns that `_columns` returned."""
     rows = []
     for number, target in zip(_NUMBERS, targets, strict=False):
         scores = columns.get(f"logit{number}")
@@ -194,7 +197,10 @@ def _values(column: pa.Array) -> Tensor:
 
 
 def _keeping(batches: Scored, path: str) -> Scored:
-    """Yield the same batches, on the host. After the last, write them to `path`."""
+    """Yield the same batches, on the host, and write them to `path`.
+
+    The file appears after the last batch.
+    """
     with ExitStack() as stack:
         partial = stack.enter_context(whole_file(path, make_folder=False))
         file = stack.enter_context(pa.OSFile(str(partial), "wb"))

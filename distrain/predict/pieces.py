@@ -1,4 +1,4 @@
-"""Files cut into pieces of row groups, and the tasks that score these on a Dask cluster."""
+"""Cuts files into pieces of row groups, and runs tasks for the pieces on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Row groups of one file. `is_file`: the piece is the whole file."""
+    """Row groups of one file; with `is_file`, all of them."""
 
     file: str
     groups: tuple[RowGroup, ...]
@@ -24,7 +24,7 @@ class FilePiece:
 
     @property
     def row_groups(self) -> tuple[int, ...] | None:
-        """The row groups' indices in the file; `None` for all."""
+        """The indices of the row groups in the file; `None` for all row groups."""
         return None if self.is_file else tuple(group.index for group in self.groups)
 
     @property
@@ -33,7 +33,7 @@ class FilePiece:
 
 
 def cut_into_pieces(groups: Sequence[RowGroup]) -> list[FilePiece]:
-    """Return row groups as pieces of about `PIECE_ROWS` rows within files, in their order.
+    """Cut each file's row groups, in order, into pieces of about `PIECE_ROWS` rows.
 
     >>> groups = [RowGroup("a", number, 600_000) for number in range(3)]
     >>> [piece.row_groups for piece in cut_into_pieces(groups)]
@@ -62,9 +62,9 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
 def results(
     client: Any, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
 ) -> Generator[tuple[int, Any], None, None]:
-    """Yield each task's index and the result of `function`, in order of completion.
+    """Call `function` on the cluster with each task's arguments; yield its index and result.
 
-    A bounded number of tasks is in flight.
+    Results are yielded in order of completion. A bounded number of tasks is in flight.
 
     Raises:
         ClusterError: Workers died, or the cluster gave the tasks up.

@@ -1,4 +1,4 @@
-"""Scores of many files; for prepared rows, a Dask task scores some row groups."""
+"""Scores files on a Dask cluster, and writes a file of scores for each of them."""
 
 import os
 import shutil
@@ -82,7 +82,7 @@ def predict(
     on_progress: Callable[[int, int, int], None] | None = None,
     on_prepare: ProgressCallback | None = None,
 ) -> PredictResult:
-    """Score files on the client's cluster. The outputs, one for each file, appear together.
+    """Score files on the client's cluster; the outputs, one for each file, appear together.
 
     A file of more than a million rows is scored by several tasks, each of some row groups. With
     `resume`, finished scores (`finished_scores`) are not written again.
@@ -143,18 +143,20 @@ def predict(
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """Return the result in `out`, if the same request has written it before; reads footers only.
+    """Return the result of an earlier, equal request, if `out` is the folder that it wrote.
 
-    Returns `None` without such a folder, without `resume`, and with `overwrite`.
+    Only footers are read. Returns `None` if `out` is not a local folder, without `resume`, and with
+    `overwrite`.
 
     Raises:
-        OutputError: The folder holds something else.
+        OutputError: The folder `out` was not written by an equal request.
+        DataError: An input cannot be used.
     """
     out = request.out
     if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
         return None
     rows = _inputs(request).rows
-    assert rows is not None  # `_inputs` refuses to resume with raw ones
+    assert rows is not None  # `_inputs` rejects `resume` for raw rows
     cuts = rows.cuts
     name = _name_of_scores(request, cuts)
     if not is_finished(Path(out), name, [cut.name for cut in cuts]):
@@ -175,7 +177,10 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Prepared rows: a cut for each input file, and the columns to keep with their new names."""
+    """Prepared rows: the pieces of each input file, and the columns to copy to the scores.
+
+    `keep` has pairs of a column's name in the scores and its name in the prepared files.
+    """
 
     cuts: list[_Cut]
     keep: tuple[tuple[str, str], ...]
@@ -188,7 +193,7 @@ def _rows_of(
     keep: Sequence[tuple[str, str]],
     prepared: PrepResult | None = None,
 ) -> _Rows:
-    """Return the rows of a table, whose files `source_of` maps to input files."""
+    """Return the rows of a prepared table; `source_of` maps the table's files to input files."""
     pieces_of: dict[str, list[FilePiece]] = {}
     for piece in cut_into_pieces(table.row_groups):
         pieces_of.setdefault(source_of(piece.file), []).append(piece)
@@ -207,7 +212,7 @@ class _Inputs:
     def prepared(
         self, client: Any, place: str, on_progress: ProgressCallback | None
     ) -> Iterator[_Rows]:
-        """The prepared rows; raw rows are first prepared in `place`."""
+        """Yield the prepared rows; raw rows are first prepared in a scratch folder in `place`."""
         if self.raw is None:
             assert self.rows is not None
             yield self.rows
@@ -233,7 +238,10 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
 def _files_to_make(
     cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
 ) -> tuple[dict[str, FilePiece], dict[str, tuple[str, ...]]]:
-    """Return the piece of each task by its file, and the piece files of each joined file."""
+    """Return the piece to score for each file of a task, and the files to join for each output.
+
+    An output that is written by one task, and not kept for a later command, needs no join.
+    """
     made: dict[str, FilePiece] = {}
     joins: dict[str, tuple[str, ...]] = {}
     for cut in cuts:
@@ -318,7 +326,7 @@ def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> 
 
 
 def _target_names(files: Sequence[str]) -> list[str]:
-    """Return one name per file: the file's own if all are distinct, else with a number in front."""
+    """Return the output's name for each file: the file's own, after a number if two are equal."""
     own = [file.rsplit("/", 1)[-1] for file in files]
     own = [name if name.endswith(PARQUET_SUFFIXES) else f"{name}.parquet" for name in own]
     if len(set(own)) == len(own):

@@ -1,4 +1,4 @@
-"""Raw rows for a saved model: prepares them with the workflow of the model's training data."""
+"""Prepares raw rows for a saved model, with the workflow that prepared its training data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RawOptions:
 
 @dataclass(frozen=True)
 class RawRows:
-    """Raw rows, and the workflow that prepares them."""
+    """Files of raw rows, and the workflow that prepares the rows."""
 
     files: tuple[InputFile, ...]
     workflow: str  # the folder of the fitted workflow
@@ -54,7 +54,11 @@ class RawRows:
     labeled: bool = False  # whether to read the target
 
     def check(self, option: str) -> None:
-        """Raise an `InputError` if a file lacks columns, or rows need a log; needs no cluster."""
+        """Raise `InputError` if one of the first files lacks columns, or for histories.
+
+        Workflows with histories need events that came before these rows. The check needs no
+        cluster. `option` is the command's option for `keep`, which errors name.
+        """
         history = raw_tables(self.workflow, self.labeled).workflow.history
         if history is not None:
             raise InputError(
@@ -72,7 +76,10 @@ class RawRows:
     def prepared(
         self, client: Any, place: str | Path, on_progress: ProgressCallback | None = None
     ) -> Iterator[PrepResult]:
-        """Prepare the rows in a scratch folder in `place`, which the client's workers can read."""
+        """Yield the rows prepared in a scratch folder in `place`; it is removed afterwards.
+
+        The client's workers must see `place`.
+        """
         with scratch_folder(place) as scratch:
             yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
 
@@ -110,7 +117,8 @@ def labelled_rows(
         group: A column of the input that the rows keep.
 
     Yields:
-        The rows, the name of `group` in them, and the preparation of raw rows.
+        The rows, the name of `group` in them, and the result of preparing them (`None` if they were
+        prepared already).
 
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.
@@ -135,9 +143,9 @@ def files_to_score(
 ) -> tuple[list[InputFile], bool]:
     """Return the files of patterns, and whether their rows are raw.
 
-    By default the first file decides. A file is prepared if it is parquet with a schema next to it,
-    or if it has the model's columns as `distrain prep` writes them: int32 ids and float32 numbers,
-    none nullable.
+    If `is_raw` is `None`, the first file decides. A file is prepared if it is parquet with a schema
+    next to it, or if it has the model's columns as `distrain prep` writes them: int32 ids and
+    float32 numbers, none nullable.
 
     Raises:
         InputError: The first file could be either.
@@ -172,7 +180,7 @@ def _looks_raw(path: str, schema: Schema) -> bool:
 
 @contextmanager
 def taken_for_prepared(options: RawOptions) -> Iterator[None]:
-    """Extend errors by the hint that rows may be raw, unless the options excluded that."""
+    """Add to a `DataError` the hint that the rows may be raw, unless the options decide that."""
     try:
         yield
     except DataError as error:
@@ -212,7 +220,7 @@ def _of_item(dtype: pa.DataType) -> pa.DataType:
 
 
 def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequence[str]) -> None:
-    """Reject prepared rows whose values differ in meaning from those of the model's data."""
+    """Raise `DataError` if an id means another value in prepared rows than in the model's data."""
     known = Vocabularies.from_json(saved.about)
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):
@@ -221,9 +229,9 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
 
 
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
-    """Return the workflow of a model: its own copy, or that of its data.
+    """Return the workflow's folder: the model's own copy, or the workflow that prepared its data.
 
-    `DataError` without one.
+    Raises `DataError` if there is no copy, and the data's workflow is missing or has changed.
     """
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):

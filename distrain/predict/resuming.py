@@ -1,8 +1,8 @@
 """Scores that survive an interrupted command.
 
-They are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of the
-input. NAME is a hash of everything that determines the scores; a later command reuses the files if
-it would make the same scores. Tasks of a killed command may still run; they write to their own
+The scores are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of
+the input. NAME is a hash of everything that determines the scores; a later command reuses the files
+if it would make the same scores. Tasks of a killed command may still run; they write to their own
 folder, or nowhere once it is removed. Beside finished scores, a file contains their NAME.
 """
 
@@ -36,8 +36,9 @@ def name_of_scores(
 ) -> str:
     """Return a name that identifies these scores.
 
-    It is a hash of the model's files, of JSON values that change scores or their files, and of the
-    input file and row groups of each piece.
+    The name is a hash of the versions of the model's and the input files, of `settings` (JSON
+    values that affect scores or their files), and of the file and row groups of each piece. If a
+    file has no version, the name is random, so that scores are not reused.
     """
     used = [*model, *dict.fromkeys(file for file, _ in pieces)]
     identities = {file: file_identity(file) for file in used}
@@ -48,14 +49,14 @@ def name_of_scores(
 
 
 def open_scored(folder: Path, name: str) -> Path:
-    """Create or reuse the folder `name` in `folder`. All others are removed."""
+    """Create or reuse the folder `name` in `folder`, and return it; remove all other folders."""
     own = folder / name
     with translated_errors(folder):
         own.mkdir(parents=True, exist_ok=True)
         for other in folder.iterdir():
             if other != own:
                 shutil.rmtree(other, ignore_errors=True)
-        for left in own.glob(".*.partial-*"):  # of tasks that were killed
+        for left in own.glob(".*.partial-*"):  # files of tasks that were killed
             left.unlink(missing_ok=True)
     return own
 
@@ -64,17 +65,17 @@ def open_scored(folder: Path, name: str) -> Path:
 def kept_logits(
     folder: Path, model_dir: Path | str, files: Sequence[str], settings: dict[str, Any]
 ) -> Iterator[Path]:
-    """Context manager of a folder in `folder` for logits, kept if the work is interrupted.
+    """Yield a folder for logits, inside `folder`, which remains if the work is interrupted.
 
-    It holds the logits of an interrupted run with the same model, files and settings, if any. It is
-    removed after the work.
+    If earlier work with the same model, files and settings was interrupted, its logits are in the
+    yielded folder. After the work the folder is removed.
 
     Raises:
-        OutputError: It cannot be made, or another process keeps logits in `folder`.
+        OutputError: The folder cannot be made, or another process keeps logits in `folder`.
     """
     check_writable(folder)
     name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])
-    # A process that starts or ends there removes files of others.
+    # A process that starts or ends in the folder removes the files of other processes.
     with locked_folder(folder, _in_use(folder)):
         place = scored_folder(folder / "logits")
         yield open_scored(place, name)

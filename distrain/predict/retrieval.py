@@ -1,4 +1,4 @@
-"""Items of two-tower models: their vectors, and the quality of the top items for users."""
+"""For two-tower models: computes vectors of items, and measures the top items of users."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ from distrain.train.data.vocabularies import Vocabularies
 from distrain.version import how_to_install
 
 SCORES_AT_ONCE = 1 << 22
-"""Pairs of users and items that are scored at a time."""
+"""The number of pairs of a user and an item that are scored at a time."""
 
 Ints = NDArray[np.int64]
 FindModel = Callable[[], tuple[SavedModel, torch.device]]
@@ -36,9 +36,9 @@ FindModel = Callable[[], tuple[SavedModel, torch.device]]
 def item_vectors(
     saved: SavedModel, items: Dataset, on: torch.device
 ) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
-    """Yield ids and vectors of a table of items, a row for each item, batch by batch.
+    """Yield ids, `[rows]`, and vectors, `[rows, width]`, of the items in a table, by batch.
 
-    Values of the users' columns are ignored.
+    Each row of the table is an item. Values of the users' columns are ignored.
 
     Raises:
         ModelError: The model does not have two towers, or no column is tagged `item_id`.
@@ -70,7 +70,7 @@ def check_index() -> None:
 def write_towers(
     folder: Path, saved: SavedModel, to: Form, items: Dataset, index: Index | None = None
 ) -> None:
-    """Write the tower of users in a form, and the vectors of items, to a folder.
+    """Write the exported user tower, in the form `to`, and the vectors of items to a folder.
 
     `items.parquet` has the column of ids, ascending, and `vector`, lists of float32 of one length.
     Raises the errors of `evaluate_retrieval`.
@@ -166,9 +166,10 @@ def _ranked(
 def _all_vectors(
     saved: SavedModel, items: Dataset, on: torch.device
 ) -> tuple[Ints, NDArray[np.float32]]:
-    """Return the items of a table ordered by id.
+    """Return ids and vectors of a table's items, ordered by id.
 
-    `DataError` if it is empty or an id is repeated.
+    Rows with an id that several items share, such as that of unknown items, are left out. Raises
+    `DataError` if no item remains, or an item has two rows.
     """
     batches = list(item_vectors(saved, items, on))
     if not batches:
@@ -194,7 +195,7 @@ def _all_vectors(
 
 
 def _first_item_id(saved: SavedModel, name: str) -> int:
-    """Return the first id of an item of the training rows, if a vocabulary defines it; else 0."""
+    """Return the lowest id that belongs to a single item; 0 if the column has no vocabulary."""
     vocabulary = Vocabularies.from_json(saved.about).files.get(name)
     if vocabulary is None:
         return 0
@@ -214,13 +215,13 @@ def _vectors(
 
 
 def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
-    """Return the positions of items in a table; `len(ids)` for missing items."""
+    """Return the index of each item of `some` in the sorted `ids`; `len(ids)` if it is missing."""
     places = np.searchsorted(ids, some).clip(max=len(ids) - 1)
     return np.where(ids[places] == some, places, len(ids))
 
 
 def _seen(batch: Batch, names: Sequence[str], ids: Ints, wanted: Ints) -> ItemLists | None:
-    """Return the items in the lists of the `wanted` rows; `None` without list columns."""
+    """Return the items in the lists `names` of the `wanted` rows; `None` without names."""
     if not names:
         return None
     columns = [batch.lists[name] for name in names]

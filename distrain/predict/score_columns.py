@@ -1,4 +1,4 @@
-"""The score columns of a prediction, by the kinds of a model's targets."""
+"""Makes the score columns of a prediction, which depend on the kinds of a model's targets."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """Return the names of the columns. With several targets each ends in the target's name.
+    """Return the names of the score columns; with several targets they end in `_TARGET`.
 
     >>> score_names([Target("click")])
     ('logit', 'probability')
@@ -30,7 +30,10 @@ def score_names(targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def side_by_side(scores: Sequence[Tensor]) -> Tensor:
-    """Return a batch's scores of all targets, float32: `[rows]` if a row has a single number."""
+    """Return a batch's scores of all targets as one float32 tensor, `[rows, scores]`.
+
+    With one target whose rows have a single score, the shape is `[rows]`.
+    """
     if len(scores) == 1:
         return scores[0].float()
     columns = [score.float() if score.dim() == 2 else score.float()[:, None] for score in scores]
@@ -38,9 +41,9 @@ def side_by_side(scores: Sequence[Tensor]) -> Tensor:
 
 
 def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, Any]:
-    """Return the columns of the scores of `side_by_side`.
+    """Return the score columns, by name, of scores that `side_by_side` returned.
 
-    A binary target has logit and probability, a regression its prediction, all float32. A
+    A binary target has a logit and a probability, a regression target a prediction, all float32. A
     multiclass target has the most probable class, int32, and a list of all classes' probabilities.
     """
     values = scores if scores.dim() == 2 else scores[:, None]

@@ -1,4 +1,4 @@
-"""The task of a prediction: score a file, or join scored pieces of one."""
+"""The tasks of a prediction: score a file or a piece of it, and join a file's scored pieces."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -39,10 +39,12 @@ def score_file(
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
 ) -> int:
-    """Write the columns to keep and the scores of each row, in order (see `score_columns`).
+    """Write the columns to keep and the scores of each row to `target`, in order of the rows.
 
-    Probabilities near 1 round to the same number; order rows by logit, as `evaluate` does. `keep`
-    has pairs of a name in the scores and a column of the file. Returns the number of rows.
+    The score columns are those of `score_columns`. Probabilities near 1 round to the same number;
+    order rows by logit, as `evaluate` does. `keep` has pairs of a name in the scores and a column
+    of `source`. `row_groups` are the indices of the row groups to score; `None` scores all. Returns
+    the number of rows in `target`.
     """
     saved, on = model_for_worker(model_dir, device)
     dataset = Dataset(source, saved.schema, need_label=False)
@@ -72,7 +74,10 @@ def score_file(
 
 
 def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads: int) -> Loader:
-    """Return a loader of batches in row order, on the device; `threads` decode for a CPU."""
+    """Return a loader of batches in row order, on the device.
+
+    `threads` decode for a CPU, and `_GPU_THREADS` for a GPU.
+    """
     return Loader(
         dataset,
         batch_size=batch_rows,
@@ -93,9 +98,9 @@ def _scores(
 
 
 def model_files(model_dir: str) -> list[str]:
-    """Return the files whose versions identify a model: of a saved model, or of a checkpoint."""
+    """Return the files of a saved model or a checkpoint whose versions identify the model."""
     if not is_remote(model_dir):
-        parts = Path(model_dir).rglob("*")  # of an ensemble those of each member
+        parts = Path(model_dir).rglob("*")  # an ensemble has files for each member
         if found := sorted(str(one) for one in parts if one.name in (WEIGHTS_FILE, MODEL_FILE)):
             return found
     return [f"{model_dir}/{MANIFEST_FILE}"]
@@ -105,11 +110,14 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
     try:
         return tuple(file_identity(file) for file in model_files(model_dir))
     except OSError:
-        return None  # `open_model` raises
+        return None  # `open_model` raises the error
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
-    """Return the model, cached, on the worker's GPU if it has one and `device` is not `cpu`."""
+    """Return the model and its device, from a cache of one model.
+
+    The device is the worker's first GPU, or the CPU if there is none or `device` is `cpu`.
+    """
     with _ONE_LOADS:  # otherwise all threads that miss the cache load the model
         return _model(model_dir, _version(model_dir), device)
 
@@ -128,12 +136,13 @@ def _model(
 
 
 def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
-    """Concatenate files into one, in order; return the number of rows.
+    """Concatenate the files `pieces` into `target`, in order; return the number of rows.
 
-    The files are removed afterwards, unless `keep` is set or they are in an object store.
+    The pieces are removed afterwards, unless `keep` is set or they are in an object store. A local
+    `target` that exists is complete, and is not written again.
     """
     local = not is_remote(target)
-    if local and Path(target).exists():  # complete: written by a worker that was lost since
+    if local and Path(target).exists():  # complete: a worker that was lost later wrote it
         return int(pq.read_metadata(target).num_rows)
     rows = 0
     with whole_file(target, make_folder=False) as partial, ExitStack() as opened:

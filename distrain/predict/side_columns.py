@@ -20,7 +20,11 @@ def side_columns(
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of all rows of parquet files, in order, in batches of `batch_rows` rows.
 
-    The last batch is shorter. Columns are cast to `schema`; by default, all files have equal types.
+    The last batch may be shorter. Columns are cast to `schema`; without it, all files must have the
+    same types. With `row_groups`, only the row groups with these indices are read.
+
+    Raises:
+        DataError: A value does not fit into the type in `schema`.
     """
     if not columns:
         return
@@ -68,7 +72,7 @@ def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:
-    """Return a type that a column's values in all files fit into.
+    """Return a type that a column's values in all files fit into; int8 if all are null.
 
     Raises:
         DataError: The column holds lists or structs, or values that cannot be compared, such as

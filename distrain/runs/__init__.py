@@ -1,1 +1,1 @@
-"""A run's folder: names, records, summary; reports and sinks made from it."""
+"""Reads and writes run folders: records and summaries, reports on runs, and sinks for records."""

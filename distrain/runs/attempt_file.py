@@ -3,7 +3,7 @@
 The writer is the supervisor beside rank 0, or the process of rank 0 where it has no supervisor.
 Each attempt number is used once and its file is created once, so the name alone prevents a second
 writer. A line is an entry of the job's progress, or a `status`: facts that have changed since the
-last one, such as checkpoints and restarts.
+last status line, such as checkpoints and restarts.
 """
 
 import time
@@ -22,14 +22,14 @@ from distrain.storage.outputs import lock_now, translated_errors
 STATUS = "status"
 
 FULL_DISK_S = 60.0
-"""How long writing records may fail. A rank that fills the same disk with its model frees the space
-when it fails, and its own error explains more."""
+"""Seconds for which writing records may fail. A rank that fills the same disk with its model fails
+earlier than that: this frees the space, and the rank's error explains more."""
 
 Line = Mapping[str, Any]
 
 
 class AttemptFile:
-    """An attempt's records file, locked as long as its writer is alive."""
+    """The file of an attempt's records, which its writer creates and locks until it ends."""
 
     def __init__(self, paths: RunPaths, attempt: int):
         self.path = paths.attempt_records(attempt)
@@ -38,10 +38,10 @@ class AttemptFile:
         self._file = _created(self.path)
 
     def append(self, lines: Iterable[Line]) -> str:
-        """Append lines in one piece; lines that cannot be written are written with the next ones.
+        """Append lines in one piece; if that fails, they are written with the next lines.
 
-        Returns a message when writing begins to fail, else "". Raises `OutputError` after
-        `FULL_DISK_S`.
+        Returns a message when writing begins to fail, else "". Raises `OutputError` if it has
+        failed for `FULL_DISK_S`.
         """
         self._waiting += b"".join(to_json(one, inf_nan_mode="constants") + b"\n" for one in lines)
         try:
@@ -68,7 +68,7 @@ class AttemptFile:
 
 
 class StatusLines:
-    """Makes status lines of a job's facts that have changed since the last line."""
+    """Makes status lines with the facts of a job that have changed since the last line."""
 
     def __init__(self) -> None:
         self._written: dict[str, Any] = {}

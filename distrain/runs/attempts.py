@@ -35,7 +35,10 @@ class AttemptRead:
 
 
 def read_records(paths: RunPaths) -> list[Record]:
-    """Return a run's valid records in order; an `InputError` names a damaged line."""
+    """Return a run's valid records in order; empty without a run folder.
+
+    Raises `InputError` for a damaged line.
+    """
     try:
         with open_run_folder(paths.place) as folder:
             return records_of(read_attempts(folder))
@@ -48,12 +51,15 @@ def records_of(attempts: list[AttemptRead]) -> list[Record]:
 
 
 def read_attempts(folder: OpenRunFolder) -> list[AttemptRead]:
-    """Return the attempts that have records, oldest first; errors as `read_records`."""
+    """Return the attempts that have records, oldest first; `InputError` for a damaged line."""
     return [read_attempt(folder, number) for number in numbers_of(folder)]
 
 
 def numbers_of(folder: OpenRunFolder) -> list[int]:
-    """Return the numbers of attempts that have records, oldest first; `EARLIER` for 0.2.0's."""
+    """Return the numbers of attempts that have records, oldest first.
+
+    `EARLIER` is the number of the attempts that version 0.2.0 recorded.
+    """
     old = [EARLIER] if folder.read_growing(name_of(EARLIER), 0, 1) else []
     try:
         files = [Path(file.name).name for file in folder.files(RunPaths(Path()).records.name)]
@@ -65,7 +71,7 @@ def numbers_of(folder: OpenRunFolder) -> list[int]:
 def whole_lines(
     folder: OpenRunFolder, number: int, read_bytes: int = _READ_BYTES
 ) -> Iterator[bytes]:
-    """Yield the complete lines of an attempt's file, read `read_bytes` at a time."""
+    """Yield the complete lines of an attempt's file, reading `read_bytes` at a time."""
     rest, offset = b"", 0
     while data := folder.read_growing(name_of(number), offset, read_bytes):
         offset += len(data)

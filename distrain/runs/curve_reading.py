@@ -1,8 +1,9 @@
 """Reads the records added to a run since a cursor, while the run trains.
 
-Attempts are read one after the other, each up to the step at which a later one began. A cursor
-holds the newest attempt at that time, a position in an attempt's file, and the last step of each
-kind of record. If an attempt began before one of these steps, reading restarts from the beginning.
+Attempts are read one after the other, each up to the step at which a later attempt began. A cursor
+holds the number of the newest attempt, a position in an attempt's file, and the last step of each
+kind of record. If a newer attempt began before one of these steps, reading restarts from the
+beginning.
 """
 
 import json
@@ -23,7 +24,7 @@ _SPLITS = ("train", "valid", "next_window")
 class NewRecords:
     records: tuple[Mapping[str, Any], ...]
     cursor: str  # where the next call continues
-    restart: bool  # whether these replace all earlier ones
+    restart: bool  # whether these records replace all earlier ones
     more: bool  # whether more can be read now
     damaged: int = 0  # the number of lines that are not records
 
@@ -55,7 +56,7 @@ class _Cursor:
 class _Part:
     attempt: int
     begin: int  # the step at which the attempt began
-    until: float  # the step at which a later one began
+    until: float  # the step at which a later attempt began
 
 
 def read_new_records(
@@ -63,8 +64,8 @@ def read_new_records(
 ) -> NewRecords:
     """Read whole lines after a cursor, up to `limit_bytes`, or one line that is longer.
 
-    `since` is a cursor, or `None` to read from the beginning; a malformed one raises `ValueError`.
-    `folder` is `None` while the run has none.
+    `since` is a cursor, or `None` to read from the beginning; a malformed cursor raises
+    `ValueError`. `folder` is `None` while the run has no folder.
     """
     cursor = _Cursor.parse(since) if since is not None else None
     parts = list(_parts(folder)) if folder is not None else []
@@ -126,7 +127,7 @@ def _take(
         if entry.pop("entry", "record") != "record" or not isinstance(step, int):
             continue
         if 0 < (entry.get("attempt") or 0) < part.attempt and step > part.begin:
-            continue  # of an earlier attempt; a later one repeated this step
+            continue  # a record of an earlier attempt, whose step this attempt repeats
         if split in steps and steps[split] < step <= part.until:
             steps[split] = step
             records.append(entry)
@@ -139,7 +140,7 @@ def _whole_lines(folder: OpenRunFolder, number: int, start: int, limit_bytes: in
         whole = data[: data.rfind(b"\n") + 1]
         if whole or len(data) < limit_bytes:
             return whole
-        if limit_bytes >= _LONGEST_BYTES:  # no line of ours: a file of zeros, say
+        if limit_bytes >= _LONGEST_BYTES:  # not a line that distrain wrote, such as zeros
             return b""
         limit_bytes *= 2  # a line that is longer than the limit
 

@@ -1,7 +1,7 @@
 """Begins an attempt's records, and writes the summary of a job that has ended.
 
-The summary is written by the process that decides the end: a task on a worker for the coordinator,
-or the command or service itself if the job has no scheduler any more. It may be written twice.
+While a job has a scheduler, its coordinator has the summary written by a task on a worker. If the
+job has no scheduler any more, the command or the service writes it. So it may be written twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,8 @@ Left = Mapping[str, Any]
 def begin_attempt(assignment: Assignment) -> AttemptFile:
     """Create the file of an attempt's records; its first line describes earlier submissions.
 
-    Raises `OutputError` if it cannot be written, or if the folder holds the run of another job.
+    Begins the run folder if there is none. Raises `OutputError` if a file cannot be written, or if
+    the folder holds the run of another job.
     """
     paths, first = assignment.paths, assignment.first_attempt
     run = find_run_file(paths)
@@ -53,7 +54,7 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
 
 
 def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) -> Left:
-    """Return `left_before(...)`, reading only the attempts that it needs."""
+    """Return the result of `left_before`, reading only the attempts that it needs."""
     numbers = numbers_of(folder)
     own = next((number for number in numbers if number >= first_attempt), None)
     if own is not None and (line := next(whole_lines(folder, own, _HEAD_BYTES), None)):
@@ -65,10 +66,11 @@ def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) ->
 
 
 def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
-    """Write the summary of a job's submission that has ended, from its attempts' records.
+    """Write and return the summary of a submission that has ended, from its attempts' records.
 
-    A run that had succeeded keeps its summary if this submission failed before it trained. Raises
-    `OutputError` if the summary cannot be written, or if the folder is gone.
+    If an earlier submission succeeded and this one failed before it trained, the earlier summary
+    remains in the folder. Raises `OutputError` if the summary cannot be written, or if the folder
+    is gone.
     """
     if find_run_file(paths) is None:
         raise OutputError(
@@ -91,7 +93,7 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
 def left_before(
     attempts: Sequence[AttemptRead], summary: Left | None, first_attempt: int
 ) -> dict[str, Any]:
-    """Return restarts and checkpoints of the submissions before the one with `first_attempt`."""
+    """Return restarts, checkpoints and warm start of the submissions before `first_attempt`."""
     before = [attempt for attempt in attempts if 0 < attempt.number < first_attempt]
     left: Left = summary or {}
     if before and before[-1].number > (left.get("attempts") or 0):
@@ -104,7 +106,7 @@ def left_before(
 
 
 def totals(attempt: AttemptRead) -> dict[str, Any]:
-    """Return an attempt's status facts, combined with those of earlier submissions."""
+    """Return the facts in an attempt's status lines, combined with those of earlier submissions."""
     status = attempt.status
     earlier = status.get("earlier") or {}
     now = Checkpoints(**status.get("checkpoints") or asdict(Checkpoints()))
@@ -120,14 +122,14 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
 
 
 def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
-    """Return the run's summary, or the facts of a newer attempt's file."""
+    """Return the run's summary; if the last attempt is newer, the facts in its file instead."""
     summary = summary or {}
     last = attempts[-1] if attempts else AttemptRead(0)
     return totals(last) if last.number > (summary.get("attempts") or 0) else summary
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """Return the outcome of a submission without a summary: its scheduler was lost."""
+    """Return the outcome of a submission that has no summary because its scheduler was lost."""
     return {
         **totals(last),
         "reason": Reason.COORDINATOR_LOST,

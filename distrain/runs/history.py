@@ -1,4 +1,4 @@
-"""Keeps a run's valid records; a later attempt that repeats steps discards theirs. Pure."""
+"""Keeps a run's valid records, without those of steps that a later attempt repeats; no I/O."""
 
 from collections.abc import Iterable
 

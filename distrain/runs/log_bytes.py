@@ -1,9 +1,9 @@
 """Reads a rank's log by the numbers of its bytes, also while the rank prints.
 
 Byte N of a log is always the N-th byte that was printed. The log's file holds the first bytes.
-Parts beside it, named by their first byte, hold the later ones. If a rank prints very much, parts
-in the middle are removed. Removed bytes are a gap: between two pieces, or after the last piece of
-a log that was closed later.
+Files beside it (parts), named by the number of their first byte, hold the later bytes. If a rank
+prints very much, parts in the middle are removed. Removed bytes are a gap: between two pieces (the
+log's file and its parts), or between the last piece and the end of a closed log.
 
 Files are opened relative to their folder without following symbolic links, so that a user who can
 write to a run folder cannot make this process read other files.
@@ -26,7 +26,7 @@ class LogFiles(Protocol):
     def sizes(self) -> dict[str, int]: ...
 
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
-        """Read bytes of a file, fewer at its end; raise `FileNotFoundError` if it is gone."""
+        """Read bytes from `first` on, fewer at the end; `FileNotFoundError` if the file is gone."""
 
 
 Folder = int | LogFiles
@@ -71,9 +71,10 @@ def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:
 
 
 def next_bytes(folder: Folder, log_name: str, offset: int, limit: int) -> tuple[int, bytes]:
-    """Return the next bytes from `offset` on, up to a gap, and the number of their first byte.
+    """Return the number of the next available byte from `offset` on, and the bytes from there.
 
-    If `offset` is in a gap, they begin after it. b"": nothing more was printed yet.
+    At most `limit` bytes are returned, and none beyond a gap. If `offset` is in a gap, the bytes
+    begin after the gap. If nothing more was printed yet, the bytes are b"".
     """
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):  # a part was removed after it was listed
@@ -82,7 +83,7 @@ def next_bytes(folder: Folder, log_name: str, offset: int, limit: int) -> tuple[
 
 
 def read_log(path: Path) -> bytes:
-    """Read all remaining bytes of a log, with notes in the place of gaps."""
+    """Read the whole log; a note replaces each gap (see `gap_note`)."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         return b"".join(_with_notes(folder, path.name))

@@ -35,14 +35,17 @@ class LoggedError:
     log: LogOfRank
     line: int  # 1-based line number
     text: str  # the error with some lines before it, up to the next logged line
-    at: str  # the last time stamp up to it
+    at: str  # the last time stamp up to the error
     of_peers: bool  # whether it only reports a lost peer, whose own error is the cause
 
 
 def find_logs(
     paths: RunPaths, attempt: int | None = None, rank: int | None = None
 ) -> list[LogOfRank]:
-    """Return the logs of a run, attempt or rank in order; an `InputError` if there is none."""
+    """Return the logs of a run, or of one attempt or rank, in order.
+
+    Raises `InputError` if there is no such log.
+    """
     check_run_dir(paths)
     logs = [
         LogOfRank(number, of_rank, path)
@@ -61,7 +64,10 @@ def find_logs(
 
 
 def first_error(logs: Sequence[LogOfRank]) -> LoggedError | None:
-    """Return the earliest error in the logs; one about a lost peer only if there is no other."""
+    """Return the first error in the logs, by attempt and time; `None` if there is no error.
+
+    An error about a lost peer is returned only if there is no other error.
+    """
     errors = [error for log in logs for error in [_first_error(log)] if error is not None]
     return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
 
@@ -69,7 +75,8 @@ def first_error(logs: Sequence[LogOfRank]) -> LoggedError | None:
 def ranks_without_output(logs: Sequence[LogOfRank], attempt: int) -> list[int]:
     """Return the ranks of an attempt that logged no error.
 
-    If all others lost a peer, these ranks are the lost peers: a killed rank logs nothing.
+    A killed rank logs nothing. So if all other ranks report a lost peer, these ranks are the lost
+    peers.
     """
     return [log.rank for log in logs if log.attempt == attempt and _first_error(log) is None]
 

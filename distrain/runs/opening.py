@@ -22,7 +22,10 @@ from distrain.storage.outputs import check_writable, whole_file
 
 
 class OpenRun(AbstractContextManager["OpenRun"]):
-    """A run folder in which no other command begins or resumes a run: `run.json` is locked."""
+    """A run folder with a locked `run.json`, so that no other command begins or resumes a run.
+
+    The lock ends with the `with` block.
+    """
 
     def __init__(self, paths: RunPaths, lock: BinaryIO, spec_before: bytes | None = None):
         self.paths = paths
@@ -49,8 +52,9 @@ class OpenRun(AbstractContextManager["OpenRun"]):
 def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False) -> OpenRun:
     """Begin a run folder with its `run.json` and the resolved spec.
 
-    A run that never trained is removed; with `overwrite`, any run. After an `OutputError` the
-    folder is as it was. Raises `RunInUse` if another command begins a run there.
+    An earlier run in the folder is removed if it never trained, or, with `overwrite`, if no service
+    has its job; otherwise `OutputError` is raised, and the folder remains as it was. Raises
+    `RunInUse` if another command uses the run or begins a run there.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -70,8 +74,8 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
 def reopen_run(root: Path, spec: JobSpec) -> OpenRun:
     """Open the run folder of a job that is resumed; `spec` replaces the stored one.
 
-    Raises `OutputError` if it cannot be written, `RunInUse` if another command uses it or a service
-    has its job and the job has not ended.
+    Raises `OutputError` if the folder cannot be written, and `RunInUse` if another command uses the
+    run, or a service has its job and the job has not ended.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -85,7 +89,7 @@ def reopen_run(root: Path, spec: JobSpec) -> OpenRun:
 
 
 def _leave_service(paths: RunPaths) -> None:
-    """Remove the service from the `run.json` of a run that has ended."""
+    """Remove the service from the `run.json` of a run; `RunInUse` if the run has not ended."""
     run = read_run_file(paths)
     if run.service is None:
         return

@@ -23,7 +23,7 @@ class RunData:
     root: Path
     run: RunFile
     spec: JobSpec
-    records: tuple[Record, ...]  # the records that count, in order
+    records: tuple[Record, ...]  # the records of steps that no later attempt repeated, in order
     # `summary.json`; while the run has not ended, the facts of its newest attempt
     summary: Mapping[str, Any]
     # the summary's state; without one, `running` while an attempt is recorded, a command uses the
@@ -48,7 +48,10 @@ class RunData:
 
     @property
     def scored(self) -> Record | None:
-        """The validation of the saved model, else the last one, else the last training record."""
+        """The record of the saved model's validation, else of the last validation.
+
+        Without validations this is the last training record, or `None`.
+        """
         train = self.train
         of_model = record_of_model(self.valid, self.summary.get("model_step"))
         return of_model or (train[-1] if train else None)
@@ -58,7 +61,11 @@ class RunData:
         return list(self.summary.get("restarts", ()))
 
     def checkpoint_steps(self) -> list[int]:
-        """Return the steps of reports with checkpoint time, and the last checkpoint's step."""
+        """Return steps at which checkpoints were written, ascending.
+
+        These are the last checkpoint's step, and the steps of training records with checkpoint
+        time.
+        """
         steps = {r.step for r in self.train if (r.seconds or {}).get("checkpoint", 0.0) > 0}
         last = (self.summary.get("checkpoints") or {}).get("step")
         return sorted(steps | ({last} if last else set()))
@@ -79,7 +86,7 @@ class RunData:
 
 
 def read_run_data(root: Path) -> RunData:
-    """Read a run directory; errors as `read_run_and_spec`."""
+    """Read a run directory; raises the errors of `read_run_and_spec` and `read_attempts`."""
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
     with RunFolder(root) as folder:

@@ -1,4 +1,4 @@
-"""`run.json` and the spec of a run folder, its lock, and whether a new run may begin there."""
+"""Reads and writes `run.json` and the spec of a run folder, locks it, and allows new runs in it."""
 
 import os
 import platform
@@ -71,9 +71,9 @@ def write_spec(spec: JobSpec, paths: RunPaths) -> None:
 
 
 def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None = None) -> None:
-    """Write the spec, and `run.json` unless it exists; on a filesystem or in an object store.
+    """Write the spec, and `run.json` unless it exists, to a run folder or an object store.
 
-    Raises `RunInUse` if a command uses the run, another `OutputError` if it cannot be written or
+    Raises `RunInUse` if a command uses the run, and `OutputError` if a file cannot be written or
     the folder holds the run of another job.
     """
     run = find_run_file(paths)
@@ -88,7 +88,7 @@ def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None =
         if run.service != service:
             replace(run, service=service).write(paths)
     if not paths.store:
-        with translated_errors(paths.tables):  # the tables of an earlier command
+        with translated_errors(paths.tables):  # an earlier command wrote this file
             paths.tables.unlink(missing_ok=True)
     write_spec(spec, paths)
 
@@ -106,8 +106,8 @@ def check_job(run: RunFile, job_id: str, paths: RunPaths) -> None:
 def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
     """Return the `run.json` and the spec of a run directory; overrides are `SECTION.FIELD=VALUE`.
 
-    Raises `InputError` if it holds no readable run, `SpecError` if the spec or an override is
-    invalid.
+    Raises `InputError` if the directory holds no readable run, `SpecError` if the spec or an
+    override is invalid.
     """
     paths = RunPaths(root)
     run = read_run_file(paths)
@@ -118,12 +118,12 @@ _RUN_FILE = TypeAdapter(RunFile)
 
 
 def read_run_file(paths: RunPaths) -> RunFile:
-    """Read `run.json` of a run folder on a filesystem; an `InputError` if it cannot be read."""
+    """Read `run.json` of a run folder on a filesystem; `InputError` if it cannot be read."""
     return _run_file(_read(paths.run, json_of), paths)
 
 
 def find_run_file(paths: RunPaths) -> RunFile | None:
-    """Read `run.json` of a run folder, also in an object store; `None` if it has none."""
+    """Read `run.json` of a run folder, also in an object store; `None` if there is none."""
     if not paths.store:
         return read_run_file(paths) if paths.run.exists() else None
     text = read_small_file(paths.place, paths.run.name)
@@ -131,7 +131,7 @@ def find_run_file(paths: RunPaths) -> RunFile | None:
 
 
 def _run_file(document: dict[str, Any], paths: RunPaths) -> RunFile:
-    if isinstance(document.get("service"), dict):  # with its lease, as version 0.2.0 wrote it
+    if isinstance(document.get("service"), dict):  # version 0.2.0 wrote the id with a lease
         document["service"] = document["service"].get("id")
     try:
         return _RUN_FILE.validate_python(document)
@@ -154,7 +154,10 @@ def read_small_file(run_dir: str | Path, name: str) -> str | None:
 
 
 def paths_of(run_dir: str) -> RunPaths:
-    """Return the paths of a run folder given by path or URL; not for logs and records."""
+    """Return the paths of a run folder, given by path or URL.
+
+    For a URL, the paths of logs and records must not be used.
+    """
     return RunPaths(Path(), run_dir) if is_remote(run_dir) else RunPaths(Path(run_dir))
 
 
@@ -166,7 +169,7 @@ def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
 
 
 def is_finished(paths: RunPaths) -> bool:
-    """Return True if the job has ended and its summary is newer than its last attempt."""
+    """Return True if the run has a summary that includes its last attempt."""
     summary = read_summary(paths)
     if summary is None:
         return False
@@ -175,9 +178,10 @@ def is_finished(paths: RunPaths) -> bool:
 
 
 def untrained(paths: RunPaths) -> str | None:
-    """Return why a job ended before it trained a step; `None` if it trained.
+    """Return the reason why a run's job failed or was cancelled before its first step.
 
-    Another job may reuse such a directory: it holds no progress to resume from.
+    Another job may reuse such a run's directory, since there is no progress to resume from. Returns
+    `None` if the job trained or may have trained, or has not ended.
     """
     summary = read_summary(paths) or {}
     ended_badly = summary.get("state") in ("failed", "cancelled")
@@ -195,9 +199,10 @@ def untrained(paths: RunPaths) -> str | None:
 
 
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
-    """Raise an `OutputError` if a run directory holds a run that trained, or may have trained.
+    """Raise `OutputError` if a run directory holds a run that trained, or may have trained.
 
-    With `overwrite`, only if a service has its job, or its `run.json` cannot be read.
+    With `overwrite`, such a run is accepted unless a service has its job. Raises `InputError` if
+    this cannot be read from `run.json`.
     """
     if overwrite and paths.run.exists() and read_run_file(paths).service is None:
         return
@@ -219,7 +224,7 @@ def remove_run(paths: RunPaths) -> None:
         ):  # fmt: skip
             if folder.is_dir():
                 shutil.rmtree(folder)
-        # The summary last: it marks the other files as obsolete.
+        # The summary is removed last: while it exists, it marks the other files as obsolete.
         documents = (paths.features, paths.job, paths.spec)
         for file in (*reports, *documents, paths.run, paths.summary):
             file.unlink(missing_ok=True)
@@ -262,12 +267,15 @@ class RunInUse(OutputError):
 
 
 def alone_in(root: Path) -> AbstractContextManager[None]:
-    """Prevent other commands from beginning a run in the same directory."""
+    """Prevent other commands from beginning a run in a directory during a `with` block.
+
+    Raises `RunInUse` if another command does so now.
+    """
     return locked_folder(root, _in_use(root))
 
 
 def locked(path: Path) -> BinaryIO:
-    """Open a file and lock it for this process until it is closed."""
+    """Open a file and lock it until it is closed; `RunInUse` if another process has locked it."""
     with translated_errors(path):
         file = os.fdopen(no_pipe(str(path), os.O_RDONLY), "rb")
     try:

@@ -1,8 +1,8 @@
-"""Reads a run directory for users who may read nothing else.
+"""Reads a run directory on behalf of users who may not read any other file.
 
-Users write the run directory, symbolic links included. So every folder on the path to a file is
-opened relative to its parent, without following links. Only plain files are served. The parents
-of the run directory belong to the operator and may be links.
+Users can write to the run directory, and could place symbolic links in it. So every folder on the
+path to a file is opened relative to its parent, without following links, and only plain files are
+read. The parents of the run directory belong to the operator and may be links.
 """
 
 import os
@@ -76,12 +76,12 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self._folder = _opened(str(root), _FOLDER, None)
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._folder)  # descriptors that it returned stay open
+        os.close(self._folder)  # descriptors that `open_file` returned stay open
 
     def open_file(self, name: str) -> int:
-        """Open a plain file and return its descriptor, which the caller closes.
+        """Open a plain file without following links; the caller closes the returned descriptor.
 
-        No links are followed.
+        Raises `NotInRun` if there is no such file.
         """
         *folders, last = parts_of(name)
         with self._folder_at(folders) as folder:
@@ -115,7 +115,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @contextmanager
     def _folder_at(self, parts: Sequence[str]) -> Iterator[int]:
-        """Open a folder below this one for the block, without following links."""
+        """Yield the descriptor of a folder below this one, opened without following links."""
         folder = os.dup(self._folder)
         try:
             for part in parts:
@@ -160,7 +160,7 @@ def _inside(folder: int, name: str, path: str, after: str) -> Iterator[FileInRun
 
 
 def parts_of(name: str) -> list[str]:
-    """Split a relative name; raise `NotInRun` if it is not one, or leaves the folder."""
+    """Split a relative path; raise `NotInRun` if it is not valid, or leads out of the folder."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > _DEPTH:
         raise NotInRun(name)

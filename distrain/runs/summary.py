@@ -23,8 +23,9 @@ class Summary:
     # attempts that failed and were restarted: `attempt`, `reason`, `message`, the last reported
     # `step`, and `after_s` (seconds since the job was submitted)
     restarts: tuple[dict[str, Any], ...]
-    # the `count`, the last one's `step` and `path`, total seconds for which training was paused and
-    # for which they were written (`stood_still_s`, `write_s`), and how many `failed`
+    # the number of checkpoints (`count`) and of failed ones (`failed`), the last checkpoint's
+    # `step` and `path`, the total seconds for which training was paused (`stood_still_s`), and the
+    # total seconds of writing (`write_s`)
     checkpoints: dict[str, Any]
     parameters: int | None
     reader: str | None  # the reader of row groups, and why it was chosen
@@ -55,8 +56,8 @@ class Summary:
     # it; if the epoch began inside a record, also over the earlier rows of that record
     train_loss: float | None
     # the rows of the following metrics: `valid`, or without validation rows `train` (each row
-    # scored before its update). If the saved model is that of the best validation, so are the
-    # metrics
+    # scored before its update). If the saved model is that of the best validation, the metrics are
+    # those of the best validation, too
     scored_on: str | None
     scored_rows: int | None
     # area under the ROC curve; the exact value differs by at most `auc_bound`
@@ -71,24 +72,25 @@ class Summary:
     # if training stopped early: `step`, `rows`, the `metric` of the validations,
     # `best_step` and `best_value`, and `waited`, the number of validations since then
     stopped_early: Mapping[str, Any] | None = None
-    # for a second training with the validation rows: `step`, the steps of the first one,
-    # `found_step`, those of its best validation, and `num_steps` and `total_rows` of both; the
-    # metrics above are of the first one, since the saved model has seen the validation rows
+    # for a refit, a second training with the validation rows: `step`, the steps of the first
+    # training, `found_step`, the step of its best validation, and `num_steps` and `total_rows` of
+    # both trainings; the metrics above are those of the first training, since the saved model was
+    # trained on the validation rows
     refit: Mapping[str, Any] | None = None
     # for a warm start: the other run's `path` and `step`; per table its `columns`, `by` which key
     # rows were matched (`id`, `value`, or `fresh`), and the numbers of `matched`, `fresh` and
-    # `dropped` rows; the number of `dense` tensors, and the names of those `left` because their
-    # shapes differ
+    # `dropped` rows; the number of `dense` tensors that were loaded, and the names of tensors that
+    # were `left` out because their shapes differ
     warm_start: Mapping[str, Any] | None = None
-    # metrics of these rows by name, for each target other than the first binary one; absent without
-    # such targets
+    # metrics of the scored rows by name, for each target other than the first binary target; absent
+    # without such targets
     targets: Mapping[str, Mapping[str, float | None]] | None = None
     # all windows scored before they were trained, together: numbers of `windows` and `rows`, `auc`,
     # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent without windows
     progressive: Mapping[str, float | None] | None = None
 
-    # metrics of `evaluate.metrics` for these rows, and `recall_at_10` of retrieval, by name; absent
-    # without them
+    # user-defined metrics (`evaluate.metrics`) of the scored rows, and `recall_at_10` of retrieval,
+    # by name; absent if there are none
     own: Mapping[str, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
 
 
 def restarts_before(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return restarts of earlier submissions, including the end of the last one."""
+    """Return the restarts in an earlier summary, and its own end as a further restart."""
     restarts = [dict(restart) for restart in before.get("restarts", ())]
     if before.get("reason"):
         why = {name: before.get(name) for name in ("reason", "message")}

@@ -29,7 +29,7 @@ _RECORD = TypeAdapter(Record)
 
 
 def json_of(text: str) -> Any:
-    """Parse JSON that can also be written again; raise `ValueError` otherwise."""
+    """Parse JSON; raise `ValueError` if it is invalid, or cannot be encoded as UTF-8 again."""
     try:
         document = json.loads(text)
         if "\\u" in text:  # perhaps half of a surrogate pair
@@ -53,7 +53,7 @@ def read_outcome(path: Path) -> Mapping[str, Any] | None:
 
 
 def parsed_outcome(text: str) -> Mapping[str, Any] | None:
-    """Parse a summary; `None` if the text is not one."""
+    """Parse the text of a `summary.json`; `None` if it is not a valid summary."""
     try:
         document: Mapping[str, Any] = json_of(text)
         _Outcome.model_validate_json(text, strict=True)

@@ -1,4 +1,4 @@
-"""Compares two benches; a change is significant relative to the measured spread. Pure."""
+"""Compares two benches; a change counts only if it exceeds the measured spread. No I/O."""
 
 import math
 from collections import defaultdict
@@ -30,8 +30,8 @@ class FigureChange:
 def find_changes(earlier: Bench, now: Bench) -> list[FigureChange]:
     """Return the changes of measures that both benches have, the greatest loss first.
 
-    `unknown` is a measure with fewer than three repetitions in one of them. Benches with different
-    modes or devices are not comparable and have no changes.
+    A measure with fewer than three repetitions in a bench is judged `unknown`. Benches with
+    different modes or devices are not comparable: the list is empty.
     """
     if (earlier.mode, earlier.device) != (now.mode, now.device):
         return []
@@ -62,8 +62,8 @@ def _group(measure: Measure) -> tuple[str, int]:
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
     """Return the median of the places' relative standard errors, by measure.
 
-    A few repetitions may agree by chance. Without this, some of hundreds of links would seem
-    changed.
+    It is the least error that is assumed for each place. The few repetitions of a place may agree
+    by chance; without this minimum, some of hundreds of links would seem changed.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     for measure in measures:

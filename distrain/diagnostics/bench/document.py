@@ -1,4 +1,4 @@
-"""The results of a bench, as values and as versioned JSON. Pure."""
+"""The results of a bench, as values and as versioned JSON."""
 
 import json
 import math
@@ -25,7 +25,7 @@ class Measure:
     place: str  # such as `node a`, `rank 3`, `link a > b`; "" for the whole cluster
     unit: str  # `s` (lower is better), or a rate such as `bytes/s` (higher is better)
     values: tuple[float, ...]  # every repetition, in `unit`
-    size_bytes: int = 0  # of a message or a file; 0 if not applicable
+    size_bytes: int = 0  # the size of a message, an array or a file; 0 if not applicable
 
     def __post_init__(self) -> None:
         if not self.values or not all(0 < value < math.inf for value in self.values):
@@ -91,7 +91,7 @@ class Bench:
 
     @property
     def largest_step(self) -> Step | None:
-        """The step on the most ranks; weak scaling is preferred."""
+        """The step on the most ranks, with weak scaling if there are two; `None` if none."""
         return max(self.steps, key=lambda s: (s.ranks, s.scaling == "weak"), default=None)
 
 
@@ -103,7 +103,7 @@ _BENCH = TypeAdapter(Bench)
 
 
 def text_of(path: Path) -> str:
-    """Read a text file for the evaluation of a bench; an `InputError` if it cannot be read."""
+    """Read a text file for the evaluation of a bench; `InputError` if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -116,12 +116,16 @@ def text_of(path: Path) -> str:
 
 
 def load_bench(path: Path) -> Bench:
-    """Read a document; errors as `parse_bench`."""
+    """Read a `bench.json`; raises `InputError` like `text_of` and `parse_bench`."""
     return parse_bench(text_of(path), str(path))
 
 
 def parse_bench(text: str | bytes, where: str = "") -> Bench:
-    """Parse a document, ignoring unknown fields; raise `InputError` if it is not one."""
+    """Parse the text of a `bench.json`, ignoring unknown fields.
+
+    Raises `InputError` if it is something else, or has a later schema version. `where` names the
+    file in errors.
+    """
     try:
         values = json.loads(text)
         if not isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""Finds the bottleneck of a step, the resource with the most time, and the next one. Pure."""
+"""Finds the bottleneck of a step (the resource that takes the most time), and the next; no I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from statistics import median
 from distrain.diagnostics.bench.document import Bench, Measure, Step
 
 LOADER_RATE = "loader.all_ranks"
-"""The name of the measure of all ranks' loaders together, in rows/s."""
+"""The name of the measure for the loaders of all ranks together, in rows/s."""
 
 _COMPUTE = ("forward_backward", "optimizer")
 
@@ -20,7 +20,7 @@ class StepLimit:
 
 @dataclass(frozen=True)
 class StepLimits:
-    """Resources of a step, the one with the most seconds first."""
+    """The time that each resource takes in a step, the longest time first."""
 
     ranks: int
     resources: tuple[StepLimit, ...]
@@ -31,12 +31,12 @@ class StepLimits:
 
     @property
     def next(self) -> StepLimit | None:
-        """The bottleneck if the first were faster; `None` if nothing else takes time."""
+        """The bottleneck if the first were much faster; `None` if nothing else takes time."""
         return self.resources[1] if len(self.resources) > 1 else None
 
     @property
     def headroom(self) -> float | None:
-        """The ratio of the first bottleneck's time to the next one's."""
+        """The time of the bottleneck, divided by that of the next; `None` without a next."""
         return self.first.seconds / self.next.seconds if self.next else None
 
 
@@ -45,8 +45,8 @@ def find_limits(bench: Bench) -> StepLimits | None:
     step = bench.largest_step
     if step is None:
         return None
-    # Ranks wait for the slowest inside their exchanges. The shortest exchange of any rank is pure
-    # network time; the excess of the median over it is time spent waiting for other ranks.
+    # Ranks wait for the slowest rank inside their exchanges. The shortest exchange of a rank is
+    # network time alone. The median exchange is longer by the time spent waiting for other ranks.
     exchanges = [of_rank.get("exchange", 0.0) for of_rank in step.seconds]
     network_s = min(exchanges)
     taken = {
@@ -63,7 +63,7 @@ def find_limits(bench: Bench) -> StepLimits | None:
 
 
 def own_seconds(of_rank: Mapping[str, float]) -> float:
-    """Return a rank's time in a step without the exchange, in which it waits for others."""
+    """Return a rank's time in a step without the exchange, in which it waits for other ranks."""
     return sum(seconds for phase, seconds in of_rank.items() if phase != "exchange")
 
 

@@ -25,8 +25,9 @@ def run_bench(
 ) -> Bench:
     """Measure all workers of a `distributed.Client`'s cluster.
 
-    `folder` is empty and shared by all workers; its content may be removed afterwards. `mode` is
-    the name of `sizes` in the document. The device `auto` means `cuda` if every host has a GPU.
+    `folder` must be empty and shared by all workers; its content may be removed afterwards. `mode`
+    is the name of `sizes` in the document. The device `auto` means `cuda` if every host has a GPU.
+    `say` gets the name of each part that begins.
     """
     say("inventory")
     inventory = take_inventory(client)
@@ -68,7 +69,7 @@ def device_of(inventory: Iterable[Mapping[str, Any]], requested: str) -> str:
 
 
 def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
-    """Yield the measures that are not possible on these hosts, with the reason."""
+    """Yield texts on measures that are not made on these hosts, each with the reason."""
     if sum(host["workers"] for host in inventory) < 2:
         yield "collectives: they need two workers"
     if len(inventory) < 2:

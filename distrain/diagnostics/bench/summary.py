@@ -1,4 +1,4 @@
-"""Summarises a bench in lines for a terminal, the verdict first. Pure."""
+"""Summarises a bench in lines for a terminal, the verdict first; no I/O."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -15,7 +15,7 @@ _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
 
 
 def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
-    """Return the summary; its first line is the verdict."""
+    """Return the lines of the summary; the first line is the verdict."""
     lists = (
         [_miss_line(miss) for miss in verdict.misses],
         [_outlier_line(outlier) for outlier in verdict.outliers],
@@ -49,7 +49,7 @@ def headline(verdict: BenchVerdict) -> str:
 
 
 def limits_line(limits: StepLimits) -> str:
-    """Describe the bottleneck, and the next one with the head-room."""
+    """Return a line on the bottleneck, and on the next bottleneck with the head-room."""
     line = f"on {_ranks(limits.ranks)} the bottleneck is {_named(limits.first.resource)}"
     line += f", {1e3 * limits.first.seconds:.3g} ms of a step"
     if limits.next is None:
@@ -61,7 +61,10 @@ def limits_line(limits: StepLimits) -> str:
 
 
 def scaling_lines(bench: Bench) -> list[str]:
-    """Describe rows/s and efficiency by ranks, relative to the fewest ranks."""
+    """Return lines on rows/s and efficiency, by scaling and ranks.
+
+    The efficiency is relative to the step on the fewest ranks.
+    """
     lines = []
     for scaling in _SCALINGS:
         steps = sorted((s for s in bench.steps if s.scaling == scaling), key=lambda s: s.ranks)
@@ -75,7 +78,10 @@ def scaling_lines(bench: Bench) -> list[str]:
 
 
 def measure_lines(bench: Bench) -> list[str]:
-    """Describe each measure at its best size: the median of its places, and the worst."""
+    """Return a line for each measure: the median over places, and the worst place.
+
+    Each place counts with its best size.
+    """
     best: dict[str, dict[str, Measure]] = {}
     for measure in bench.measures:
         places = best.setdefault(measure.name, {})

@@ -1,4 +1,4 @@
-"""Checks measures against a machine type's thresholds, and finds outliers. Pure."""
+"""Checks measures against a machine type's thresholds, and finds outliers."""
 
 import math
 from collections import defaultdict
@@ -17,7 +17,7 @@ from distrain.jobs.spec.load import parse_yaml
 
 OUTLIER_SHARE = 0.05
 _NOISE = 3.0
-"""Least deviation of an outlier, in standard errors."""
+"""Outliers deviate by more than this number of standard errors."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Outlier:
     place: str  # the rank, node or link
     name: str  # the measure
     off: float  # relative deviation from the median: positive is better
-    is_of_two: bool = False  # whether it is the worse of two places, relative to the better
+    is_of_two: bool = False  # whether there are two places; `off` is relative to the better one
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:
-    """Return all outliers of a bench, the worst first."""
+    """Return the places that deviate by more than `share` and by more than noise, worst first."""
     outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
     return sorted(outliers, key=lambda outlier: outlier.off)
 
@@ -108,12 +108,12 @@ _THRESHOLDS = TypeAdapter(Thresholds)
 
 
 def load_thresholds(path: Path) -> Thresholds:
-    """Read a machine type's file; errors as `parse_thresholds`."""
+    """Read a machine type's file; raises `InputError` like `text_of` and `parse_thresholds`."""
     return parse_thresholds(text_of(path), str(path))
 
 
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
-    """Parse a machine type's file; raise `InputError` for another document or an unknown field."""
+    """Parse a machine type's file; raise `InputError` if it is not one, or has unknown fields."""
     try:
         thresholds = _THRESHOLDS.validate_python(parse_yaml(text))
         if not thresholds.least and not thresholds.most:
@@ -128,7 +128,7 @@ def parse_thresholds(text: str, where: str = "") -> Thresholds:
 
 
 def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> list[Miss]:
-    """Return the measures that miss a threshold, or were not measured."""
+    """Return the measures that miss a threshold, and thresholds of which nothing was measured."""
     sides = ((thresholds.least, False), (thresholds.most, True))
     return [
         miss

@@ -1,4 +1,4 @@
-"""Evaluates a bench, including faults of GPUs and differences between nodes. Pure."""
+"""Evaluates a bench, including faults of GPUs and differences between nodes; no I/O."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from distrain.diagnostics.bench.thresholds import (
 )
 
 _SLOWER = 0.95
-"""A rate below this share of another is slower."""
+"""A rate is slower than another rate if it is below this share of the other."""
 
 
 def find_troubles(bench: Bench) -> list[str]:
@@ -27,7 +27,7 @@ def find_troubles(bench: Bench) -> list[str]:
 
 
 def find_remarks(bench: Bench) -> list[str]:
-    """Return messages on oddities that fail nothing: two loader threads slower than one."""
+    """Return messages on nodes where two loader threads are slower than one; no failures."""
     rates = {(m.name, m.place): m.median for m in bench.measures}
     return [
         f"{place}: two threads of a loader are slower than one, {rate:,.0f} of "
@@ -62,7 +62,7 @@ def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_products(bench: Bench) -> Iterator[str]:
-    """Yield messages on GPUs that get slower during the products."""
+    """Yield messages on GPUs whose matrix products get slower in the second half."""
     for one in bench.measures:
         if one.name == "gpu.product" and len(one.values) > 3:
             begun, end = (median(half) for half in _halves(one))
@@ -103,7 +103,7 @@ class BenchVerdict:
 
     @property
     def slow(self) -> tuple[Outlier, ...]:
-        """Outliers that are worse than the others."""
+        """Outliers on the worse side; the other outliers are better than the median."""
         return tuple(outlier for outlier in self.outliers if outlier.off < 0)
 
     @property
@@ -113,7 +113,11 @@ class BenchVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed; with thresholds, slow outliers and troubles are failures, too."""
+        """Whether nothing failed.
+
+        Failures are missed thresholds, measures that are worse than before, and an earlier bench
+        without a common measure. With thresholds, slow outliers and troubles are failures, too.
+        """
         is_bad = self.accepting and bool(self.slow or self.troubles)
         return not (self.misses or self.worse or is_bad or self.has_nothing_common)
 
@@ -126,7 +130,7 @@ class BenchVerdict:
 def judge(
     bench: Bench, thresholds: Thresholds | None = None, earlier: Bench | None = None
 ) -> BenchVerdict:
-    """Evaluate a bench by a machine type's thresholds and against an earlier bench, if given."""
+    """Return the verdict on a bench, by thresholds and against an earlier bench, if given."""
     share = thresholds.outlier_share if thresholds else OUTLIER_SHARE
     return BenchVerdict(
         find_limits(bench),

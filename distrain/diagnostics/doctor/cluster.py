@@ -38,14 +38,14 @@ def examine_cluster(
 ) -> Report:
     """Examine the cluster of a `distributed.Client`.
 
-    Jobs continue to run. For some seconds it opens listeners at free ports of the cluster, and
-    creates one file per worker in `run_root`.
+    Jobs continue to run. For some seconds, the examination listens at free ports of the cluster's
+    hosts, and has a file of each worker and of this process in `run_root`.
 
     Args:
         run_root: The folder that all workers should share; "" to skip this check.
         data: Path, glob or URL of data that all workers should read; "" to skip this check.
         device: The device of jobs: `auto`, `cpu`, `cuda`.
-        timeout_s: Timeout for the answers in each of five steps.
+        timeout_s: Timeout for the answers of all processes in each step.
     """
     info = client.scheduler_info(n_workers=-1)
     examination = _Examination(client, info, timeout_s)
@@ -55,7 +55,7 @@ def examine_cluster(
         seen = future.result()
     except KeyboardInterrupt:
         future.cancel()
-        examination.ended.wait(_END_S)  # it is removing its files
+        examination.ended.wait(_END_S)  # the examination is removing its files
         raise
     return Report(seen, tuple(judge(seen)))
 
@@ -107,7 +107,7 @@ class _Examination:
     async def _clean_up(self) -> None:
         files, self._files = self._files, {}
         listeners, self._listeners = self._listeners, []
-        # Other processes remove the files of silent ones, since the folder is shared.
+        # The folder is shared, so other processes can remove the files of silent processes.
         left = [name for place, name in files.items() if place in self._silent]
         names = {place: [name, *left] for place, name in files.items()}
         await asyncio.gather(
@@ -121,7 +121,8 @@ class _Examination:
             for _ in range(CLOCK_ROUNDS):
                 before_s = probes.clock()
                 there_s = await self._ask(place, probes.clock)
-                # That clock was read between these two times here; each round narrows the bounds.
+                # `place` read its clock between two readings of the clock here. Each round narrows
+                # the bounds.
                 earliest_s = max(earliest_s, there_s - probes.clock())
                 latest_s = min(latest_s, there_s - before_s)
             return Clock(earliest_s, latest_s)
@@ -199,7 +200,11 @@ class _Examination:
         arguments: Callable[[ProcessPlace], tuple[Any, ...]],
         troubles: dict[ProcessPlace, str] | None = None,
     ) -> dict[ProcessPlace, Any]:
-        """Call `function` at all places; return the answers, and put errors into `troubles`."""
+        """Call `function` in the processes at all places; return the answers by place.
+
+        Errors are put into `troubles`, by place; if it is `None`, the process counts as silent, as
+        it does after a timeout.
+        """
         return await self._gather(
             places, lambda place: self._ask(place, function, *arguments(place)), troubles
         )
@@ -216,7 +221,7 @@ class _Examination:
                     return await work(place)
             except TimeoutError:
                 self._silent[place] = f"no answer within {self._timeout_s:g} s"
-            except Exception as error:  # any error of its process is a finding
+            except Exception as error:  # any error in the process is a finding
                 arguments = f"{type(error).__name__}: {error}"
                 (self._silent if troubles is None else troubles)[place] = arguments
             return _NOTHING
@@ -250,7 +255,7 @@ def get_host(place: ProcessPlace) -> str:
 
 
 def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
-    """Return one worker for each network and address that its ranks would use."""
+    """Return one worker for each network and address at which ranks would listen."""
     hosts: dict[tuple[str, str], ProcessPlace] = {}
     for place, facts in sorted(workers.items()):
         if facts.rank_address:
@@ -259,7 +264,9 @@ def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPl
 
 
 def choose_pairs(hosts: list[ProcessPlace]) -> dict[ProcessPlace, list[ProcessPlace]]:
-    """Return the hosts that each host tests: all others, or the next and a random sample of many.
+    """Return the hosts to which each host tests connections, by host.
+
+    These are all other hosts. Of many hosts they are the next host and a random sample.
 
     >>> places = [ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
     >>> [sum(map(len, choose_pairs(places[:n]).values())) for n in (1, 2, 16, 100)]

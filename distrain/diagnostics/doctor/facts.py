@@ -1,4 +1,4 @@
-"""Facts about a cluster's processes, and findings about them, as values. Pure."""
+"""Facts about a cluster's processes, and findings about the processes, as values; no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class ProcessRole(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class ProcessPlace:
-    """A process of the cluster, or this machine's."""
+    """A process: the cluster's scheduler, a worker, or this process (the client)."""
 
     role: ProcessRole
     address: str = ""  # as Dask writes it; "" for this machine
@@ -30,7 +30,7 @@ class ProcessPlace:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU with its name in the driver."""
+    """A GPU and its memory, as the driver describes them."""
 
     uuid: str
     name: str
@@ -41,7 +41,8 @@ class GpuFacts:
 @dataclass(frozen=True)
 class ProcessFacts:
     hostname: str = ""
-    network: str = ""  # equal for processes that share a machine's network: its boot and namespace
+    # boot id and network namespace: equal for processes that share the network of a machine
+    network: str = ""
     user: str = ""
     python: str = ""
     # by package; "" if it is not installed
@@ -72,7 +73,10 @@ class ProcessFacts:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "ProcessFacts":
-        """Read a process's answer; another version may have more or fewer fields."""
+        """Return the facts in a process's answer.
+
+        Processes with other versions of distrain may send more or fewer fields.
+        """
         return TypeAdapter(cls).validate_python(values)
 
     @property
@@ -98,7 +102,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True)
 class Clock:
-    """Bounds of a process's clock offset from this machine's clock."""
+    """Bounds of the offset of a process's clock from the clock of this machine, in seconds."""
 
     earliest_s: float
     latest_s: float
@@ -106,17 +110,17 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """A process's view of the folder that all should share."""
+    """The view of one process on the folder of runs, which all processes should share."""
 
     trouble: str = ""  # the error when writing there; "" for none
     free_bytes: int = 0
     filesystem: str = ""  # type and source, such as `nfs4 nas:/runs`
-    missing: tuple[ProcessPlace, ...] = ()  # the places whose files are not visible
+    missing: tuple[ProcessPlace, ...] = ()  # the processes whose files are not visible here
 
 
 @dataclass(frozen=True)
 class DataSeen:
-    """A process's view of the data: files, their size, and a digest of names and sizes."""
+    """The view of one process on the data: files, their size, and a digest of paths and sizes."""
 
     trouble: str = ""
     num_files: int = 0
@@ -126,7 +130,10 @@ class DataSeen:
 
 @dataclass(frozen=True)
 class Link:
-    """A tested connection; `trouble` is its error, or ""."""
+    """A tested connection; `trouble` is its error, or "".
+
+    With `rendezvous` the target is the scheduler, at a port for stores of attempts.
+    """
 
     source: ProcessPlace
     target: ProcessPlace
@@ -141,13 +148,13 @@ class ClusterSeen:
 
     scheduler: str
     facts: Mapping[ProcessPlace, ProcessFacts]
-    # the places that did not answer, with the reason
+    # the processes that did not answer, with the reason
     silent: Mapping[ProcessPlace, str] = field(default_factory=dict)
     clocks: Mapping[ProcessPlace, Clock] = field(default_factory=dict)
     folders: Mapping[ProcessPlace, FolderSeen] = field(default_factory=dict)
     data: Mapping[ProcessPlace, DataSeen] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    # the places that could not listen, with the reason
+    # the processes that could not listen, with the reason
     not_listening: Mapping[ProcessPlace, str] = field(default_factory=dict)
     device: str = "auto"  # the device of the ranks: `auto`, `cpu` or `cuda`
     run_root: str = ""  # the folder of runs; "" for none

@@ -1,7 +1,6 @@
-"""Tests connections as ranks make them: from a listener at their interface's address.
+"""Tests connections like those of ranks: to a listener at the address of the ranks' interface.
 
-Each connection transfers one mebibyte, since a wrong MTU opens connections that then stall.
-
+Each connection transfers one mebibyte, since with a wrong MTU connections open and then stall.
 """
 
 import asyncio
@@ -17,7 +16,10 @@ _listeners: dict[str, list[asyncio.Server]] = {}
 
 
 async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
-    """Listen at a free port of `host` for at most `lifetime_s`; return the port."""
+    """Listen at a free port of `host` for at most `lifetime_s`; return a list with the port.
+
+    `stop_listening` with the same key closes the listener earlier.
+    """
     server = await asyncio.start_server(_receive, host, 0)
     return _keep(key, [server], lifetime_s)
 
@@ -25,15 +27,16 @@ async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
 async def listen_for_rendezvous(
     key: str, host: str, listens_at: str, lifetime_s: float
 ) -> list[int]:
-    """Listen on the scheduler, as the stores of attempts do; a `ClusterError` if that fails.
+    """Listen on the scheduler, as the stores of attempts do; return the ports.
 
-    Returns the first, a middle and the last of the free ports of `DISTRAIN_RENDEZVOUS_PORTS`;
-    without that variable, any free port.
+    These are the first, a middle and the last free port of `DISTRAIN_RENDEZVOUS_PORTS`, or only one
+    of a short range; without that variable, any free port. Raises `ClusterError` if no port can be
+    used.
     """
     from distrain.scheduler.rendezvous import listen_for_store, rendezvous_ports
 
     ports = rendezvous_ports(os.environ)
-    # Only one of a short range, to leave ports for attempts that start now.
+    # Only one port of a short range, to leave ports for attempts that start now.
     wide = ports is not None and len(ports) >= 10
     indices = [0, len(ports) // 2, len(ports) - 1] if ports and wide else [0]
     servers: list[asyncio.Server] = []
@@ -55,7 +58,10 @@ async def stop_listening(key: str) -> None:
 
 
 async def try_links(targets: list[list[Any]], timeout_s: float) -> list[str]:
-    """Send a mebibyte to each host and port, all at once; return each error, or ""."""
+    """Send a mebibyte to each target (host and port), all at once.
+
+    Returns an error for each target, "" if the connection worked.
+    """
     return list(await asyncio.gather(*(_send(host, port, timeout_s) for host, port in targets)))
 
 

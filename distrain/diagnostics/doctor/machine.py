@@ -56,7 +56,10 @@ def check_write_access(folder: Path) -> Check:
 
 
 def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
-    """Check that a cluster answers within `timeout_s`, and has workers of the same versions."""
+    """Check that a cluster answers within `timeout_s`, and that its workers have equal versions.
+
+    The versions of distrain, torch and distributed are compared with this process's.
+    """
     from distrain.workers.sources import connect
 
     try:
@@ -212,7 +215,10 @@ def check_for_rapids(verbose: bool = False, **_: object) -> str:
     `rapids doctor` calls this through the entry point `rapids_doctor_check`.
 
     Returns:
-        The number of checks; with `verbose` each check's result.
+        A text with the number of checks; with `verbose`, a line for each check.
+
+    Raises:
+        ValueError: A check failed; the message has all failed checks.
     """
     checks = list(check_machine())
     failed = [check for check in checks if check.verdict is CheckVerdict.FAIL]

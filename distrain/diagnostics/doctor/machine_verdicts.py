@@ -1,4 +1,4 @@
-"""Finds mistakes in memory, limits, GPUs, versions, folders and clocks. Pure."""
+"""Finds mistakes in memory, limits, GPUs, versions, folders and clocks; no I/O."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -129,7 +129,7 @@ _TALK = ("python", "distrain", "dask", "distributed")
 
 
 def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on packages that differ from those of most places."""
+    """Yield findings on processes whose package versions differ from those of most processes."""
     cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
     clients = seen.of(ProcessRole.CLIENT)
     packages = dict.fromkeys(name for facts in cluster.values() for name in facts.versions)
@@ -171,7 +171,10 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
 
 
 def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on clocks certainly more than `LARGEST_OFFSET_S` off the scheduler's."""
+    """Yield findings on clocks that surely differ by more than `LARGEST_OFFSET_S`.
+
+    The clocks are compared with the scheduler's. If all differ, the finding is on the scheduler.
+    """
     scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
     reference = seen.clocks.get(scheduler)
     if reference is None:
@@ -220,7 +223,7 @@ def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
-    """Yield findings on places that have another folder at that path than most."""
+    """Yield findings on processes that see another folder at `run_root` than most processes."""
     left = set(writers)
     groups: list[set[ProcessPlace]] = []
     while left:
@@ -242,7 +245,7 @@ def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Ite
 
 
 def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
-    # The client also writes there for `distrain train`, but not if a service does.
+    # With `distrain train` the client also uses the folder, but with a service it does not.
     only_client = all(place.role is ProcessRole.CLIENT for place in places)
     return (warning if only_client else mistake)(check, places, fact, mend)
 

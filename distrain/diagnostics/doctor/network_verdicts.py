@@ -1,4 +1,4 @@
-"""Finds mistakes in connections, interfaces and ports. Pure."""
+"""Finds mistakes in connections, interfaces and ports; no I/O."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,10 @@ def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on interfaces that ranks cannot use, and on loopback addresses."""
+    """Yield findings on interfaces that ranks cannot use, and on loopback addresses.
+
+    If all processes are on one machine, loopback addresses are accepted.
+    """
     for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
         if facts.interface_trouble:
             listed = ", ".join(
@@ -66,7 +69,7 @@ def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
 
 
 def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on connections that failed, or did not transfer a mebibyte."""
+    """Yield findings on connections that failed or stalled, and processes that cannot listen."""
     for place, why in sorted(seen.not_listening.items()):
         if place.role is ProcessRole.SCHEDULER:
             mend = f"Widen DISTRAIN_RENDEZVOUS_PORTS, or free one of them ({_SETTINGS})."
@@ -103,7 +106,10 @@ def _rendezvous(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _alone(place: ProcessPlace, links: list[Link]) -> bool:
-    """Return True if at least two hosts tried to reach a place and all failed."""
+    """Return True if this place alone cannot be reached.
+
+    At least two hosts tried to connect to it, all failed, and a connection to another place worked.
+    """
     tried = [link for link in links if link.target == place]
     others_reach = any(not link.trouble for link in links if link.target != place)
     return len(tried) > 1 and others_reach and all(link.trouble for link in tried)

@@ -1,8 +1,8 @@
 """Collects a process's facts about itself and its machine.
 
-These functions run on workers and on the scheduler. They return JSON values, do not block the event
-loop, and end on their own: a hanging filesystem holds up a thread, not the process. None creates a
-CUDA context.
+These functions run on workers and on the scheduler. They return JSON values and do not block the
+event loop: a filesystem that hangs blocks a thread, not the process. No function creates a CUDA
+context.
 
 To find out whether a folder is the same everywhere, each process leaves a file there. The files are
 opened by names that were never looked up before: network filesystems cache listings and missing
@@ -41,7 +41,7 @@ PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
 
 
 async def look(host: str) -> dict[str, Any]:
-    """Return the `ProcessFacts` of this process, whose Dask address is at `host`."""
+    """Return the `ProcessFacts` of this process as JSON; `host` is that of its Dask address."""
     facts = await in_thread(lambda: facts_of_here(host))
     return asdict(facts)
 
@@ -52,7 +52,7 @@ def clock() -> float:
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Do blocking work in a daemon thread, outside the event loop."""
+    """Call `work` in a daemon thread, outside the event loop; return its result, or raise."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
@@ -120,7 +120,7 @@ def _user() -> str:
 
 
 def _torch_cuda() -> str:
-    # Importing torch would take seconds, and the worker's memory.
+    # Not by importing torch, which would take seconds, and memory of the worker.
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return ""
@@ -142,8 +142,8 @@ def _interface(host: str) -> dict[str, Any]:
     addresses = facts["interfaces"].get(name.partition(",")[0], [])
     if name and not addresses:
         return facts | {"interface": name, "interface_trouble": f"{name} has no IP address here"}
-    # gloo uses the interface's first address, IPv4 if it has one; without an interface, the address
-    # of the machine's own name.
+    # gloo uses the interface's first address, IPv4 if there is one. If no interface is set, it uses
+    # the address of the machine's own name.
     first = (addresses or _own_name() or [""])[0]
     return facts | {"interface": name, "rank_address": first}
 
@@ -182,7 +182,10 @@ def _names(folder: Path) -> list[str]:
 
 
 def listens_at(dask_scheduler: Any = None) -> str:
-    """Return the host at which the scheduler's comm listens; Dask passes the scheduler."""
+    """Return the host at which the scheduler's comm listens; "" if it does not.
+
+    Dask passes `dask_scheduler` to functions that run on the scheduler.
+    """
     from distributed.comm.addressing import get_address_host
 
     listeners = dask_scheduler.listeners if dask_scheduler is not None else []
@@ -203,7 +206,10 @@ class GpusSeen:
 
 
 def query_gpus() -> GpusSeen:
-    """Query NVML, or `nvidia-smi` if NVML's module is not installed; empty without a driver."""
+    """Return the machine's GPUs from NVML, or from `nvidia-smi` if NVML cannot be queried.
+
+    The result is empty if neither answers.
+    """
     with contextlib.suppress(Exception):  # no module, no driver, or an unsupported query
         return _ask_nvml()
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
@@ -264,12 +270,15 @@ def _text(value: Any) -> str:
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:
-    """Write a file that contains its name; return the free space and the filesystem."""
+    """Write a file that contains its name; return values of `FolderSeen`.
+
+    These are the filesystem, the free space, and the error if the file could not be written.
+    """
     return dict(await in_thread(lambda: _leave(Path(folder), name)))
 
 
 async def find_files(folder: str, names: list[str]) -> list[str]:
-    """Return the names whose files exist with the expected text."""
+    """Return those of the names whose files exist in the folder and contain their name."""
     return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
 
 
@@ -278,7 +287,7 @@ async def remove_files(folder: str, names: list[str]) -> None:
 
 
 async def probe_data(path: str) -> dict[str, Any]:
-    """Return the `DataSeen` of a path, folder, glob or URL."""
+    """Return what this process sees at a path, folder, glob or URL: `DataSeen` as JSON."""
     return asdict(await in_thread(lambda: _data(path)))
 
 
@@ -312,7 +321,7 @@ def _is_there(folder: str, name: str) -> bool:
 
 
 def filesystem_of(folder: Path) -> str:
-    """Return type and source of a folder's filesystem, as listed by the kernel."""
+    """Return type and source of a folder's filesystem, such as `nfs4 nas:/runs`; "" if unknown."""
     best, filesystem = -1, ""
     with contextlib.suppress(OSError):
         real = os.path.realpath(folder)

@@ -1,4 +1,4 @@
-"""Reports on a cluster as text and as JSON. Pure."""
+"""Reports on a cluster as text and as JSON; no I/O."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ CHECKS = (
 
 
 def judge(seen: ClusterSeen) -> list[Finding]:
-    """Return all findings, mistakes first."""
+    """Return the findings of all checks, mistakes first."""
     findings = [finding for check in CHECKS for finding in check(seen)]
     return sorted(findings, key=lambda finding: finding.severity is not Severity.MISTAKE)
 
@@ -76,7 +76,7 @@ def verdict_line(report: Report) -> str:
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """Yield the verdict, and each finding with its places, fact and remedy."""
+    """Yield the lines of a report: the verdict, each finding with its remedy, skipped checks."""
     yield verdict_line(report)
     for finding in report.findings:
         where = ", ".join(map(str, finding.places))

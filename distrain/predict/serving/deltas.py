@@ -5,7 +5,7 @@
 A copy of this file is in every folder that `distrain export --since` wrote, and needs NumPy alone.
 Beside it:
 
-    delta.json    versions before and after, hashes of files, and how to restore them
+    delta.json    versions before and after, hashes of files, and the pieces of patches
     whole/        new files, and files that changed otherwise than by rows
     patches/      for each file with tables: their changed rows, and the bytes between tables
 """
@@ -37,7 +37,7 @@ KEYS, ORDER = ".keys.npy", ".order.npy"
 
 
 class DamagedExport(Exception):
-    """A file of the folder is missing or was modified."""
+    """A file of an export or a delta is missing, unreadable or was modified."""
 
 
 class WrongDelta(Exception):
@@ -82,7 +82,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document with its version: a hash of its content."""
+    """Return the document with a further entry `version`, a hash of its content."""
     text = json.dumps(document, sort_keys=True)
     return {**document, "version": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -102,16 +102,17 @@ def _signed(file: Path) -> dict[str, Any]:
 
 
 def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]) -> None:
-    """Write the export that results from deltas: the same files, bit by bit.
+    """Write the export that results from deltas; its files equal those of a complete export.
 
     Args:
         out: A folder that does not exist yet. It appears complete or not at all.
         base: A complete export.
-        deltas: Folders, each made since the export that results from those before it.
+        deltas: Folders of deltas. The first was written against `base`, and each later delta
+            against the result of the delta before it.
 
     Raises:
-        WrongDelta: A delta is missing, repeated or out of order; it is named.
-        DamagedExport: A file is missing or was modified; it is named.
+        WrongDelta: A delta is missing, repeated or out of order; the message names it.
+        DamagedExport: A file is missing or was modified; the message names it.
         FileExistsError: `out` exists.
     """
     final, folder = Path(out).absolute(), Path(base)
@@ -134,7 +135,10 @@ def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]
 
 
 def check_chain(version: str, base: str, deltas: Sequence[Delta]) -> None:
-    """Raise `WrongDelta` unless each delta starts at the version before it."""
+    """Raise `WrongDelta` unless the deltas follow each other, from the export's version on.
+
+    `version` and `base` are the version and the name of the export.
+    """
     been, at = {version}, base
     for place, delta in enumerate(deltas):
         if delta.before != version:
@@ -171,13 +175,16 @@ def _make(before: Path, delta: Delta, after: Path) -> None:
 
 
 def save_order(file: Path) -> None:
-    """Write the sort order of a vocabulary's keys, which are in the file beside it."""
+    """Write the permutation that sorts a vocabulary's keys; the keys' file is beside `file`."""
     keys = np.load(file.with_name(file.name.removesuffix(ORDER) + KEYS))
     np.save(file, np.argsort(keys, kind="stable"))
 
 
 def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of a file, from its previous version and the pieces of its patch."""
+    """Yield the content of a file, from its previous version `old` and the pieces of its patch.
+
+    A piece either has bytes to copy, or describes a table and which of its rows changed.
+    """
     for piece in pieces:
         if "bytes" in piece:
             yield patch.read(piece["bytes"])
@@ -199,7 +206,7 @@ def rows_at(file: Path, offset: int, rows: int, row_bytes: int) -> Array:
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of all files of a folder."""
+    """Return the SHA-256 of each file in a folder, by path relative to the folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
 
@@ -221,7 +228,7 @@ def sha256_of(file: Path) -> str:
 
 
 def main() -> int:
-    """Apply deltas to an export, from the command line."""
+    """Apply deltas to an export, from the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Apply deltas to an export.")
     parser.add_argument("out", help="a new folder")
     parser.add_argument("base", help="a whole export")

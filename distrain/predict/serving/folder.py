@@ -41,7 +41,7 @@ TOLERANCE = 1e-6
 MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 _MODULES = (score, preprocess, rows, raw_values, steps, deltas)
 _ABSOLUTE = re.compile(r"^from distrain\.(predict\.serving|prep)\.", re.M)
-"""Imports between these modules; in the exported folder the modules are neighbours."""
+"""Matches imports between the exported modules, which are side by side in the exported folder."""
 _MISTAKE = (
     "This is a bug in distrain: please report it. Without --with-workflow the model is "
     "exported for ids."
@@ -50,15 +50,15 @@ _MISTAKE = (
 
 @dataclass(frozen=True)
 class ServedExport:
-    rows: int  # the golden rows
+    rows: int  # the number of golden rows, whose scores are stored in the folder
     refused: int  # rows with odd values that both the folder and `predict` reject
-    largest_difference: float  # to the probabilities of `predict`
+    largest_difference: float  # between the scores of the folder and of `predict`
     no_graph: Mapping[str, str]  # why columns are not in the graph of raw columns, by name
 
 
 @dataclass(frozen=True)
 class Written:
-    served: ServedExport | None  # the comparison with `predict`; `None` without the workflow
+    served: ServedExport | None  # the comparison with `predict`; `None` if only ids are scored
     delta: DeltaSize | None  # the changes; `None` for a complete export
     # metrics of the exported tables, and under `fp32` those of the trained tables
     validation: Mapping[str, Any] | None
@@ -83,8 +83,9 @@ def export_folder(
     Args:
         with_workflow: Whether the folder also has the workflow of the model's data, and scores raw
             rows.
-        sample: Raw rows; `None` for the first file that the workflow was fitted on. Its first
-            rows, and rows with odd values, are scored by the folder and by `predict`.
+        sample: A file of raw rows; `None` for the first file that the workflow was fitted on. Its
+            first rows, and copies of them with odd values, are scored by the folder and by
+            `predict`, and the scores are compared.
         valid: Labelled rows, prepared or raw. Their metrics are added to the manifest.
         since: The previous export, complete or a delta. Only the changes are written.
         tables: As in `write_export`.
@@ -144,7 +145,7 @@ def _measured(
 
 
 class _ServedWorkflow:
-    """The workflow of a model's data, as a program beside the exported model."""
+    """Adds the workflow of a model's data, as a program, to the folder of an exported model."""
 
     def __init__(self, model_dir: str | Path, saved: SavedModel, sample: str | None):
         self._saved, folder = saved, workflow_for(model_dir, saved)
@@ -167,7 +168,7 @@ class _ServedWorkflow:
         return checked
 
     def _write_graph(self, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the manifest's entries for the raw graph: its inputs, or why it is missing."""
+        """Write `raw.onnx` if all columns can be in it; return the manifest's entries about it."""
         inputs, unserved = raw_inputs(self._program, manifest["targets"])
         if unserved:
             return {"no_raw_graph": unserved}
@@ -175,7 +176,11 @@ class _ServedWorkflow:
         return {"raw_graph": {"file": RAW_GRAPH, "inputs": [asdict(one) for one in inputs]}}
 
     def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
-        """Return the golden rows and their scores by `predict`, compared with the folder's."""
+        """Compare the folder's scores of the sample with those of `predict`.
+
+        Returns the content of `golden.json`, and the comparison. Raises `DataError` if scores
+        differ by more than the tolerance, or a row is rejected by the folder alone.
+        """
         scorer, sample = score.Scorer(folder), with_edges(self._first)
         form, table = sample.form, sample.table
         given = {name: values_of(table[name]) for name in table.column_names}
@@ -229,7 +234,7 @@ def _scores_of_graph(scorer: score.Scorer, rows: dict[str, list[Any]], form: str
 
     graph = scorer.manifest["raw_graph"]
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # ignore warnings of optional inputs
+    options.log_severity_level = 3  # ignore warnings about optional inputs
     session = onnxruntime.InferenceSession(str(scorer.folder / graph["file"]), options)
     read = scorer.preprocessor.read(rows, form)
     given: dict[str, Any] = {}
@@ -276,7 +281,7 @@ def _manifest(folder: Path, saved: SavedModel, facts: Mapping[str, Any]) -> dict
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write `manifest.json`, replacing an old one: the facts, and the hashes of all other files."""
+    """Write or replace `manifest.json`, with the facts and the hashes of all other files."""
     (folder / deltas.MANIFEST).unlink(missing_ok=True)
     made = {"format": deltas.FORMAT, "distrain": __version__, "files": deltas.hashes_of(folder)}
     text = json.dumps(deltas.signed({**made, **facts}), indent=1, ensure_ascii=False)
@@ -304,7 +309,10 @@ _TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
 
 
 def with_edges(sample: RawSample) -> RawSample:
-    """Return the rows, variants of them with an unusual value in one column, and a row of nulls."""
+    """Return the sample with further rows: a row of nulls, and copies with odd values.
+
+    Each copy has an odd value in one column.
+    """
     table = sample.table
     odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
     every = pa.table({n: pa.nulls(1, table.schema.field(n).type) for n in table.column_names})

@@ -24,20 +24,21 @@ _BYTES_AT_ONCE = 1 << 24
 @dataclass(frozen=True)
 class DeltaSize:
     rows: int  # of all tables after the delta
-    changed_rows: int  # new ones among them
+    changed_rows: int  # rows among these that are new or changed
     dropped_rows: int
-    new_values: int  # of vocabularies, including replacements of others
+    new_values: int  # of vocabularies, including those that replace another value
     dropped_values: int
 
 
 @contextmanager
 def previous_export(folder: Path) -> Iterator[Path]:
-    """Context manager of a complete export: the folder itself, or the result of a delta.
+    """Yield the folder of a complete export, for a folder with an export or a delta.
 
-    The latter is written to a temporary folder beside it.
+    A complete export is yielded itself. The result of a delta is written to a temporary folder
+    beside the delta.
 
     Raises:
-        InputError: The folder is neither.
+        InputError: The folder is neither an export nor a delta.
         DataError: An export that a delta is based on is missing, or a file was changed.
     """
     try:
@@ -59,7 +60,10 @@ def previous_export(folder: Path) -> Iterator[Path]:
 
 
 def _chain(folder: Path) -> list[Path]:
-    """Return a complete export, and the deltas from it to the one in the folder."""
+    """Return a complete export, and the deltas that lead from it to `folder`, in order.
+
+    If `folder` is a complete export itself, there are no deltas.
+    """
     chain = [folder.absolute()]
     while (chain[0] / deltas.DELTA).exists():
         base = Path(os.path.normpath(chain[0] / deltas.Delta(chain[0]).document["since"]))
@@ -81,10 +85,12 @@ def _chain(folder: Path) -> list[Path]:
 def write_delta(
     path: str | Path, since: Path, before: Path, after: Path, *, replace: bool = False
 ) -> DeltaSize:
-    """Write the delta from one complete export to another.
+    """Write the delta from the complete export `before` to the complete export `after`.
 
     Args:
-        since: The folder whose complete export `before` is.
+        path: The folder to write.
+        since: The export or delta that `before` was made from; the delta names this folder.
+        replace: Whether `path` may be replaced.
 
     Raises:
         InputError: The exports have different forms, or the delta depends on the folder `path`.
@@ -144,7 +150,7 @@ class _Writer:
         self.patches: dict[str, list[dict[str, Any]]] = {}
         self._old, self._new = _tables(before), _tables(after)
         had = {place["table"] for place in self._old}
-        # Of tables in new files, which are copied, all rows are new.
+        # All rows are new in tables that are in new files, which are copied.
         self._changed = {p["table"]: p["rows"] for p in self._new if p["table"] not in had}
 
     @property
@@ -161,14 +167,14 @@ class _Writer:
         return DeltaSize(sum(new.get(name, 0) for name in rows), *changed(rows), *changed(values))
 
     def add(self, name: str) -> None:
-        """Add a file that the previous export has too."""
+        """Add a changed file that the previous export has too: as a patch if it has tables."""
         places = [place for place in self._new if place["file"] == name]
         if places:
             path = self.folder / deltas.PATCHES / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with (self.after / name).open("rb") as file, path.open("wb") as patch:
                 self.patches[name] = list(self._pieces(name, places, file, patch))
-        elif not name.endswith(deltas.ORDER):  # it follows from the keys
+        elif not name.endswith(deltas.ORDER):  # the order follows from the keys
             self.add_whole(name)
 
     def add_whole(self, name: str) -> None:
@@ -179,9 +185,10 @@ class _Writer:
     def _pieces(
         self, name: str, places: list[dict[str, Any]], file: BinaryIO, patch: BinaryIO
     ) -> Iterator[dict[str, Any]]:
-        """Write and yield pieces for `deltas.patched`.
+        """Write a file's patch; yield the descriptions of its pieces for `deltas.patched`.
 
-        New rows and bytes between tables are copied.
+        New rows and bytes between tables are copied. So is a whole table if its changed rows and
+        their indices would not take fewer bytes.
         """
         had = {(p["table"], p["part"]): p for p in self._old if p["file"] == name}
         for place in places:
@@ -213,7 +220,10 @@ def _copied(file: BinaryIO, patch: BinaryIO, end: int) -> Iterator[dict[str, int
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
-    """Return the places of the rows of tables and vocabularies, in the order of their bytes."""
+    """Return where the rows of tables and vocabularies are, ordered by file and offset.
+
+    Each entry has `table`, `part`, `file`, `offset`, `rows` and `row_bytes`.
+    """
     described = json.loads((folder / INPUTS_FILE).read_text())
     places: list[dict[str, Any]] = list(described["tables"]["places"])
     for file in (folder / deltas.VOCABULARIES).glob("*.npy"):
@@ -226,7 +236,7 @@ def _tables(folder: Path) -> list[dict[str, Any]]:
 
 
 def _changed(before: deltas.Array, after: deltas.Array) -> deltas.Array:
-    """Return the indices of rows whose bytes differ."""
+    """Return the indices of rows whose bytes differ, ascending."""
     changed = [np.arange(0)]
     for first in range(0, len(before), deltas.ROWS_AT_ONCE):
         some = slice(first, first + deltas.ROWS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Steps of a column's values as nodes of an ONNX graph: traces the functions of `steps`."""
+"""Makes nodes of an ONNX graph for the steps of columns, by tracing `distrain.prep.steps`."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ _TESTS = {
     "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater", "equal": "Equal",
     "greater_equal": "GreaterOrEqual", "isnan": "IsNaN", "isinf": "IsInf",
 }  # fmt: skip
-"""ONNX operators, by the names of NumPy's functions."""
+"""ONNX operators with boolean results, by the names of NumPy's functions."""
 
 
 class Nodes:
     """Nodes of a graph, and their constants.
 
     Attributes:
-        refused: Boolean tensors, one flag per row or one for all rows: a value cannot be used.
+        refused: Names of boolean tensors, `[rows, 1]` or `[1, 1]` for all rows: True where a value
+            cannot be used.
     """
 
     def __init__(self, program: Program):
@@ -83,7 +84,10 @@ class Nodes:
         return self._known[key]
 
     def refuse(self, bad: str, lists: bool) -> None:
-        """Withhold the scores of rows where `bad` is true; with `lists`, of all rows."""
+        """Make the graph return no scores for rows where the tensor `bad` is true.
+
+        With `lists`, `bad` has a flag per item, and one true flag withholds the scores of all rows.
+        """
         if lists:
             total = self.add("ReduceSum", self.cast(bad, np.int64), keepdims=0)
             some = self.add("Greater", total, self.constant(0, np.int64))
@@ -112,7 +116,7 @@ class Tensor(NDArrayOperatorsMixin):
         if function is np.copysign:
             return inputs[0] * np.sign(inputs[1])
         if function is np.log1p:
-            # It is x * log(u) / (u - 1) for the rounded u = 1 + x (Goldberg 1991, theorem 4).
+            # log1p(x) = x * log(u) / (u - 1) for the rounded u = 1 + x (Goldberg 1991, theorem 4).
             above = self + 1
             rest = above - 1
             return _where(rest == 0, self, self * np.log(above) / rest)
@@ -154,7 +158,7 @@ class Tensor(NDArrayOperatorsMixin):
 
 
 def as_numbers(values: Values) -> Values:
-    """Return integers as float64, NaN where one is missing."""
+    """Return integers as float64, with NaN for missing values."""
     x = values.x.astype(np.float64)
     return Values(x if values.missing is None else _where(values.missing, np.nan, x))
 
@@ -195,17 +199,17 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
     "TargetEncode": _encode,
     "calendar": _calendar,
 }
-"""Steps with lookups have nodes of their own; all others are traced."""
+"""Functions that add a step's nodes, by kind of step; most are traced functions of `steps`."""
 
 
 def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
-    """Return a vocabulary as the attributes of a LabelEncoder.
+    """Return the attributes of a LabelEncoder that maps values of a vocabulary to their ids.
 
-    Other values get the first OOV id.
+    All other values get the first out-of-vocabulary id.
     """
     keys = vocabulary.values.to_pylist()
     ids = [*range(vocabulary.first_value_id, vocabulary.first_value_id + len(keys))]
-    if not keys:  # an encoder needs one
+    if not keys:  # an encoder needs at least one key
         keys, ids = [EMPTY[kind]], [FIRST_OOV_ID]
     return {
         "keys_tensor": tensor(np.array(keys, DTYPES[kind]), "keys"),
@@ -215,7 +219,7 @@ def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
 
 
 def tensor(array: Any, name: str) -> Any:
-    """Return an array as a tensor of a graph."""
+    """Return an array as an ONNX `TensorProto`."""
     from onnx import numpy_helper
 
     return numpy_helper.from_array(array, name)

@@ -36,7 +36,7 @@ MOST_KEPT = 1 << 16
 """Maximum number of a column's values whose ids or numbers are cached."""
 
 _FEW_ROWS = 64
-"""Above this number of rows, computing numbers is faster than looking them up."""
+"""Above this number of rows, computing numbers is faster than reading them from the cache."""
 
 _KEPT_TYPES = frozenset([str, int, type(None)])
 _TEXTS = frozenset([str, type(None)])
@@ -65,7 +65,7 @@ class Preprocessor:
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
         flat = [*self._categorical, *self._numbers]
         self._all_met = _getters(flat)
-        # A getter of one column returns no tuple, and rows do not hold crosses.
+        # An `itemgetter` of one column returns no tuple, and rows have no values of crosses.
         can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
         self._crosses = {
@@ -80,10 +80,14 @@ class Preprocessor:
     def inputs(self, rows: Any, form: str | None = None) -> dict[str, Array]:
         """Return the model's inputs by name.
 
+        These are `categorical`, int64, and `continuous`, float32, both `[rows, columns]`. A list
+        column has `NAME.values`, int64 or float32, `[items]`, and `NAME.lengths`, int64, `[rows]`.
+
         Args:
             rows: A list of dictionaries, or columns by name: a dictionary of lists or arrays, a
                 pandas or polars DataFrame, an Arrow table. `None` and NaN are missing values.
-            form: One of `FORMS`; by default that of the rows that the export was checked with.
+            form: One of `FORMS`; by default the form of the sample that the export was checked
+                with.
 
         Raises:
             BadValue: A column is missing, or a value cannot be used.
@@ -117,7 +121,7 @@ class Preprocessor:
         return columns
 
     def _few(self, rows: list[Mapping[str, Any]], form: str) -> dict[str, Array] | None:
-        """Return the inputs of a few rows, row by row; `None` unless all values are cached."""
+        """Return the inputs of a few rows from the caches; `None` unless all values are cached."""
         if self._row_of is None:
             return None
         try:
@@ -152,17 +156,18 @@ class Preprocessor:
         ).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
-        """Return each column's values before its steps, and the lengths of its lists or `None`.
+        """Return, by column, the values before the column's steps, and the lengths of its lists.
 
-        Texts and integers are lists with `None` for missing values, numbers are arrays with NaN.
-        Times are arrays; times with a zone are converted to UTC.
+        The lengths are `None` for a flat column. Texts and integers are lists with `None` for
+        missing values, numbers are arrays with NaN. Times are arrays; times with a zone are
+        converted to UTC.
         """
         form = self._known_form(form)
         given = self._given(rows, form)
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
 
     def _given(self, rows: Any, form: str) -> dict[str, Any]:
-        """Return the program's source columns, and its crosses of columns under their own names."""
+        """Return the source columns of the program, and the texts of its crosses, by name."""
         given = columns_of(rows, self.sources)
         for name, parts in self._crosses.items():
             given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])
@@ -176,7 +181,7 @@ class Preprocessor:
 
 
 def _text_of(source: str) -> dict[str, Any]:
-    """Return the program entry that reads a column of any type as texts, for a cross."""
+    """Return a program's entry for a column of a cross: values of any type are read as texts."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
     of = {"name": source, "source": source, "steps": [], "slices": []}
@@ -184,7 +189,7 @@ def _text_of(source: str) -> dict[str, Any]:
 
 
 def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
-    """Return the texts of several columns joined; `None` in rows where all are missing."""
+    """Return, for each row, the texts of several columns joined; `None` if all are missing."""
     return [
         None if row.count(None) == len(row) else BETWEEN_TEXTS.join(map(_in_cross, row))
         for row in zip(*columns, strict=True)
@@ -222,7 +227,7 @@ class _Column:
         return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Return the results of `made` for a column's values; ids are cached by value."""
+        """Return the column after all steps, like `made`, from raw values; ids are cached."""
         values, lengths = self._flat(values, form)
         if self.has_ids and self.meet(values, form):
             with suppress(KeyError):
@@ -233,7 +238,8 @@ class _Column:
     def meet(self, values: Any, form: str) -> bool:
         """Cache the ids of values.
 
-        Return False if there are too many, or of other types (True == 1).
+        Return False, and cache nothing, if there are too many distinct values, or values of types
+        that cannot be keys of the cache (such as bool, since True == 1).
         """
         if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
             return False
@@ -250,7 +256,7 @@ class _Column:
         return True
 
     def keep(self, values: Sequence[Any], made: Array, form: str) -> None:
-        """Cache the results of these values, if all are of cacheable types."""
+        """Cache the results `made` of these values, if all are of cacheable types."""
         if _are_kept(values):
             self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
 
@@ -281,7 +287,10 @@ class _Column:
             return READERS[self._spec["to"]](items, self.takes, self._text, self._spec)
 
     def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Return the items of lists, and the lists' lengths."""
+        """Return the items of all lists, after the slices, and the lists' lengths.
+
+        For a flat column these are its values and `None`.
+        """
         if not self._spec["lists"]:
             return values, None
         with self._rows_of(None):
@@ -309,7 +318,10 @@ class _Column:
 
     @contextmanager
     def _rows_of(self, lengths: list[int] | None) -> Iterator[None]:
-        """Add the row to errors about an unusable value, also if it is an item of a list."""
+        """Replace `UnusableValue` by `BadValue`, which names column and row.
+
+        With `lengths`, the lengths of the rows' lists, the unusable value is an item of a list.
+        """
         try:
             yield
         except UnusableValue as bad:
@@ -329,7 +341,9 @@ def _as_float32(values: Array) -> Array:
 
 
 class _Matrix:
-    """Numeric columns with the same kinds of steps, which are computed together.
+    """Continuous columns that are computed together, since they have the same kinds of steps.
+
+    A column that is not read as plain numbers, such as integers or times, is computed alone.
 
     Attributes:
         places: The columns' indices among the model's continuous columns.
@@ -377,9 +391,10 @@ def _are_kept(values: Iterable[Any]) -> bool:
 
 
 def _met(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
-    """Return the cached results of columns of values, `[rows, columns]`; `KeyError` on a miss.
+    """Return the cached results for columns of values, `[rows, columns]`.
 
-    All columns at once: a call per column takes longer than computing the column of one row.
+    Raises `KeyError` if a value is not cached. All columns are looked up at once, since for one row
+    a call per column takes longer than computing the column.
     """
     results = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
     return np.ascontiguousarray(results.reshape(len(raw), -1).T)
@@ -395,7 +410,10 @@ def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:
 
 
 def _side_by_side(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one step for several columns: settings as column vectors, missing bounds infinite."""
+    """Return one step for several columns: each setting is an array, `[columns, 1]`.
+
+    Missing bounds are infinite; a setting that no column has is `None`.
+    """
     none = {"min": -np.inf, "low": -np.inf, "max": np.inf, "high": np.inf}
     combined: dict[str, Any] = {"kind": steps[0]["kind"]}
     for name in steps[0].keys() - combined:

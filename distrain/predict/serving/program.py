@@ -1,4 +1,4 @@
-"""The steps of a workflow for the raw columns of a model, as a program for `preprocess`."""
+"""Describes a workflow as a program for `preprocess`: how to read raw columns, and their steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Program:
-    """The program of a workflow, and the vocabularies that it uses, by name."""
+    """The program of a workflow (`program.json`), and the vocabularies that it uses, by name."""
 
     document: dict[str, Any]
     vocabularies: Mapping[str, Vocabulary]
@@ -51,9 +51,10 @@ class Program:
 def program_of(
     workflow: Workflow, features: FeatureConfig | None, saved: SavedModel, form: str
 ) -> Program:
-    """Return the program of the columns that a model reads.
+    """Return a workflow's program for the columns that a model reads.
 
     Args:
+        features: The features document of the workflow; `None` if it has none.
         form: The default form of rows, one of `preprocess.FORMS`.
 
     Raises:
@@ -119,12 +120,12 @@ def column_program(
     lists: bool,
     holds_text: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
-    """Return a column of a program, and the vocabularies that it uses, by name.
+    """Return the entry of a column in a program, and the vocabularies that it uses, by name.
 
     Args:
-        spec: The column's entry in the features document; `None` if the workflow has none.
-        lists: Whether it holds lists.
-        holds_text: Whether it holds texts, if no vocabulary of its values determines that.
+        spec: The column's entry in the features document; `None` if the workflow has no document.
+        lists: Whether the column holds lists.
+        holds_text: Whether the column holds texts, if no vocabulary of its values determines that.
     """
     vocabularies = {}
     for one in operators:
@@ -165,7 +166,7 @@ def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
 
 
 def described(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return the settings of a vocabulary for `preprocess.Vocabulary`, besides its files."""
+    """Return the arguments of `steps.Vocabulary` that are not in the vocabulary's files."""
     holds = "text" if is_text(vocabulary.values.type) else "integer"
     return {"holds": holds, "num_oov": vocabulary.num_oov}
 
@@ -176,7 +177,10 @@ def _mistakes(
     workflow: Workflow,
     features: FeatureConfig | None,
 ) -> Iterator[str]:
-    """Yield reasons why a column cannot be made from one raw row, each with an operator's name."""
+    """Yield the reasons why a column cannot be made from one raw row, as texts.
+
+    Each text begins with the operator or the field that is the cause.
+    """
     if name not in groups:
         is_history = workflow.history is not None and name.startswith("history_")
         what = "no operator: the workflow does not make it"
@@ -195,7 +199,7 @@ def _mistakes(
 
 
 def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:
-    """Yield the slices of lists that are kept, as start and end of Python slices."""
+    """Yield the start and end of the Python slices that are applied to lists, in order."""
     if spec is not None and spec.list_slice is not None:
         yield [spec.list_slice.start, spec.list_slice.end]
     for one in operators:
@@ -205,9 +209,10 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
 
 
 def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
-    """Return how a column's values are read, and its steps.
+    """Return how a column's values are read, and the steps before those of the operators.
 
-    Values are read as `distrain.prep` reads a table with types. `takes` has the accepted kinds.
+    Values are read as `distrain.prep` reads a table with types. `takes` has the accepted kinds of
+    values, and `to` the kind to which they are converted.
     """
     as_ = AS_IS if spec is None else spec.as_
     taken = takes_of(operators)
@@ -249,7 +254,7 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
 
 
 def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
-    """Write the files that `steps.Vocabulary` reads, in the order of the ids."""
+    """Write the files that `steps.Vocabulary` reads; keys are in the order of their ids."""
     values, files = vocabulary.values, dict[str, Any]()
     if is_text(values.type):
         texts = values.cast(pa.large_binary()).to_pylist()

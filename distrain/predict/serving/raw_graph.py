@@ -1,4 +1,4 @@
-"""An ONNX graph of raw columns: the steps of a program, followed by the model's own graph."""
+"""Makes an ONNX graph of raw columns: a program's steps, followed by the model's own graph."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RAW_GRAPH = "raw.onnx"
 _MODEL, _MISSING = "model/", ".missing"
 _HOW = ("lists", "separator", "epoch", "is_canonical")
 _MOST_BYTES = 1 << 30
-"""Limit of the bytes of a column's distinct texts: an ONNX file is limited to 2 GiB."""
+"""Limit for the values of a column's vocabularies: an ONNX file is limited to 2 GiB."""
 _NO_BYTES = "out-of-vocabulary ids depend on the bytes of texts, which ONNX cannot read"
 
 
 @dataclass(frozen=True)
 class RawInput:
-    """A raw column of the graph."""
+    """A raw column that the graph reads."""
 
     name: str
     # "text" (numbers spelled as by `canonical`), "integer", "number" (float64, NaN for a missing
@@ -58,7 +58,10 @@ class RawInput:
         return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
 
     def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
-        """Return the graph's inputs of a column, from the output of `Preprocessor.read`."""
+        """Return the graph's inputs for a column, by name, from the output of `Preprocessor.read`.
+
+        `lengths` are the lengths of the rows' lists; `None` for a flat column.
+        """
         feeds: dict[str, Any] = {}
         shape = (-1,) if self.lists else (-1, 1)
         if self.lists:
@@ -133,8 +136,8 @@ def write_raw_graph(
     """Write `raw.onnx` into the folder of an exported ONNX model, whose weights it shares.
 
     Flat columns are `[rows, 1]`. `NAME.missing`, bool, may be omitted if no value is missing.
-    The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. In
-    rows with a value that `predict` rejects they are NaN, and a class is -1.
+    The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. Rows
+    with a value that `predict` rejects get NaN, and -1 as the class.
     """
     import onnx
 
@@ -171,7 +174,7 @@ def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
         if one.kind != "presence":
             given.append(_described(one.values, DTYPES[one.kind], shape))
         if one.kind != "number":
-            # A size of its own: the default, if it is omitted, is one value for all rows.
+            # Named differently from the rows: if the mask is omitted, its default has one row.
             shape[0] = size if one.kind == "presence" else f"{one.missing} or 1"
             given.append(_described(one.missing, np.dtype(bool), shape))
         if one.kind in EMPTY:
@@ -190,13 +193,13 @@ def _read_as(kind: str, values: Values) -> Values:
     x, missing = values
     if kind == "presence" and missing is None:
         return Values(x, np.isnan(x))
-    if kind == "presence" and x.kind != kind:  # an omitted mask is one value for all rows
+    if kind == "presence" and x.kind != kind:  # an omitted mask has one row
         return Values(x, missing.made("Expand", missing.name, x.graph.add("Shape", x.name)))
     return values
 
 
 def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
-    """Add nodes for the model's inputs that are named in `taken`."""
+    """Add nodes that compute the model's inputs; `taken` has their names in the model's graph."""
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
     flat = {
@@ -217,7 +220,7 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
 
 
 def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
-    """Return a `[rows, 0]` input of the model; `others` are inputs with the same number of rows."""
+    """Return a model input of shape `[rows, 0]`; `others` are tensors with the number of rows."""
     zero, one = nodes.constant([0], np.int64), nodes.constant([1], np.int64)
     if not others:
         listed = next(iter(nodes.program.document["lists"]))[0]
@@ -246,7 +249,7 @@ def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Add nodes for the score columns of the model's outputs; return the graph's outputs."""
+    """Add nodes that compute the score columns from the model's outputs; return graph outputs."""
     refused = nodes.constant([[False]], bool)
     for other in nodes.refused:
         refused = nodes.add("Or", refused, other)

@@ -28,7 +28,10 @@ class BadValue(ValueError):
 
 
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of rows: arrays, or lists or tuples of Python values."""
+    """Return the columns `names` of rows, each an array, or a list or tuple of Python values.
+
+    Raises `BadValue` if a column is missing or given twice, or a row is not a mapping.
+    """
     names_held = getattr(rows, "column_names", getattr(rows, "columns", None))
     if isinstance(rows, Mapping):
         names_held = rows.keys()
@@ -50,7 +53,10 @@ def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of rows, read row by row, since a row's values are close in memory."""
+    """Return the columns of a list of rows.
+
+    The list is read row by row, since the values of a row are close to each other in memory.
+    """
     try:
         values = map(itemgetter(*names), rows)
         columns = zip(*values, strict=True) if names[1:] else [tuple(values)]
@@ -79,12 +85,15 @@ def listed(column: str, values: Any) -> Any:
 
 
 def _narrow(values: Any) -> Any:
-    """Return numbers of 32 bits as float32: their texts are shorter than those of float64."""
+    """Return numbers of at most 32 bits, or lists of them, as float32, with NaN for missing ones.
+
+    As texts, float32 numbers have fewer digits than the same numbers in float64.
+    """
     if any(hasattr(value, "__len__") for value in values):
         return [None if is_missing(value) else _narrow(value) for value in values]
     return np.array([np.nan if is_missing(value) else value for value in values], np.float32)
 
 
 def is_single(value: Any) -> bool:
-    """Return True if the value is not a sequence of values."""
+    """Return True if the value is a single value: a text, bytes, a mapping, or without length."""
     return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")

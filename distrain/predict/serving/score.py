@@ -28,18 +28,19 @@ PROGRAM, GOLDEN = "program.json", "golden.json"
 
 
 class Scorer:
-    """An exported model. Threads may share it.
+    """An exported model, which several threads may use at once.
 
     Args:
         folder: The folder that `distrain export --with-workflow` wrote.
 
     Attributes:
         manifest: The content of `manifest.json`.
-        preprocessor: Makes the inputs of the model's program from raw rows.
-        run: Returns the outputs of the model's program, by target, for such inputs.
+        preprocessor: Makes the model's inputs from raw rows.
+        run: A function that returns the model's outputs for these inputs, a list by target.
 
     Raises:
-        DamagedExport: A file is missing, was changed, or is of another export; it is named.
+        DamagedExport: A file is missing, was changed, or is from another export; the message names
+            the file.
     """
 
     def __init__(self, folder: str | Path = Path(__file__).parent):
@@ -75,7 +76,10 @@ class Scorer:
 
 
 def largest_difference(actual: Mapping[str, Array], expected: Mapping[str, Any]) -> float:
-    """Return the largest of `differences`; NaN if one is NaN."""
+    """Return the largest value in the result of `differences`, 0 if there is none.
+
+    The result is NaN if a difference is NaN.
+    """
     return float(
         np.max([0.0, *(np.max(of, initial=0.0) for of in differences(actual, expected).values())])
     )
@@ -84,9 +88,10 @@ def largest_difference(actual: Mapping[str, Array], expected: Mapping[str, Any])
 def differences(actual: Mapping[str, Array], expected: Mapping[str, Any]) -> dict[str, Array]:
     """Return the absolute differences of probabilities and predictions, by column, `[rows]`.
 
-    A prediction's difference is divided by its size: the largest of its absolute value, the 90 %
-    quantile of all, and 1. Predictions are float32 sums of the target's size, also if they are
-    close to 0. Equal NaN have a difference of 0.
+    A prediction's difference is divided by the prediction's size: the largest of its expected
+    absolute value, the 90 % quantile of all expected absolute values, and 1. A prediction close to
+    0 is also rounded like larger ones, because it is a sum of float32 numbers of the target's size.
+    If both values are NaN, the difference is 0.
     """
     apart = {}
     for name, values in expected.items():
@@ -115,7 +120,7 @@ def _columns(kind: str, scores: Array) -> tuple[Array, ...]:
     if kind == "regression":
         return (scores,)
     if kind == "binary":
-        least = np.maximum(scores, np.float32(-700))  # the probability of a lower one is 0, too
+        least = np.maximum(scores, np.float32(-700))  # lower scores have probability 0, too
         return scores, (1 / (1 + np.exp(-least.astype(np.float64)))).astype(np.float32)
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores.argmax(axis=1).astype(np.int32), shares / shares.sum(axis=1, keepdims=True)
@@ -147,7 +152,7 @@ def _of_torch(folder: Path, manifest: Mapping[str, Any]) -> Run:
 
 
 def encoded(value: Any) -> Any:
-    """Return a value of a row as JSON."""
+    """Return a value of a row as a JSON value, from which `decoded` restores it."""
     if isinstance(value, dict):
         return {name: encoded(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -172,7 +177,7 @@ _MAKERS: dict[str, Callable[[str], Any]] = {
 
 
 def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns from the JSON of `encoded`."""
+    """Return the columns of which `encoded` returned the JSON values."""
 
     def of(value: Any) -> Any:
         if isinstance(value, list):
@@ -186,7 +191,7 @@ def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Score rows, or the golden rows again, from the command line."""
+    """Score a file of rows, or check the golden rows; return the exit code."""
     parser = argparse.ArgumentParser(description="Score raw rows with the model beside this file.")
     parser.add_argument("rows", nargs="?", help="a file of JSON lines")
     parser.add_argument("--check", action="store_true", help="score the golden rows again")

@@ -43,17 +43,18 @@ from distrain.runs.records.merging import (
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
 """Fields of `RankFinished` that a `JobView` has for each rank."""
 
-_SOME_WINDOWS = 3  # the model is nearly untrained for the first ones
+_SOME_WINDOWS = 3  # the model is nearly untrained when it scores the first windows
 
 
 class Collector:
     """The progress of one job, attempt by attempt, in about `limit_bytes` of memory.
 
-    `None`: no limit.
+    With `limit_bytes=None` memory is not limited; otherwise the oldest entries are dropped.
 
     A record is added when every rank has reported the same step. States are merged in rank order,
-    so the record does not depend on the order in which reports arrive. Entries are never removed:
-    an attempt that resumes from a checkpoint names the step after which earlier records are void.
+    so the record does not depend on the order in which reports arrive. Records of repeated steps
+    are not removed: an attempt that resumes from a checkpoint has an entry with the step after
+    which earlier records are void.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -141,9 +142,10 @@ class Collector:
         return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
-        """Return the fields of `JobView` kept here.
+        """Return the fields of `JobView` that are collected here, by name.
 
-        Per-rank fields once all ranks have finished.
+        `rank_places` is empty until all ranks have started, and other fields with a value for each
+        rank until all ranks have finished.
         """
         finished = [self._finished[rank] for rank in sorted(self._finished)]
         if len(finished) < self.num_ranks:
@@ -178,7 +180,7 @@ class Collector:
         return self._places
 
     def _begin_training(self, event: TrainingStarted) -> None:
-        if not self._trains:  # the first rank that reports it
+        if not self._trains:  # this rank is the first that reports the start
             self._trains = True
             began = AttemptStarted(self.attempt, event.first_step, self.num_ranks, *self._why)
             self.entries.append(began)
@@ -197,7 +199,7 @@ class Collector:
         self._open_rows += event.open_rows
 
     def _stop_early(self, event: StoppedEarly) -> None:
-        self.num_steps, self.total_rows = event.step, event.rows  # these are final
+        self.num_steps, self.total_rows = event.step, event.rows  # the training ends here
         self.stopped_early = _facts_of(event)
         self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
 
@@ -218,7 +220,7 @@ class Collector:
         )
 
     def _reports_up_to(self, step: int) -> list[StepsDone]:
-        """Remove each rank's reports up to this step; return them joined, in rank order."""
+        """Remove the waiting reports up to a step; return one joined report for each rank."""
         joined = []
         for rank in sorted(self._waiting):
             reports = self._waiting[rank]
@@ -232,7 +234,7 @@ class Collector:
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
         longest_s = max(training_s(report.seconds) for report in reports)
-        trained_rows = merged.rows - self._open_rows  # without rows trained before the resume
+        trained_rows = merged.rows - self._open_rows  # without rows that an earlier attempt trained
         self._open_rows = 0
         self.rows_total += trained_rows
         self._note_no_weight(merged, "training")
@@ -287,7 +289,7 @@ class Collector:
         result = None if main is None else main.compute()
         self._note_no_weight(merged, "validation")
         is_one_label = result and result.rows and result.positives in (0, result.rows)
-        # Not for retrieval, which has a recall: its rows are often purchases only.
+        # Retrieval, which has a recall, often has only rows with label 1 (purchases).
         if result and is_one_label and RETRIEVAL_METRIC not in (first.own or {}):
             label = int(result.positives > 0)
             self._note_once(
@@ -343,7 +345,7 @@ class Collector:
 
 
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
-    """Return the metric fields of a `Record`: of the main target and of the others."""
+    """Return the metric fields of a `Record`, for the main target and (`targets`) the others."""
     main = merged.main and merged.main.compute()
     return {
         "loss": main and main.log_loss,
@@ -355,7 +357,7 @@ def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
 
 
 _EXPLODED = 10.0
-"""If the loss exceeds that of a constant this many times, training has diverged from the start."""
+"""A first loss above this many times that of a constant prediction means that training diverges."""
 
 
 def _facts_of(event: StoppedEarly | RefitStarted | WeightsTaken) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ class EntryLog:
     def __init__(self, limit_bytes: int | None = None):
         self.limit_bytes = limit_bytes
         self.first = 0
-        self.last: dict[str, Record] = {}  # the newest by split, also if it was dropped
+        self.last: dict[str, Record] = {}  # the newest record by split, also if it was dropped
         self._entries: list[Entry] = []
         self._held_bytes = 0
 

@@ -38,11 +38,13 @@ def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
 _LISTED_RANKS = 64
 """The largest job whose records list each rank's share of waiting; larger jobs get a summary."""
 
-WORST_RANKS = 8  # ranks in a summary: those that waited longest
+WORST_RANKS = 8  # number of ranks in a summary, those that waited longest
 
 
 def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
-    """Return the fields of a `Record` for the ranks' shares of waiting, in bounded size.
+    """Return the fields of a `Record` on waiting for data, from each rank's share in percent.
+
+    For more than `_LISTED_RANKS` ranks, the fields have a summary instead of each rank's share.
 
     >>> stalls_of((1.0, 3.0))
     {'stall_pct': (1.0, 3.0)}
@@ -68,7 +70,7 @@ def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
     {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
     """
     total = add_up(per_rank)
-    if "queue_depth_sum" in total:  # averaging the means would not weight them by batches
+    if "queue_depth_sum" in total:  # a mean of the loaders' means would not be weighted by batches
         depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
         total["mean_queue_depth"] = depth_sum / max(1, batches)
     return total
@@ -142,12 +144,13 @@ class ReportJoiner:
 
     Counters of joined reports are exact sums, so only the records in between are lost. Each rank
     decides alone when to join, by the time between its reports, but the scheduler needs reports of
-    all ranks that end at the same step. So a joined report ends at a multiple of a power of two: if
-    two ranks join different numbers of reports, every end of the coarser one is also one of the
-    finer.
+    all ranks that end at the same step. So the number of a joined report's last step report is a
+    multiple of a power of two. If two ranks join different numbers of reports, every end of the
+    longer joined reports is also an end of the shorter ones.
 
-    Other events, except heartbeats, first release all reports held so far, unjoined. Reports
-    before a validation or a failure are therefore never held back.
+    Before any other event, except heartbeats, stacks, saved checkpoints and trouble with records,
+    all reports held so far are sent unjoined. So reports before a validation or a failure are never
+    held back.
     """
 
     def __init__(self, every_s: float):
@@ -157,7 +160,7 @@ class ReportJoiner:
         self._sent_s = 0.0
 
     def take(self, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the events to send after this one, as JSON values."""
+        """Add an event, and return the events to send now; all are JSON values."""
         kind = event.get("kind")
         if kind in _PASSING or self._every_s <= 0:
             return [event]

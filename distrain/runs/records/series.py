@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-CAPACITY = 512  # most points of a series; a plot needs no more
-EARLY = 0.05  # share of a curve's first points that may be outside the range
+CAPACITY = 512  # largest number of points in a series; a plot needs no more
+EARLY = 0.05  # share of a curve's points, at its start, that may be outside the range
 FEW = 4  # a curve with fewer points is shown completely
 _MARGIN = 0.06
 
@@ -16,16 +16,18 @@ _MARGIN = 0.06
 @dataclass(frozen=True)
 class SeriesColumn:
     name: str
-    weight: str = ""  # merged points have the mean weighted by this; "": the later value
+    # the name of the weights for the mean of merged points; "" if they have the later value
+    weight: str = ""
     whole: bool = False  # whether values are whole numbers
 
 
 class Series:
     """Points with named columns, in order; when the series is full, neighbours are merged in pairs.
 
-    Every point but the last then holds `stride` of the added points. The last one is not shown
-    before it is full, so shown points change only when pairs are merged or points are removed; then
-    `generation` grows. The numbers of points, used by `since`, never decrease.
+    Every point but the last then contains `stride` added points. The last point is not shown until
+    it is full, so shown points change only when pairs are merged or points are removed; then
+    `generation` grows. Each shown point has the number of the last point added to it, which
+    `since` uses. The numbers must not decrease.
 
     Args:
         columns: The columns; `take_back` compares the first one.
@@ -39,19 +41,19 @@ class Series:
         self.capacity = capacity
         self.stride = 1  # points added per point shown
         self.generation = 0  # number of times that shown points were replaced or removed
-        # Per column, the values of the points (NaN: unknown), the open one's last. Columns with
-        # means also have the weights of the known values.
+        # Per column, the values of the points (NaN if unknown); the open point is the last. Columns
+        # with means also have the weights of the known values.
         self._values = [array("d") for _ in self.columns]
         self._weights = [array("d") if column.weight else None for column in self.columns]
-        self._numbers = array("q")  # of the shown points, increasing
-        self._open = 0  # added points in the last one, if it is not shown
+        self._numbers = array("q")  # the numbers of the shown points, increasing
+        self._open = 0  # how many added points are in the open point, which is not shown yet
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     @property
     def last(self) -> float | None:
-        """The first column's value of the last remaining point."""
+        """The first column's value at the last point, shown or not; `None` if there is none."""
         return self._values[0][-1] if self._values[0] else None
 
     def add(
@@ -60,7 +62,12 @@ class Series:
         number: int,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Append a point: a value per column, `None` or not finite where unknown."""
+        """Append a point with a value per column, `None` or not finite if unknown.
+
+        Args:
+            number: The point's number, for `since`.
+            weights: The weights of means, by the name in `SeriesColumn.weight`; 1 if missing.
+        """
         for at, column in enumerate(self.columns):
             value = _or_nan(point[column.name])
             self._values[at].append(value)
@@ -75,7 +82,7 @@ class Series:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point even if it is not full; for the end of the series."""
+        """Show the last point even if more could be merged into it; for the end of the series."""
         if not self._open:
             return
         self._numbers.append(number)
@@ -84,7 +91,7 @@ class Series:
             self.halve()
 
     def halve(self) -> None:
-        """Merge the points in pairs; an odd one becomes the open point."""
+        """Merge the points in pairs; if their number is odd, the last becomes the open point."""
         odd, before = len(self) % 2, len(self._values[0])
         self._open += self.stride if odd else 0
         ends = [min(at + 2, before) for at in range(0, before, 2)]
@@ -103,7 +110,7 @@ class Series:
             self.finish(number)
 
     def take_back(self, most: float) -> None:
-        """Remove the points, merged ones included, whose first column exceeds `most`."""
+        """Remove the last points, merged points included, whose first column exceeds `most`."""
         keep = len(self._values[0])
         while keep and self._values[0][keep - 1] > most:
             keep -= 1
@@ -118,14 +125,14 @@ class Series:
                 del column[keep:]
 
     def tail(self) -> dict[str, Any]:
-        """Return the last point, shown or not; empty if there is none."""
+        """Return the last point's values by column, shown or not; empty if there is none."""
         if not self._values[0]:
             return {}
         pairs = zip(self.columns, self._values, strict=True)
         return {column.name: _shown(values[-1], column.whole) for column, values in pairs}
 
     def since(self, number: int = 0) -> dict[str, list[Any]]:
-        """Return the values of the shown points from `number` on, by column."""
+        """Return the values of shown points whose number is at least `number`, by column."""
         return self._from(bisect_left(self._numbers, number))
 
     def recent(self, count: int) -> dict[str, list[Any]]:
@@ -184,11 +191,12 @@ def _shown(value: float, whole: bool) -> float | int | None:
 def curve_limits(
     curves: Iterable[Sequence[float | None]], whole: Iterable[float | None] = ()
 ) -> tuple[float, float] | None:
-    """Return the range in which to draw curves: of all points except outliers at their start.
+    """Return the lower and upper limit for a plot of curves, without outliers at their start.
 
     The first steps of a training may have many times the later loss, which would flatten the curve.
-    A point among the first ones is left out if it is further from the others than their spread.
-    Values of `whole`, such as those of validation, are never left out. `None` without any values.
+    A point among the first 5 % of a curve is left out if it is further from the range of the later
+    points than that range is wide. Values of `whole`, such as those of validation, are never left
+    out. Returns `None` without any values.
 
     >>> low, high = curve_limits([[9.0, 0.5, 0.45, 0.4]], whole=[0.41, 0.6])
     >>> low < 0.4, 0.6 < high < 0.7

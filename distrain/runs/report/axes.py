@@ -32,7 +32,7 @@ ALONG_LABELS: dict[Along, str] = {
 def draw_column(
     axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
 ) -> list[Record]:
-    """Draw a column of the records that have it; return the drawn records."""
+    """Draw the values `name` of the records that have one; return the drawn records."""
     shown = thinned([record for record in records if record.value(name) is not None])
     values = [record.value(name) for record in shown]
     axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
@@ -47,7 +47,10 @@ def draw_metric(
     label: str,
     along: Along = millions,
 ) -> None:
-    """Draw a metric: an AUC with its bound as a band, others without outliers at the start."""
+    """Draw a metric of training and validation.
+
+    An AUC has its error bound as a band. Other metrics are drawn without outliers at the start.
+    """
     for records, colour, text, style in (
         (train, colours.TRAIN, "training, before the update", {"linestyle": "--"}),
         (valid, colours.VALID, "validation", {"marker": "o", "markersize": 4}),
@@ -71,7 +74,7 @@ def fit_range(
     name: str,
     along: Along = millions,
 ) -> None:
-    """Show all points except outliers at the start, which arrows at the edge replace."""
+    """Set the y range to all points except outliers at the start; arrows mark the outliers."""
     curves = [[record.value(name) for record in train] for train in runs]
     limits = curve_limits(curves, [record.value(name) for record in valid])
     if limits is None:
@@ -104,7 +107,10 @@ def draw_line(
 
 
 def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
-    """Draw mean predictions against observed rates; bars are two standard errors of a rate."""
+    """Draw the observed rate over the mean prediction of each group of rows.
+
+    The bars are two standard errors of the rate.
+    """
     predicted, observed = of["predicted"], of["observed"]
     errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]
     top = 1.05 * max(*predicted, *(o + e for o, e in zip(observed, errors, strict=True)))
@@ -121,7 +127,7 @@ def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
-    """Draw how many rows are in each group of `draw_reliability`, at its mean prediction."""
+    """Draw the number of rows of each group of `draw_reliability` over its mean prediction."""
     axes.vlines(of["predicted"], 0, of["rows"], color=colours.VALID, linewidth=2)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("mean prediction")
@@ -145,7 +151,7 @@ def draw_shares(axes: Any, train: Sequence[Record]) -> None:
 
 
 def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
-    """Draw a stacked bar of seconds by phase for each rank, the first on top."""
+    """Draw a stacked bar of seconds by phase for each rank, the first rank on top."""
     left = [0.0] * len(seconds)
     for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
@@ -158,7 +164,7 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
 
 
 def legend_above(axes: Any) -> None:
-    """Place the legend over the plot, where it hides no curve."""
+    """Place the legend above the plot, where it hides no curve."""
     _, labels = axes.get_legend_handles_labels()
     axes.legend(
         frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0),

@@ -3,11 +3,11 @@
 BLUE, RED, GREEN, YELLOW = "#3b6fb6", "#d1495b", "#66a182", "#edae49"
 PURPLE, BROWN, DARK, GREY = "#8d6a9f", "#b08968", "#4d4d4d", "#9a9a9a"
 BAD = "#b3261e"
-"""For text on white."""
+"""The colour of text about failures, on white."""
 
 TRAIN, VALID = BLUE, RED
 RUNS = (BLUE, RED, GREEN, YELLOW, PURPLE, DARK, BROWN)
-"""For compared runs, in turn."""
+"""The colours of compared runs, in the order of the runs."""
 
 PHASES = {
     "data_wait": RED,
@@ -20,4 +20,4 @@ PHASES = {
     "save": GREY,
     "other": "#dedede",
 }
-"""In the order of `distrain.jobs.events.PHASES`."""
+"""The colours of a step's phases, in the order of `distrain.jobs.events.PHASES`."""

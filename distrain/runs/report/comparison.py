@@ -40,7 +40,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 
 def write_comparison(runs: Sequence[RunData], out: Path) -> None:
-    """Write a comparison with curves as one HTML file; an `OutputError` leaves `out` unchanged."""
+    """Write a comparison with curves as one HTML file; `OutputError` leaves `out` unchanged."""
     comparison = compare(runs)
     header = ("", *comparison.names)
     sections = [

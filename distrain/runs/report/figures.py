@@ -50,7 +50,7 @@ def new_figure(width_in: float, height_in: float) -> "Figure":
 def draw_curves(
     records: Sequence[Record], title: str, path: Path, model_step: int | None = None
 ) -> None:
-    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, for any file name.
+    """Write a PNG with plots of loss, AUC with its error bound, rows/s and shares of wall time.
 
     Without a binary target, draw the metrics of the first two targets instead of loss and AUC. A
     line marks `model_step`, the step of the best validation.
@@ -84,10 +84,10 @@ def loss_image(records: Sequence[Record]) -> bytes:
 
 
 def metric_curves(records: Sequence[Record]) -> dict[str, str]:
-    """Return the metrics to draw by name, with their labels.
+    """Return the labels of the metrics to draw, by the metrics' names.
 
-    These are loss and AUC, and one metric of each other target; two if a single target is not
-    binary.
+    These are loss and AUC of the main target, and one metric of each other target. If the only
+    target is not binary, they are two of its metrics.
     """
     targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
     metrics = {
@@ -171,7 +171,10 @@ def image_of(figure: "Figure") -> bytes:
 
 
 def _pair(data: RunData, draw: Any) -> "Figure":
-    """Draw the same plot over rows and over wall time."""
+    """Return a figure with the same plot twice: over rows trained, and over wall time.
+
+    `draw` gets axes, the run's data and the function that gives a record's position.
+    """
     figure = new_figure(11, 3.4)
     for axes, along in zip(figure.subplots(1, 2), (millions, minutes), strict=True):
         draw(axes, data, along)
@@ -248,6 +251,6 @@ def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, alon
 
 
 def _place(records: Sequence[Record], step: int, along: Along) -> float:
-    """Return the position of a step: that of the first record that includes it."""
+    """Return the position of a step on the x axis: that of the first record that includes it."""
     reached = (record for record in records if record.step >= step)
     return along(next(reached, records[-1]))

@@ -1,4 +1,4 @@
-"""Makes self-contained HTML pages. Pure."""
+"""Makes the text of self-contained HTML pages; no I/O."""
 
 import base64
 import html
@@ -27,7 +27,7 @@ th { font-weight: 600; } pre { background: var(--well); padding: 0.8em; overflow
 .wide { overflow-x: auto; }
 """
 _LONG = 24
-"""The longest word, in letters, that is never broken over lines."""
+"""Words of up to this number of characters are never broken over lines."""
 # The page fetches nothing, even if a name or message contains markup.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -47,7 +47,7 @@ def section(heading: str, *content: str) -> str:
 
 
 def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
-    """Return a table; the first column names the rows."""
+    """Return an HTML table; the first cell of each row is the row's heading."""
     lines = []
     if header:
         lines.append("".join(f"<th>{escaped(cell)}</th>" for cell in header))
@@ -74,12 +74,12 @@ def verbatim(text: str) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Return content that a click on its summary opens."""
+    """Return an HTML element that shows `summary`, and `content` after a click."""
     return f"<details><summary>{escaped(summary)}</summary>\n{content}</details>"
 
 
 def svg_image(svg: bytes, what: str) -> str:
-    """Return an embedded picture; `what` is its alternative text."""
+    """Return an HTML element with the embedded picture; `what` is its alternative text."""
     data = base64.b64encode(svg).decode("ascii")
     image = f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
     return f'<div class="wide">{image}</div>'

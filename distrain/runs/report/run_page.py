@@ -1,4 +1,4 @@
-"""`distrain report`: one run on one page, with the output of `distrain evaluate --json`."""
+"""`distrain report`: one run as an HTML page, with an output of `distrain evaluate --json`."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,7 +73,10 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
 
 
 def write_curves(root: Path) -> list[Path]:
-    """Draw `curves.png` of the run in `root` if it has records; errors as `write_report`."""
+    """Draw `curves.png` of the run in `root`; return its path, or nothing without records.
+
+    Raises `InputError` if there is no run.
+    """
     data = read_run_data(root)
     if not data.records:
         return []
@@ -84,7 +87,7 @@ def write_curves(root: Path) -> list[Path]:
 
 
 def outcome_rows(data: RunData) -> list[tuple[str, str]]:
-    """Return the metrics of a run as text; while it runs, those of its records."""
+    """Return names and texts of a run's state and metrics, also while it runs."""
     summary, last = data.summary, data.train[-1] if data.train else None
     scored = data.scored
     return [
@@ -254,7 +257,7 @@ _GROUP_FIGURES = ("rows", "positives", "auc", "log_loss", "calibration")
 
 
 def read_evaluation(file: Path) -> Mapping[str, Any]:
-    """Read an output of `distrain evaluate --json`; an `InputError` if the file is not one."""
+    """Read an output of `distrain evaluate --json`; `InputError` if the file is something else."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

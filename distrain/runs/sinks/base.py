@@ -1,4 +1,4 @@
-"""The interface of sinks, and the values that they receive. Pure."""
+"""The interface of sinks, and the values that they receive; no I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,18 +35,21 @@ class Stamped(NamedTuple):
 class Sink(Protocol):
     """Stores a run's entries. The sink's own thread calls all methods.
 
-    An error raised by a method never reaches the training: entries are lost, which the command
-    reports.
+    An error in a method does not affect the training. The entries are lost, and the command reports
+    that.
     """
 
     def open(self, facts: RunFacts) -> None:
-        """Prepare the sink. If it raises, it is called again before the next entries."""
+        """Prepare the sink. After an error it is called again before the next entries."""
 
     def write(self, entries: Sequence[Stamped]) -> None:
-        """Store entries, in order. If it raises, these entries are not passed again."""
+        """Store entries, in order. After an error these entries are not passed again."""
 
     def close(self, state: str) -> None:
-        """Close with the job's state: `succeeded`, `failed` or `cancelled`. Only after `open`."""
+        """Close the sink; `state` is `succeeded`, `failed` or `cancelled`.
+
+        Called only if `open` succeeded.
+        """
 
 
 def scalars(record: Record) -> dict[str, float]:

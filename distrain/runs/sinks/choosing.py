@@ -54,7 +54,10 @@ def open_sink(word: str) -> Sink:
 
 
 def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
-    """Return sinks by name; strings are opened by `open_sink`."""
+    """Return sinks by name, opening strings with `open_sink`; raises the errors of `open_sink`.
+
+    A second sink of a name gets its position added: `mlflow (2)`.
+    """
     sinks: dict[str, Sink] = {}
     for number, one in enumerate(given, 1):
         # Only the kind: the rest may contain a password, and names are printed.

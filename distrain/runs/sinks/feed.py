@@ -25,9 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class Feeds:
-    """All sinks of one run, by name; `say` prints a line for people.
+    """Feeds the sinks of one run, given by name; `say` gets warnings for the user.
 
-    Up to `capacity` entries wait for one sink. At the end, `close` waits for `last_entries_s`.
+    Up to about `capacity` entries wait for one sink. At the end, `close` waits up to
+    `last_entries_s` until all sinks have stored their entries.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Feeds:
             self._warn(feed.new_warning())
 
     def ends(self, state: str) -> None:
-        """Note the job's final state: `succeeded`, `failed` or `cancelled`."""
+        """Set the final state with which sinks are closed: `succeeded`, `failed`, `cancelled`."""
         self._state = state
 
     def close(self) -> None:
@@ -100,8 +101,8 @@ class _Feed:
         self._thread.start()
 
     def put(self, entries: Sequence[Stamped]) -> None:
-        # One call's entries are already in memory: after a gap they may exceed the capacity, but
-        # none of them is lost while the sink keeps up.
+        # The entries of one call are queued or dropped together, since they are in memory anyway.
+        # They may exceed the capacity, but none is lost while the sink keeps up.
         if self._waiting.qsize() >= self._capacity:
             self._dropped += len(entries)
         else:

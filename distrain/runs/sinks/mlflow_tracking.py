@@ -17,7 +17,7 @@ EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
 _JOB_TAG = "distrain.job_id"
 
 _STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
-# Characters and path parts that MLflow rejects, with all metrics of the same call.
+# Characters and path parts that MLflow rejects, together with all metrics of the same call.
 _REFUSED = re.compile(r"[^\w .:/-]|(?<=/)\.{0,2}/")
 _METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_NAME, _LONGEST_VALUE = 1000, 100, 250, 500
 

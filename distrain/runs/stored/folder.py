@@ -1,7 +1,7 @@
 """Reads a run folder in an object store.
 
-A growing file, such as a log or an attempt's records, is one object for its beginning and further
-objects for later parts, named by their first byte (`distrain.runs.log_bytes`).
+A growing file, such as a log or an attempt's records, consists of an object with its beginning and
+objects with later parts, named by the number of their first byte (`distrain.runs.log_bytes`).
 """
 
 from collections.abc import Iterator
@@ -45,13 +45,13 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         return read_bytes(files, last, offset, limit)
 
     def attempts(self) -> tuple[int, ...]:
-        """Return the attempts that left any file, oldest first."""
+        """Return the numbers of attempts that left any file, oldest first."""
         records = (file.name.rpartition("/")[2] for file in self.objects.find_all("records/"))
         folders = (*self.objects.folders("logs/"), *self.objects.folders("audit/"))
         return attempts_of([*records, *folders])
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
-        """Yield all files in name order; arguments and errors as `RunFolder.files`."""
+        """Yield files in name order, with the arguments and errors of `RunFolder.files`."""
         prefix = "/".join(parts_of(below)) + "/" if below else ""
         empty = True
         for item in self.objects.find_all(prefix, after):
@@ -103,16 +103,20 @@ def store_errors(url: str) -> Iterator[None]:
 
 
 def open_run_folder(run_dir: str | Path) -> OpenRunFolder:
-    """Open a run folder by path or URL; `NotInRun` if it does not exist."""
+    """Open a run folder by path or URL; `NotInRun` if there is no folder with this path.
+
+    Whether there is a run at a URL is not checked.
+    """
     if is_remote(run_dir):
         return StoredFolder(str(run_dir))
     return RunFolder(Path(run_dir))
 
 
 def fetch_run(url: str, into: Path) -> Path:
-    """Copy a run's records and logs into a folder, and return the folder.
+    """Copy a run's documents, records and logs from a store into a folder; return the folder.
 
-    Raises `InputError` if there is no run, and the store's errors as `store_errors`.
+    Raises `InputError` if there is no run, and `Unavailable` or `OutputError` for the store's
+    errors.
     """
     paths = RunPaths(into)
     with store_errors(url):

@@ -13,15 +13,16 @@ from distrain.diagnostics.bench.measuring.programs import LIMIT_S, raise_first, 
 from distrain.diagnostics.bench.measuring.sizes import Sizes
 
 PEER_S = 60.0
-"""Timeout for a process's peers in each operation."""
+"""Seconds for which a process waits for its peers in each operation."""
 _stores: dict[str, Any] = {}
 
 
 def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]:
-    """Measure with one process per worker; they meet at the scheduler like the ranks of jobs.
+    """Measure collectives and links with a process beside each worker; empty for one worker.
 
-    Rates are those of nccl-tests' `busbw`: bytes per second on a link, independent of the number of
-    ranks. Raises `ClusterError` if a process cannot start, or does not reach its peers.
+    The processes meet at the scheduler like the ranks of jobs. Rates of collectives are those of
+    nccl-tests' `busbw`: bytes per second on a link, independent of the number of ranks. Raises
+    `ClusterError` if a process cannot start, or does not reach its peers.
     """
     hosts = workers_by_host(client)
     workers = [address for group in hosts.values() for address in group]
@@ -53,7 +54,7 @@ def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]
 
 
 async def open_store(key: str, host: str) -> int:
-    """Open a store for the processes on the scheduler; return its port."""
+    """Open a store on the scheduler, at which the processes meet; return the store's port."""
     from distrain.scheduler.rendezvous import Stores
 
     store = _stores[key] = Stores().open(host)

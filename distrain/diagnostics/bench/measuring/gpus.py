@@ -1,6 +1,6 @@
 """`python -m distrain.diagnostics.bench.measuring.gpus`: rates and NVML facts of a host's GPUs.
 
-Reads sizes from stdin as JSON, and writes measures and facts of all visible GPUs.
+Reads sizes from stdin as JSON, and writes measures and facts of all visible GPUs to stdout as JSON.
 """
 
 import json
@@ -23,13 +23,19 @@ _THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Bits of NVML's reasons for lower clocks, without the power cap (0x4), which products reach."""
+"""NVML's reasons for lower clocks, by bit.
+
+The power cap (0x4) is left out, since matrix products normally reach it.
+"""
 
 _Work = tuple[float, Callable[[], object]]
 
 
 def rates_of(device: torch.device, request: dict[str, Any]) -> dict[str, list[float]]:
-    """Return bytes/s of one device: of its memory (as in STREAM), and from and to the host."""
+    """Return a device's bytes/s in each repetition, by measure.
+
+    The measures are of the device's memory, as in STREAM, and of copies from and to the host.
+    """
     count = int(request["gpu_bytes"]) // 4
     first, second = (torch.ones(count, device=device) for _ in range(2))
     out = torch.empty(count, device=device)
@@ -45,7 +51,10 @@ def rates_of(device: torch.device, request: dict[str, Any]) -> dict[str, list[fl
 
 
 def product_rates(device: torch.device, request: dict[str, Any]) -> list[float]:
-    """Return FLOP/s of bfloat16 products of square matrices, measured over `product_s`."""
+    """Return FLOP/s of products of square bfloat16 matrices, by repetition.
+
+    All repetitions together take about `product_s`.
+    """
     rows, repeats = int(request["product_rows"]), int(request["repeats"])
     left = torch.randn(rows, rows, device=device, dtype=torch.bfloat16)
     product = torch.empty_like(left)
@@ -56,7 +65,10 @@ def product_rates(device: torch.device, request: dict[str, Any]) -> list[float]:
 def peer_rates(
     devices: list[torch.device], request: dict[str, Any]
 ) -> Iterator[tuple[str, int, int, list[float]]]:
-    """Yield bytes/s between each pair of devices, through the host if there is no peer access."""
+    """Yield measure, source, target and bytes/s of copies between each pair of devices.
+
+    Without peer access the copies go through the host, and the measure has another name.
+    """
     count = int(request["gpu_bytes"]) // 4
     for i, source in enumerate(devices):
         for j, target in enumerate(devices):
@@ -89,7 +101,7 @@ def _rate(
 
 
 def facts_of(nvml: Any, uuid: str) -> dict[str, Any]:
-    """Return NVML's facts of a GPU; unsupported ones are `None`."""
+    """Return NVML's facts about a GPU; unsupported facts are `None`."""
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def ask(name: str, *words: Any) -> Any:
@@ -136,9 +148,9 @@ def _gpus(request: dict[str, Any]) -> dict[str, Any]:
         for name, source, target, rates in peer_rates(devices, request)
     ]
     torch.cuda.empty_cache()
-    with ThreadPoolExecutor(max(1, len(devices))) as pool:  # they share power and cooling
+    with ThreadPoolExecutor(max(1, len(devices))) as pool:  # at once: GPUs share power and cooling
         products = [pool.submit(product_rates, device, request) for device in devices]
-        wait(products, timeout=0.8 * request["product_s"])  # facts are read while warm and busy
+        wait(products, timeout=0.8 * request["product_s"])  # GPUs are then warm and busy
         facts = [_facts(device) for device in devices]
         measures += [("gpu.product", f"gpu {i}", one.result()) for i, one in enumerate(products)]
     return {"measures": measures, "facts": facts}

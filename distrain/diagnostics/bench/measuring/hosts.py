@@ -85,7 +85,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure STREAM's copy and triad on one worker per host, with three arrays of that size."""
+    """Measure STREAM's copy and triad on one worker per host, with three arrays of `size_bytes`."""
     hosts = one_per_host(client)
     answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
     return measures_of(hosts, answers, size_bytes)
@@ -94,7 +94,7 @@ def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Meas
 def measures_of(
     hosts: dict[str, str], answers: dict[str, dict[str, list[float]]], size_bytes: int
 ) -> list[Measure]:
-    """Return the measures, in bytes/s, of each host's worker."""
+    """Return the measures in bytes/s from the answers of each host's worker, by its address."""
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
         for host, address in hosts.items()
@@ -108,10 +108,10 @@ async def _stream_in_thread(size_bytes: int, repeats: int) -> dict[str, Sequence
 
 
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
-    """Return bytes/s of STREAM's copy and triad, with torch's threads in this process.
+    """Return bytes/s of STREAM's copy and triad by name, with torch's threads in this process.
 
-    As in STREAM, reads and writes of arrays count, but not the cache's reads of memory that is
-    about to be overwritten.
+    As in STREAM, bytes are counted that the operation reads and writes, but not the cache's reads
+    of memory that is about to be overwritten.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Measures the loaders' rows/s: of one rank by threads, and of all ranks together."""
+"""Measures loaders in rows/s: of one rank, by number of threads, and of all ranks together."""
 
 import asyncio
 import math
@@ -12,13 +12,16 @@ from distrain.diagnostics.bench.limits import LOADER_RATE
 from distrain.diagnostics.bench.measuring.hosts import ask, one_per_host, workers_by_host
 
 LOADER_THREADS = "loader.threads_{}"
-"""The name of the measure of one loader on a node, by its number of decoding threads."""
+"""The name of the measure for one loader on a node, with its number of decoding threads."""
 
 _MOST_THREADS = 8
 
 
 def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
-    """Generate rows and prepare them on the cluster; return the table's folder."""
+    """Generate rows and prepare them on the cluster; return the folder of prepared rows.
+
+    `scale` is that of `distrain synth --scale`.
+    """
     from distrain.prep.preparation import prepare
     from distrain.prep.request import PrepRequest
     from distrain.prep.synthetic.generate import SynthRequest, generate
@@ -35,7 +38,7 @@ def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
 def measure_loaders(
     client: Any, train: Path, batch_rows: int, repeats: int, device: str
 ) -> list[Measure]:
-    """Measure the loader on one worker per host by threads, and then on all workers together.
+    """Measure the loader on one worker per host with 1, 2, 4 and 8 threads, then on all workers.
 
     Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU.
     """
@@ -56,7 +59,7 @@ def measure_loaders(
     together = {**options, "threads": 1, "num_ranks": len(ranks)}
     answers = ask(client, _load_in_thread, ranks, together, workers=workers)
     epochs = zip(*answers.values(), strict=True)
-    # The slowest rank determines an epoch's time: the others wait for it.
+    # The slowest rank determines an epoch's time: the other ranks wait for it.
     rates = [sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs]
     return [*measures, Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))]
 

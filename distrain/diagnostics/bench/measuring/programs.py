@@ -14,7 +14,7 @@ from distrain.diagnostics.bench.measuring.sizes import Sizes
 from distrain.errors import ClusterError
 
 LIMIT_S = 3600
-"""Processes end after this time even if their starter is gone."""
+"""Seconds after which processes end, even if the worker that started them is gone."""
 
 
 async def run_program(
@@ -41,13 +41,19 @@ async def run_program(
 
 
 def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
-    """Raise `ClusterError` for the first failed program, if any failed."""
+    """Raise `ClusterError` for the first failed program, if any failed.
+
+    Args:
+        answers: The results of `run_program`, by worker.
+        subject: What the programs measure, for the message.
+        doctor: What `distrain doctor` does about it, for the hint.
+    """
     failed = {
         address: answer["error"] for address, answer in answers.items() if answer.get("error")
     }
     if not failed:
         return
-    # Prefer the original failure to the timeouts of its peers.
+    # Prefer the original failure to timeouts of programs that waited for the failed one.
     worker, error = min(failed.items(), key=lambda item: "timed out" in item[1].lower())
     raise ClusterError(
         f"a process that measures {subject} failed: {error}",
@@ -59,7 +65,10 @@ def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
 def measure_gpus(
     client: Any, sizes: Sizes
 ) -> tuple[list[Measure], dict[str, list[dict[str, Any]]]]:
-    """Measure the GPUs of one worker per host, all hosts at once; also return facts by host."""
+    """Measure the GPUs visible to one worker per host, all hosts at once.
+
+    Returns the measures, and by host the facts of each GPU.
+    """
     hosts = one_per_host(client)
     request = {
         "gpu_bytes": sizes.gpu_bytes,

@@ -1,6 +1,7 @@
 """`python -m distrain.diagnostics.bench.measuring.rank`: one rank of a collectives benchmark.
 
-Reads a request from stdin as JSON, and writes the measures of groups in which it is the first.
+Reads a request from stdin as JSON, and writes measures to stdout as JSON: of groups of which this
+rank is the first, and of links on which it sends.
 """
 
 import json
@@ -49,7 +50,7 @@ def groups_of(hosts: list[str]) -> list[list[Among]]:
 
 
 def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs of nodes, sender and receiver.
+    """Yield the pairs of nodes to measure, as indices of sender and receiver.
 
     >>> list(pairs_of(2)), len(list(pairs_of(8))), list(pairs_of(9))[-1]
     ([(0, 1), (1, 0)], 56, (8, 0))
@@ -68,7 +69,7 @@ class Measuring:
         self.measures: list[dict[str, Any]] = []
 
     def collectives(self) -> None:
-        """Measure all groups, phase by phase."""
+        """Measure all collectives in all groups, phase by phase."""
         for phase in groups_of(self.request["hosts"]):
             # `new_group` is collective: every rank must create each group.
             peer = timedelta(seconds=self.request["peer_s"])
@@ -106,7 +107,7 @@ class Measuring:
     def _all_gather(self, values: int, count: int, group: Any) -> Callable[[], object]:
         out = torch.zeros(values, device=self.device)
         own = torch.zeros(values // count, device=self.device)
-        # Later versions of torch renamed it.
+        # Later versions of torch renamed this function.
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         return lambda: gather(out, own, group=group)
 
@@ -118,7 +119,7 @@ class Measuring:
         return lambda: all_to_all(out, own, each, each, group)  # as ranks exchange rows
 
     def _timed(self, work: Callable[[], object], group: Any) -> list[float]:
-        """Return the slowest rank's time in each repetition, equal on all ranks of the group."""
+        """Return the seconds of the slowest rank in each repetition, on all ranks of the group."""
         seconds = []
         for _ in range(self.repeats + 1):
             dist.barrier(group=group)
@@ -191,7 +192,7 @@ def main() -> None:
         store=dist.PrefixStore(request["key"], store),
         rank=request["rank"],
         world_size=len(request["workers"]),
-        # Ranks outside a phase's groups wait for those that measure.
+        # Ranks outside a phase's groups wait for the ranks that measure.
         timeout=timedelta(seconds=request["limit_s"]),
         device_id=device if backend == "nccl" else None,
     )

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 KIB, MIB = 2**10, 2**20
 
 MOST_PAIRED_NODES = 8
-"""Up to this number of nodes all pairs are measured.
+"""Up to this number of nodes, the links of all pairs are measured.
 
-Beyond it, each node sends to the next only.
+With more nodes, each node sends only to the next node.
 """
 
 

@@ -15,7 +15,7 @@ from distrain.launch.job_handle import JobHandle, raise_for_state
 
 _WINDOWS = 12
 _WARM_UP = 3
-"""The number of warm-up windows, which do not count as repetitions."""
+"""The number of first reports in a job that are warm-up, and not repetitions."""
 
 _JOB = """
 name: bench
@@ -33,7 +33,11 @@ _PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "ot
 def measure_steps(
     client: Any, data: Path, folder: Path, sizes: Sizes, device: str, say: Callable[[str], None]
 ) -> list[Step]:
-    """Train on 1, 2, 4, ... and all ranks; runs are written to `folder`, shared by all workers."""
+    """Measure steps on 1, 2, 4, ... and all ranks, with weak and perhaps strong scaling.
+
+    The runs of the jobs are written to `folder`, which all workers must see. Raises `JobError` if a
+    job fails.
+    """
     most = sum(map(len, workers_by_host(client).values()))
     steps = []
     for ranks in _numbers(most):

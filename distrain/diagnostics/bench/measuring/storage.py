@@ -14,7 +14,7 @@ _PIECE_BYTES = 2**20
 
 
 def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure all hosts at once, each with its own temporary file."""
+    """Measure writing and reading `folder` on all hosts at once, each with a temporary file."""
     hosts = one_per_host(client)
     names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
     answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))
@@ -29,9 +29,10 @@ async def _in_thread(
 
 
 def write_and_read(path: Path, size_bytes: int, repeats: int) -> dict[str, list[float]]:
-    """Return bytes/s of writing with sync, reading with a cold page cache, and reading again.
+    """Return bytes/s of each repetition, by measure.
 
-    On a filesystem without a disk, such as tmpfs, the cache cannot be dropped.
+    The measures are writing with sync, reading with a cold page cache, and reading again. On a
+    filesystem without a disk, such as tmpfs, the cache cannot be dropped.
     """
     pieces = max(1, size_bytes // _PIECE_BYTES)
     piece = os.urandom(_PIECE_BYTES)  # random, so that compression has no effect
