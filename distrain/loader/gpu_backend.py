@@ -26,7 +26,7 @@ from distrain.loader.reading.source import Lease
 class GpuBackend:
     """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
 
-    All threads use this one stream. So a batch is written after its memory was allocated, and
+    All threads use the side stream alone. So a batch is written after its memory was allocated, and
     before the event that the consumer's stream waits for. Each epoch has its own backend.
     """
 
