@@ -15,9 +15,9 @@ class LoaderStats:
 
     Attributes:
         batches: Batches handed out.
-        rows: Rows in them.
+        rows: Rows in these batches.
         row_groups: Row groups read, or slices of large ones. A row group with rows for several
-            ranks is read by each.
+            ranks is read by each of them.
         bytes_read: Compressed bytes of the columns read.
         decode_s: Seconds of reading and decoding, over all threads.
         fill_s: Seconds of shuffling, checking and laying out, over all threads.
@@ -78,13 +78,13 @@ class StatsRecorder:
 
     def _sum_up(self) -> None:
         for _ in range(self._added.qsize()):
-            amounts = self._added.get_nowait()  # only the holder of the lock takes any
+            amounts = self._added.get_nowait()  # not empty: only the lock's holder takes amounts
             for name, amount in amounts.items():
                 setattr(self._stats, name, getattr(self._stats, name) + amount)
 
 
 def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
-    """Return the difference of two readings.
+    """Return `later - earlier`, field by field.
 
     >>> difference(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     3
@@ -95,7 +95,7 @@ def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
 
 
 def total(one: LoaderStats, other: LoaderStats) -> LoaderStats:
-    """Return the sum of two readings.
+    """Return the sum of two statistics, field by field.
 
     >>> total(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     11
