@@ -68,7 +68,7 @@ class Channel:
         return item
 
     def take_last(self) -> Item:
-        """Like `get`, but the item's space is not freed: the producer makes no batch in its place."""
+        """Like `get`, but without freeing space: the producer makes no other batch in its place."""
         return End() if self._closed else self._items.get()
 
     def is_closed(self) -> bool:
