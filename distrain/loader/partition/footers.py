@@ -373,7 +373,7 @@ def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
 
 
 def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | None:
-    """Return the number of the only leaf with a column's values; `None` if there is not just one."""
+    """Return the number of the leaf with a column's values; `None` unless there is exactly one."""
     candidates = [
         index
         for index, (path, repeated) in enumerate(leaves)

@@ -247,7 +247,10 @@ class Table:
         return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
     def followed_by(self, other: Table) -> Table:
-        """Return a table of the rows of both tables, which must share no file and have no windows."""
+        """Return a table of the rows of both tables.
+
+        They must have no windows and no file in common.
+        """
         both = hashlib.sha256(f"{self.fingerprint}{other.fingerprint}".encode()).hexdigest()
         label = self.only_label if self.only_label == other.only_label else None
         return Table([*self.row_groups, *other.row_groups], both, label)
