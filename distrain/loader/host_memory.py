@@ -46,8 +46,8 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._idle: list[NDArray[np.uint8]] = []
-        # A finalizer takes memory back in whichever thread drops the last reference, possibly while
-        # that thread holds this lock: so the lock is reentrant.
+        # Reentrant, since a finalizer takes memory back in the thread that drops the last
+        # reference, possibly while that thread holds the lock.
         self._lock = threading.RLock()
 
     def lend(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -134,7 +134,7 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """Return the number of rows of a step over all ranks, from whichever size is not `None`.
+    """Return the number of rows of a step over all ranks, from the size that is not `None`.
 
     Raises:
         SpecError: Both sizes are given, or neither, or a number is not a positive integer.

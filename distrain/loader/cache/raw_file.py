@@ -83,7 +83,7 @@ class RawFile:
         return DataError(message, where={"file": self.path, **where}, hint=hint)
 
     def fill(self, part: memoryview, start: int) -> None:
-        """Fill `part` with the file's bytes from `start` on; `DataError` if the file ends before."""
+        """Fill `part` with the file's bytes from `start` on; `DataError` if the file is shorter."""
         done = 0
         while done < len(part):  # the kernel reads at most 2 GiB at once
             count = os.preadv(self._descriptor, [part[done:]], start + done)

@@ -90,7 +90,7 @@ class LookAhead:
 
 
 class BatchRuns(NamedTuple):
-    """Where a piece's rows go. A run is consecutive rows of one batch.
+    """The places of a piece's rows in batches, by run. A run is consecutive rows of one batch.
 
     For each run: its step, its first row in the rank's batch, and its number of rows.
     """

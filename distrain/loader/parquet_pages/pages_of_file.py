@@ -63,7 +63,7 @@ class OpenColumn:
         self.source = source
 
     def read(self, rows: int) -> NDArray[Any]:
-        """Return the next `rows` values; raises a `REFUSED` error if Arrow has to read the column."""
+        """Return the next `rows` values; a `REFUSED` error means that Arrow has to read them."""
         return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:

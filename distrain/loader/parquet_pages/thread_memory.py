@@ -20,7 +20,7 @@ if IS_BUILT:
     from distrain.loader.parquet_pages import _pages
 
 _MOST_KEPT_BYTES = 8 << 20  # larger pieces are not kept for reuse
-# Pieces to keep: for the columns that streams return at a time, and some that a consumer still uses.
+# Pieces to keep: for columns that streams return at a time, and some that a consumer still uses.
 _MOST_ARRAYS = 8
 _ALIGNMENT = 64
 

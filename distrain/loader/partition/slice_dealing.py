@@ -3,9 +3,9 @@
 A slice can only be decoded after the slices before it in its row group. So a lane must not begin
 inside a row group, as it does when lanes are spans of the epoch's line. Instead, adjacent lanes
 form bands. A band takes a run (the consecutive chunks of the same row groups) and gives each chunk
-to whichever of its lanes has the fewest rows so far, until the run is over. So each band has one
-run open, and a rank has those of its lanes' bands open. When no run is left, a band shares the run
-of another band.
+to the one of its lanes that has the fewest rows so far, until the run is over. So each band has one
+run open, and a rank has the runs of its lanes' bands open. When no run is left, a band shares the
+run of another band.
 
 If all lanes began with a whole chunk, all would start new chunks at the same steps. So the lanes of
 each pair share their first chunk, which is cut at a different place for each pair. A lane's last
