@@ -1,4 +1,4 @@
-"""A batch: the loader's product and a model's input."""
+"""`Batch`, which the loader yields and models take as input, and `Ragged`, its list columns."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Ragged:
         >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).row_of_values.tolist()
         [0, 0, 2]
         """
-        # The number of rows that end at or before a value is its row. ONNX has these operators.
+        # A value's row is the number of rows that end at or before the value. Only operators that
+        # ONNX has are used.
         ends = self.offsets[1:].long()
         counts = ends.new_zeros(self.values.shape[0] + 1)
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]

@@ -1,4 +1,4 @@
-"""The CPU backend: a reader decodes, a filler writes rows to blocks of host memory."""
+"""The CPU backend: a reader decodes row groups, and a filler writes rows to host memory."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ class CudfFooter:
 
 
 class _StreamHandle:
-    """Passes a torch stream, of any version of torch, to cuDF."""
+    """Makes a torch stream usable by cuDF, also in versions of torch without `__cuda_stream__`."""
 
     def __init__(self, stream: torch.cuda.Stream):
         self._stream = stream

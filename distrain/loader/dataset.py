@@ -1,4 +1,4 @@
-"""A table to load: its files, its columns, and the options for its rows."""
+"""`Dataset`: a table to load, with its files, its columns, and the options for its rows."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Dataset:
         *,
         need_label: bool = True,
     ) -> Dataset:
-        """Return a dataset over footers that were read before, with the same schema and options."""
+        """Return a dataset from a table that `read_footers` returned for this schema and options."""
         dataset = cls.__new__(cls)
         dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset

@@ -97,7 +97,7 @@ class GpuBackend:
                 check_lists(column, self._on_host(column, lists), group)
 
     def _on_host(self, column: WantedColumn, rows: DeviceLists) -> pa.Array:
-        """Return a row group's lists as an Arrow array, cut like those of batches."""
+        """Return a row group's lists as an Arrow array, cut to the maximum length like batches."""
         offsets, items = (part.cpu().numpy() for part in rows)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return cut_lists(lists, self._limits.get(column.name))

@@ -83,7 +83,7 @@ class HostMemory:
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return a small host tensor on a device; the host does not wait for the copy."""
+    """Copy a small host tensor to a device, and return it; the host does not wait for the copy."""
     locked = values.pin_memory() if device.type == "cuda" else values
     return locked.to(device, non_blocking=True)
 
@@ -114,7 +114,7 @@ class Slab:
         return self._memory[:num_bytes]
 
     def lend_as(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
-        """Return the slab's memory for `rows` rows of the dtype and width of `values`."""
+        """Return the slab's memory as `rows` rows with the dtype and the row shape of `values`."""
         shape = (rows, *values.shape[1:])
         return self.lend(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
 

@@ -1,4 +1,4 @@
-"""The loader: a table's batches, epoch by epoch."""
+"""`Loader`: yields a table's batches, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class Loader(IterableDataset[Any]):
         return self.num_steps
 
     def rows_in_step(self, step: int) -> int:
-        """Return the rows of a step, over all ranks: divide a summed loss by it."""
+        """Return the number of rows of a step over all ranks, by which to divide a summed loss."""
         return self.steps.rows_in_step(step)
 
     @property
@@ -266,7 +266,7 @@ class Loader(IterableDataset[Any]):
 
     @property
     def memory(self) -> LoaderMemory:
-        """The maximum memory of this loader on the host."""
+        """An upper bound of this loader's memory on the host."""
         on_gpu = self.device is not None and self.device.type == "cuda"
         return memory_of(
             self.dataset,
@@ -373,7 +373,7 @@ class Loader(IterableDataset[Any]):
             yield from self
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next `iter(loader)` this epoch, from its first step on.
+        """Set the epoch of the next `iter(loader)`, which begins at the epoch's first step.
 
         Raises:
             SpecError: `epoch` is negative.
@@ -382,14 +382,18 @@ class Loader(IterableDataset[Any]):
         self._begin = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last delivered batch, valid for any number of ranks."""
+        """Return the position after the last delivered batch, for `load_state_dict`.
+
+        A loader with another number of ranks can continue from it.
+        """
         return state_of(self.dataset, self.options, self._position, self.num_steps)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter(loader)` continue from the position of another loader.
+        """Make the next `iter(loader)` continue from the position that `state_dict` returned.
 
         Raises:
-            SpecError: The state is of other data, or of a loader with another order of rows.
+            SpecError: The state is of other data, of a loader with another order of rows, or
+                invalid.
         """
         self._begin = position_in(state, self.state_dict(), self.num_steps)
         self._position = self._begin

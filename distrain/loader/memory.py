@@ -111,7 +111,7 @@ class LoaderMemory:
 
     @classmethod
     def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
-        """Return the maximum of each field: the bound if only one loader is active at a time."""
+        """Return the maximum of each field: the bound of several loaders, one active at a time."""
         return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
 
 
@@ -254,7 +254,7 @@ def memory_bound(
         plan, lanes, chunk_rows, options.loads_ahead, before=before, has_buckets=has_buckets
     )
     batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
-    # The maximum rows of a step on a rank: each of its lanes may have one more than another.
+    # The maximum rows of a step on a rank: lanes may differ by one row.
     batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
     block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
     if pinned:
@@ -284,7 +284,7 @@ def _bucket_bytes(
     plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int, options: LoaderOptions
 ) -> tuple[int, int]:
     num_columns = row_bytes // CELL_BYTES
-    # The rank's share, and the rest of the buckets at its ends.
+    # The rank's share, and the other rows of the buckets at the ends of its share.
     rows = min(plan.num_rows, plan.rows_below(lanes, plan.num_rows) + 1 + 2 * bucket_rows)
     stored = rows * stored_row_bytes(num_columns)
     if options.shuffle_dir is None:

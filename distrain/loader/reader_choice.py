@@ -1,4 +1,4 @@
-"""Chooses the reader of a table, and creates its source and backend."""
+"""Chooses the reader of a table, and creates the source and backend that use the reader."""
 
 from __future__ import annotations
 

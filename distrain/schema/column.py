@@ -1,4 +1,4 @@
-"""One column: its name, type and meaning."""
+"""`ColumnSchema`: the name, type and meaning of one column."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

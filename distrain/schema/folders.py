@@ -1,4 +1,4 @@
-"""Columns whose values are in the names of folders: `.../day=2026-11/hour=7/part-0.parquet`."""
+"""Reads values from the names of folders, as in `.../day=2026-11/hour=7/part-0.parquet`."""
 
 from urllib.parse import unquote
 

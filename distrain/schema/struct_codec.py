@@ -1,4 +1,4 @@
-r"""`google.protobuf.Struct` on the wire: JSON objects as bytes, and back.
+r"""Encodes JSON objects as the bytes of a `google.protobuf.Struct`, and decodes them.
 
     Struct    { map<string, Value> fields = 1; }      a map entry is { key = 1, value = 2 }
     Value     { oneof: null = 1, number = 2 (double), string = 3, bool = 4, struct = 5, list = 6 }

@@ -23,7 +23,10 @@ _KEPT_SHARE = 0.95
 
 
 class BoundedFolder:
-    """Files of at most `max_bytes` in total; files without one of `suffixes` are ignored."""
+    """A folder whose files have at most `max_bytes` in total.
+
+    Only files with one of the `suffixes` are counted and removed.
+    """
 
     def __init__(self, path: Path, max_bytes: int, suffixes: tuple[str, ...]):
         self.path = path

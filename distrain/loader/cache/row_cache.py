@@ -72,7 +72,8 @@ class RowCache:
         self._policy = repr([(c.name, c.kind, c.is_list, c.fill_null) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX,))
         self._fingerprint_of = fingerprint_of
-        self._remote: dict[str, str | None] = {}  # a request to a server may take long
+        # fingerprints by URL, since a request to a server may take long
+        self._remote: dict[str, str | None] = {}
         self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
         self._known: OrderedDict[str, EntryFacts] = OrderedDict()

@@ -176,7 +176,7 @@ class EpochIterator:
         self.close()
 
     def close(self) -> None:
-        """End the threads and close the files; may be called again."""
+        """End the threads and close the files; may be called several times."""
         self._stop()
 
 

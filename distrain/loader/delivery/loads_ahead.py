@@ -143,7 +143,7 @@ class LoadsAhead:
         return self._epochs[0] if self._epochs else None
 
     def begin_loads(self, step: int) -> None:
-        """Begin all loads that may begin at the current step."""
+        """Begin all loads that may begin at the current step, `step` (see `LookAhead`)."""
         while task := self._next_task(step):
             if not self._look_ahead.may_begin(task.steps, step):
                 return
@@ -170,7 +170,7 @@ class LoadsAhead:
             epoch.expect_no_more()
 
     def close(self) -> None:
-        """Close the files; no thread may be loading."""
+        """Close the files, while no thread loads."""
         while self._epochs:
             self._epochs.popleft().close()
 

@@ -41,9 +41,10 @@ class LoaderStats:
 
     @property
     def mean_queue_depth(self) -> float:
-        """Finished batches that waited when the next one was requested, on average.
+        """The mean number of finished batches that wait when the consumer requests a batch.
 
-        Close to `prefetch_batches`, the loader is ahead; close to 0, the consumer waits for it.
+        If it is close to `prefetch_batches`, the loader is faster than the consumer; if it is close
+        to 0, the consumer waits for the loader.
         """
         return self.queue_depth_sum / max(1, self.batches)
 

@@ -83,7 +83,10 @@ class NarrowLayout:
         return columns.index_select(0, self._places_on(narrow.device))
 
     def _places_on(self, device: torch.device) -> Tensor:
-        """Return the place of each column of a block among the columns sorted by width."""
+        """Return, for each column of a block, its place among the columns ordered by width, int64.
+
+        The tensor, `[columns]`, is on `device`.
+        """
         if device not in self._places:
             by_width = [number for numbers in self._numbers.values() for number in numbers]
             places = np.argsort(by_width).tolist()
@@ -110,7 +113,10 @@ class NarrowBatch:
 
 
 def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
-    """Return the layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
+    """Return the narrow layout of these columns.
+
+    `None` if it saves no bytes, or if `DISTRAIN_NARROW` is 0.
+    """
     layout = NarrowLayout(columns)
     return layout if layout.is_narrower and os.environ.get("DISTRAIN_NARROW") != "0" else None
 

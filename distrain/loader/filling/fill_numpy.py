@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LETTER_BYTES = {"i": 4, "T": 3, "H": 2, "B": 1}
-"""Bytes of the cells in blocks, by their letters."""
+"""The bytes of a cell in a block, by the cell's letter (see `fill`)."""
 
 _NO_TILE: NDArray[np.uint8] = np.empty(0, np.uint8)
 DTYPES = {

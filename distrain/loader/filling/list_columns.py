@@ -27,7 +27,7 @@ from distrain.loader.filling.schedule import Deal
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 
-_MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
+_MOST_ITEMS = 2**31 - 1  # maximum items of a list column in a batch: offsets are int32
 
 
 def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None) -> dict[str, int]:
@@ -123,7 +123,7 @@ def deal_lists(
 
 
 def check_total(column: WantedColumn, num_items: int) -> None:
-    """Raise a `DataError` if a column has too many items in a batch."""
+    """Raise a `DataError` if a list column has more items in a batch than int32 offsets allow."""
     if num_items > _MOST_ITEMS:
         raise DataError(
             f"the lists of column {column.name!r} in a batch have {num_items} items, which is more "

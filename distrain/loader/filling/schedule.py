@@ -104,7 +104,7 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
     by_parts = options.shuffle == "chunk"
     slices = dataset.slices
     chunks = chunk_order(
-        # The order of "full" is the same for row groups and for slices.
+        # With "full", the order is the same for row groups and for slices.
         slices.rows if options.shuffle == "full" else dataset.table.compact.rows,
         options.seed,
         epoch,
@@ -164,13 +164,13 @@ def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step
 
 
 def steps_of(plan: EpochPlan, piece: Piece) -> range:
-    """Return the steps that a piece has rows for."""
+    """Return the steps whose batches have rows of a piece."""
     last = piece.offset + piece.stop - piece.start - 1
     return range(plan.step_of(piece.lane, piece.offset), plan.step_of(piece.lane, last) + 1)
 
 
 def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
-    """Return where the rows of a piece go in the batches of the rank that serves `lanes`.
+    """Return the places of a piece's rows in the batches of the rank that serves `lanes`.
 
     >>> plan = EpochPlan(num_rows=12, lanes=2, global_batch_size=4)
     >>> runs = runs_of(plan, range(2), Piece(lane=1, chunk=0, start=6, stop=12, offset=0))
@@ -227,7 +227,7 @@ def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) ->
 
 _FEW_RUNS = 16
 _NO_PLACES = np.empty(0, np.int32)
-_MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
+_MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,8 @@ class ChunkDealer:
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps, self._starts, self._counts = map(_joined, zip(*runs, strict=True))
         self._lock = threading.Lock()
-        self._left = len(rows_per_group)  # row groups left to deal; at 0 the order is dropped
+        # row groups for which `deal` was not called yet; at 0 the order of rows is dropped
+        self._left = len(rows_per_group)
         self._order: NDArray[np.int32] | None = None
         self._by_group: NDArray[np.int64] | None = None
 

@@ -98,11 +98,11 @@ class EpochPlan:
         return start + before, start + self.lane_rows_before(lane, step + 1)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
-        """Return the step that takes row `offset` (from 0) of the lane."""
+        """Return the step that takes row number `offset`, from 0, of the lane's own order."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
-        """Return the lanes that a rank serves.
+        """Return the lanes whose rows a rank gets.
 
         Raises:
             SpecError: `num_ranks` does not divide the lanes.

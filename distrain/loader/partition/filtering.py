@@ -137,7 +137,7 @@ class RowFilter:
             return self._expression_of_test(condition, file, schema)
         parts = [self._expression(part, file, schema) for part in condition.conditions]
         join = operator.and_ if condition.word == "and" else operator.or_
-        while len(parts) > 1:  # as a balanced tree, since Arrow descends by recursion
+        while len(parts) > 1:  # as a balanced tree, since Arrow evaluates expressions by recursion
             pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
             parts = [reduce(join, pair) for pair in pairs]
         return parts[0]

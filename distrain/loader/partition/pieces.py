@@ -23,12 +23,12 @@ from distrain.loader.partition.row_order import Chunks
 
 
 class Piece(NamedTuple):
-    """Consecutive rows of a chunk, in its shuffled order, that belong to one lane."""
+    """Consecutive rows of a chunk, in the chunk's shuffled order, that belong to one lane."""
 
     lane: int
     chunk: int  # the chunk's number in the epoch's order
-    start: int  # the first row, in the chunk
-    stop: int  # one past the last row
+    start: int  # the first row's place in the chunk's order
+    stop: int  # one past the last row's place
     offset: int  # the number of the lane's rows before this piece
 
 

@@ -116,9 +116,9 @@ _DRAWS = (0, 0, 0)  # the spawn key of `row_draws`, before the file; orders use 
 
 
 class Chunk(NamedTuple):
-    """Row groups, or slices of them, whose rows are shuffled together."""
+    """Row groups, or slices of row groups, whose rows are shuffled together."""
 
-    row_groups: tuple[int, ...]  # their indices, in the order of their rows in the chunk
+    row_groups: tuple[int, ...]  # indices of its row groups, in the chunk's unshuffled order
     start: int  # the chunk's first row on the epoch's line
     num_rows: int  # rows of all its row groups
 

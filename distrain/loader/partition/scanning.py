@@ -102,6 +102,8 @@ def column_moments(
 ) -> dict[str, tuple[float, float]]:
     """Return mean and standard deviation of numeric columns, from evenly spaced row groups.
 
+    Nulls and infinite values do not count. Columns without any value that counts are missing.
+
     Args:
         columns: The columns. Rows whose label is unknown do not count for that target.
         weight: The column of the rows' weights; `None` if all are 1.

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES_PER_BAND = 3
-"""With more lanes in a band, fewer row groups are open, and fewer are mixed in a batch."""
+"""The number of lanes in a band. With more, fewer row groups are open, and a batch mixes fewer."""
 
 
 def num_bands(lanes: int) -> int:

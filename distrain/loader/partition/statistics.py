@@ -129,7 +129,7 @@ class _NotRead(Exception):
 
 
 class _NothingToRead(io.RawIOBase):
-    """A file with a size, none of whose bytes can be read."""
+    """A file object that has a size, but raises `_NotRead` if bytes are read."""
 
     def __init__(self, size_bytes: int):
         self._size_bytes = size_bytes

@@ -28,7 +28,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a parquet file, or a slice of one, with all its rows or some."""
+    """A row group of a parquet file, or a slice of a row group, with all or some of its rows."""
 
     file: str  # a local path, or an fsspec URL
     index: int  # the row group's number in the file, from 0
@@ -168,7 +168,7 @@ class RowGroups(LazySequence[RowGroup]):
         return list(dict.fromkeys(self._files[n][0] for n in np.unique(self._numbers).tolist()))
 
     def at(self, places: NDArray[np.int64]) -> RowGroups:
-        """Return the row groups at `places`, in that order."""
+        """Return the row groups at some places of this sequence, in the order of `places`."""
         some = RowGroups(())
         some._files, some._numbers = self._files, self._numbers[places]
         some._indices, some._num_rows = self._indices[places], self._num_rows[places]
@@ -283,7 +283,10 @@ class Table:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Table:
-        """Return the table from `to_bytes`; raises `ValueError` for other bytes."""
+        """Return the table that `to_bytes` serialised, without `only_label`.
+
+        Raises a `ValueError` for other bytes.
+        """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 header = json.loads(arrays["told"].tobytes())

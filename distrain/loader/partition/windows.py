@@ -128,7 +128,7 @@ def _of_column(
 
 
 def _factor(kind: DataType) -> int | None:
-    """Return the nanoseconds per unit of a type's values; 0 for numbers, `None` for other types."""
+    """Return the nanoseconds per unit of a time type; 0 for numbers, `None` for other types."""
     from pyarrow import types
 
     if types.is_timestamp(kind):

@@ -22,7 +22,7 @@ from distrain.loader.reading.shared_image import shared_image
 from distrain.storage.ranges import Connections
 
 _Key = tuple[str, int]
-_MOST_AHEAD = 64  # row groups, each of which holds an open file
+_MOST_AHEAD = 64  # maximum of prefetched row groups, since the image of each is an open file
 _MOST_LOOKED_AT = 1024  # how many row groups to look ahead, after those that were loaded
 _FILES_WITH_HANDLES = 32
 _DEMANDED, _AHEAD = 0, 1  # the urgency of a request

@@ -1,4 +1,4 @@
-"""The interface of readers of row groups, and their common errors."""
+"""`Reader`, the interface of classes that read row groups, and the errors that they share."""
 
 from __future__ import annotations
 

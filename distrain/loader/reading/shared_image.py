@@ -167,7 +167,7 @@ def _own_folder() -> Path:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the images of killed processes, to which no process refers."""
+    """Remove the images to which no process refers: their processes were killed."""
     for marks in folder.glob(f"*{_MARKS}"):
         with contextlib.suppress(OSError):  # another process removes it
             number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)
@@ -196,7 +196,7 @@ def _open_marks(path: Path) -> int | None:
 
 
 def _remove_if_last(path: Path, marks: int) -> None:
-    """Remove an image and its file of marks if no other process holds it."""
+    """Remove the files of an image if no other process refers to it; ignores `OSError`."""
     name = path.with_suffix(_MARKS)
     with contextlib.suppress(OSError):
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
