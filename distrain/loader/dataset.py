@@ -105,7 +105,7 @@ class Dataset:
         *,
         need_label: bool = True,
     ) -> Dataset:
-        """Return a dataset from a table that `read_footers` returned for this schema and options."""
+        """Return a dataset of a table that `read_footers` returned for this schema and options."""
         dataset = cls.__new__(cls)
         dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset

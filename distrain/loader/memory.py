@@ -149,7 +149,7 @@ def memory_of(
 
 
 def steps_before(plans: Sequence[EpochPlan], window: int, options: LoaderOptions) -> int:
-    """Return how many steps of the window before number `window` may be open together with its own.
+    """Return how many steps of window `window - 1` may be open together with steps of `window`.
 
     0 for the first window, and for a full shuffle.
     """

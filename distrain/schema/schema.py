@@ -74,7 +74,7 @@ class Schema:
         return Schema(tuple(c for c in self.columns if any(c.has_tag(tag) for tag in tags)))
 
     def remove(self, names: Iterable[str]) -> "Schema":
-        """Return a schema without the named columns; `SchemaError` if it lacks one of the names."""
+        """Return the schema without the named columns; `SchemaError` if a name is not in it."""
         dropped = {self[name].name for name in names}
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 

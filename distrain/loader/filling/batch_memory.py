@@ -369,7 +369,8 @@ class OpenBatch(Generic[BlockT]):
 class OpenBatches(Generic[BlockT]):
     """The batches that are being filled, by step; threads fill different rows of one batch.
 
-    A batch is created when the first row for it arrives. `rows_in` returns the rows of a step.
+    A batch is created when the first row for it arrives. `rows_in` returns the number of rows of a
+    step.
     """
 
     def __init__(

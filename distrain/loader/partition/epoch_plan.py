@@ -87,10 +87,10 @@ class EpochPlan:
         return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
 
     def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
-        """Return a range of the lane's rows: the first that a step takes, and one past the last.
+        """Return the first of the lane's rows that a step takes, and one past the last.
 
-        The numbers are the start of the lane's span plus a row's number in the lane's own order,
-        which may differ from the line's; `lane_pieces` has the rows in that order.
+        Row `i` of the lane, from 0, has the number `lane_span(lane)[0] + i`. This is not its place
+        on the line if the lane traverses its span in another order; see `lane_pieces`.
         """
         self._check_step(step)
         start = self.lane_span(lane)[0]

@@ -98,10 +98,11 @@ class SharedImage(Image):
                 _lock_mark(self._marks, place, fcntl.F_UNLCK)
 
     def _lock(self, place: int) -> bool:
-        """Lock a range that is not fetched yet, and return True; return False without a lock.
+        """Lock a range that is to be fetched, and return True; return False if it was not locked.
 
-        If another process has the lock, this waits until the range is fetched, for two seconds at
-        most. After one such timeout it never waits again.
+        A range that is fetched already is not locked. If another process has the lock, the call
+        waits until the range is fetched, for two seconds at most, and then returns False. After one
+        such timeout, later calls do not wait.
         """
         end = time.monotonic() + _PATIENCE_S
         while not self._is_there(place):

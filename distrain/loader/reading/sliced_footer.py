@@ -47,10 +47,10 @@ class SlicedFooter:
 
 
 def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | None:
-    """Return a slice of a footer that Arrow has read; `None` if it must be kept whole.
+    """Return the sliced form of a footer that Arrow has parsed; `None` if it must be kept whole.
 
-    That is so if it is short, has fewer than two row groups, or has another layout. `handle` is the
-    open file.
+    Footers are kept whole if they are short, have fewer than two row groups, or have another
+    layout. `handle` is the open file.
     """
     length, groups = footer.serialized_size, footer.num_row_groups
     keys = list(footer.metadata or ())
