@@ -1,4 +1,4 @@
-"""Parquet to shuffled batches in bounded memory; and which rank takes which rows."""
+"""Loads parquet as shuffled batches in bounded memory, and assigns rows to ranks."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

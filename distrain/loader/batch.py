@@ -1,4 +1,4 @@
-"""A batch: the loader's product and a model's input."""
+"""`Batch`, which the loader yields and models take as input, and `Ragged`, its list columns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Ragged:
     Attributes:
         values: `[sum of the rows' lengths]`, int32 ids or float32 numbers.
         offsets: `[rows + 1]`, int32, from 0 to the number of values.
-        host_offsets: A copy of `offsets` in the host's memory, for lists on a GPU that came from
-            the host.
+        host_offsets: A copy of `offsets` in the host's memory, for lists that were copied from the
+            host to a GPU; else `None`.
     """
 
     values: Tensor
@@ -39,7 +39,7 @@ class Ragged:
         return offsets
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Ragged:
-        """Return the lists with `function` applied to both tensors, such as a copy to a device."""
+        """Return the lists with `function`, such as a copy to a device, applied to both tensors."""
         on_host = self.offsets.numpy() if self.offsets.is_cpu else self.host_offsets
         return Ragged(function(self.values), function(self.offsets), on_host)
 
@@ -49,7 +49,7 @@ class Ragged:
         return self.offsets[1:] - self.offsets[:-1]
 
     def padded(self, length: int, fill: float = 0) -> Tensor:
-        """Return the rows cut or filled with `fill` to one length: `[rows, length]`, same dtype.
+        """Return the rows as `[rows, length]`, same dtype: cut, or padded with `fill` at the end.
 
         >>> import torch
         >>> clicks = Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3]))
@@ -72,7 +72,8 @@ class Ragged:
         >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).row_of_values.tolist()
         [0, 0, 2]
         """
-        # The number of rows that end at or before a value is its row. ONNX has these operators.
+        # A value's row is the number of rows that end at or before the value. Only operators that
+        # ONNX has are used.
         ends = self.offsets[1:].long()
         counts = ends.new_zeros(self.values.shape[0] + 1)
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
@@ -80,8 +81,8 @@ class Ragged:
     def newest(self, length: int) -> Ragged:
         """Return the last `length` values of each row.
 
-        Exporters and the compiler of torch get all values, since sizes in a graph may depend only
-        on the sizes of its inputs. There, `EventBlock` zeroes values that are too old.
+        While torch compiles or exports a model, all values are returned: sizes in a graph may
+        depend only on the sizes of its inputs. In such a graph, `EventBlock` zeroes older values.
 
         >>> import torch
         >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).newest(1).values.tolist()
@@ -96,7 +97,7 @@ class Ragged:
             return self
         kept = np.zeros_like(offsets)
         np.cumsum(np.minimum(lengths, length), out=kept[1:])
-        # The host knows how many there are, so nothing asks the device.
+        # The number of values is known on the host, so no operation waits for the device.
         few, count = self.lengths.clamp(max=length), int(kept[-1])
         ends = few.cumsum(0, dtype=self.offsets.dtype)
         shift = (self.offsets[1:] - ends).repeat_interleave(few, output_size=count)
@@ -105,7 +106,7 @@ class Ragged:
         return Ragged(self.values.index_select(0, places), starts, kept)
 
     def dense(self) -> Tensor:
-        """Return the rows as a matrix, if all have equally many values; a view, `[rows, length]`.
+        """Return the values as a view `[rows, length]`, if all rows have the same length.
 
         Waits for the device, to compare the lengths.
 
@@ -123,7 +124,10 @@ class Ragged:
         return self.values.view(num_rows, length)
 
     def part(self, rows: slice) -> Ragged:
-        """Return a run of consecutive rows."""
+        """Return consecutive rows, `rows.start` to `rows.stop`; the slice's step is ignored.
+
+        Waits for the device if the host has no copy of the offsets.
+        """
         start, stop, _ = rows.indices(len(self.offsets) - 1)
         if (start, stop) == (0, len(self.offsets) - 1):
             return self
@@ -149,11 +153,13 @@ class Batch:
         label: The first target, `[rows]`, float32: 0.0 or 1.0, unless the schema tags it as
             regression or multiclass. `None` when rows are scored without labels.
         labels: All targets, `[rows, num_targets]`, float32. `None` without labels, or if the
-            creator of the batch has one target only.
-        weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all are equal.
+            creator of the batch set only `label`.
+        weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all weights are equal.
         lists: The list columns, by name.
-        task_weights: `[rows, columns]`, float32, 0 or more: weights of single tasks; or `None`.
-        key: Seed of all random numbers drawn for these rows in a training step; `None` for none.
+        task_weights: `[rows, columns]`, float32, 0 or more: each row's weight for single tasks;
+            `None` if there are no such columns.
+        key: Seed of the random numbers that a training step draws for these rows; `None` if it is
+            not set.
     """
 
     categorical: Tensor
@@ -192,9 +198,10 @@ class Batch:
         raise KeyError(f"no flat column {name!r}; there are {', '.join(names)}")
 
     def part(self, rows: slice) -> Batch:
-        """Return a run of consecutive rows, in the same memory.
+        """Return consecutive rows as views of the same memory.
 
-        Waits for the device if there are list columns, unless the run contains all rows.
+        Waits for the device if the host has no copy of a list column's offsets, unless the slice
+        has all rows.
 
         >>> import torch
         >>> ids = torch.arange(6, dtype=torch.int32).view(3, 2)

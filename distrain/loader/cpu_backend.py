@@ -1,4 +1,4 @@
-"""The CPU backend: a reader decodes, a filler writes rows to blocks of host memory."""
+"""The CPU backend: a reader decodes row groups, and a filler writes rows to host memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from distrain.loader.reading.source import Lease
 class CpuBackend:
     """Fills batches in host memory with the columns of a source.
 
-    With a `narrow` layout, which `pool` must share, the batches are `NarrowBatch`.
+    With a `narrow` layout, finished batches are `NarrowBatch`; `pool` must then lend blocks of that
+    layout.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class CpuBackend:
         self.stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
 
     def copy_rows(self, cells: Block, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
-        """Write rows of `cells`, `[flat columns, rows]` as in a batch, to their places."""
+        """Write rows of `cells`, `[flat columns, rows]` in a batch's format, to their places."""
         self._filler.copy(cells, deal, [batch.block for batch in batches])
 
     def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:

@@ -1,7 +1,7 @@
-"""Row groups decoded by cuDF into GPU memory, as tensors.
+"""Decodes row groups with cuDF into tensors in GPU memory.
 
-cuDF is imported when a reader is created, not with this module. Its lower layer, `pylibcudf`, is
-sufficient, and accepts a stream with each call.
+Only `pylibcudf` is used, the lower layer of cuDF, since its calls accept a stream. It is imported
+when a reader is created, not with this module.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
         return f"{file} cannot be read: {first_line(error)}"
     for column in columns:
         kind = kinds.get(column.name)
-        if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # missing ones are reported
+        # A missing column is an error when footers are read.
+        if kind is not None and _item_type(kind) not in _CUDF_TYPES:
             return f"column {column.name!r} holds {kind}, which cuDF may decode differently"
     return None
 
@@ -109,8 +110,8 @@ def why_not_cudf(
 class CudfReader(Reader):
     """Reads row groups into device memory, from any thread whose current GPU is the stream's.
 
-    Cells are tensors, `[rows]`, of the file's dtype, and lists are `DeviceLists`, valid on
-    this stream only. `open_groups` row groups stay decoded between the reads of their slices.
+    Cells are tensors, `[rows]`, of the file's dtype, and lists are `DeviceLists`; both are valid on
+    `stream` only. At most `open_groups` row groups stay decoded while their slices are read.
     """
 
     def __init__(
@@ -134,7 +135,10 @@ class CudfReader(Reader):
         self._lock = threading.Lock()
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
-        """Yield all columns of a row group in one part; also raises if GPU memory is full."""
+        """Yield all columns of a row group in one part; see `Reader.read`.
+
+        `DataError` also if the GPU's memory is full.
+        """
         if group.slice is None:
             yield self._read_whole(group, columns)
             return
@@ -242,13 +246,16 @@ class CudfReader(Reader):
     def _list_rows(
         self, column: WantedColumn, column_data: Any, group: RowGroup, rows: Tensor | None
     ) -> DeviceLists:
-        """Return the rows' lists. If nulls are filled, a null list is an empty one."""
+        """Return the lists of the rows; if nulls are filled, a null list becomes an empty one.
+
+        Raises a `DataError` for a null list, or a null in a list, if nulls are not filled.
+        """
         is_null = _taken(self._nulls(column_data), rows)
         if column.fill_null is None and _any(is_null):
             raise null_error(column, _first(is_null), group)
         offsets, items = column_data.list_view().offsets(), column_data.list_view().child()
         if offsets.size():
-            ends = self._values(offsets)  # equal at a null list: parquet keeps no items of one
+            ends = self._values(offsets)  # parquet stores no items for a null list
         else:  # cuDF may return no offsets if there are no rows
             ends = torch.zeros(1, dtype=torch.int32, device=self._device)
         places = None
@@ -263,7 +270,7 @@ class CudfReader(Reader):
         return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
     def _values(self, column_data: Any) -> Tensor:
-        """Return a column's values as a tensor of the same memory, which the tensor keeps alive."""
+        """Return a tensor that shares a column's memory and keeps the memory alive."""
         kind = self._types[column_data.type().id()]
         if not column_data.size():  # it may have no memory
             return torch.empty(0, dtype=kind, device=self._device)
@@ -290,7 +297,7 @@ class CudfFooter:
 
 
 class _StreamHandle:
-    """Passes a torch stream, of any version of torch, to cuDF."""
+    """Makes a torch stream usable by cuDF, also in versions of torch without `__cuda_stream__`."""
 
     def __init__(self, stream: torch.cuda.Stream):
         self._stream = stream
@@ -300,9 +307,10 @@ class _StreamHandle:
 
 
 def set_up_pool(device: torch.device, fraction: float) -> None:
-    """Limit cuDF to a fraction of the current GPU's memory, unless it has a pool already.
+    """Limit cuDF to a fraction of a GPU's memory by a pool, unless the GPU has a pool already.
 
-    The pool lasts until the process ends, since its last buffer may be dropped at any time.
+    `device` must be the current GPU. The pool lasts until the process ends, since its last buffer
+    may be dropped at any time.
     """
     mr: Any = importlib.import_module("rmm.mr")
     with _pools_lock:
@@ -316,7 +324,7 @@ def set_up_pool(device: torch.device, fraction: float) -> None:
 
 
 def null_rows(mask: Tensor, num_rows: int) -> Tensor:
-    """Return which of `num_rows` rows are null by an Arrow validity mask (lowest bit first).
+    """Return a mask, `[num_rows]`, bool, of null rows from an Arrow validity bitmap, uint8.
 
     >>> null_rows(torch.tensor([0b101], dtype=torch.uint8), 3).tolist()
     [False, True, False]
@@ -327,7 +335,7 @@ def null_rows(mask: Tensor, num_rows: int) -> Tensor:
 
 
 def _taken(values: TensorT, places: Tensor | None) -> TensorT:
-    """Return the values at some places; all of them if `places` is `None`."""
+    """Return the values at some places; all values if `places` is `None`. Passes `None` through."""
     if values is None or places is None:
         return values
     return signed_bits(values)[places].view(values.dtype)

@@ -1,4 +1,4 @@
-"""A table to load: its files, its columns, and the options for its rows."""
+"""`Dataset`: a table to load, with its files, its columns, and the options for its rows."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ class Dataset:
         paths: Parquet files: paths, folders, globs or URLs, one or many.
         schema: A schema, or a file or folder to load it from. `None` looks next to the files and in
             the parent folder, where `distrain prep` writes it.
-        part_size: When parts are shuffled, row groups of a file form a part up to this size in
-            memory (bytes, or text like `"128MiB"`); `None` makes each row group a part.
+        part_size: Maximum size in memory of a part, in bytes or like `"128MiB"`. A part is a run of
+            row groups of one file that stay together when parts are shuffled; `None` makes each row
+            group a part.
         hive: Whether folders named `key=value` define columns.
         need_label: Whether to read targets and the weight.
         fill_null_id: Replacement of nulls in categorical columns; `None` rejects nulls.
         fill_null_value: Replacement of nulls in continuous columns; `None` rejects nulls.
-        row_filter: Condition on rows to load, such as `"country == 'de' and age > 18"`; `None` for
-        all.
-        windows: Cuts the rows into windows, which are loaded strictly one after another.
-        workflow: The folder of a fitted workflow, with the schema, which prepares raw rows as
-            they are read; `None` for prepared rows.
+        row_filter: Condition on rows to load, such as `"country == 'de' and age > 18"`; `None`
+            loads all rows.
+        windows: How to cut the rows into windows, which are loaded strictly one after another;
+            `None` for no windows.
+        workflow: The folder of a fitted workflow with its schema, for raw rows that are prepared
+            while they are read; `None` if the rows are prepared already.
 
     Other keyword arguments are fields of `RowsSpec`, which are also fields of the section `data` of
     a job spec.
@@ -53,7 +55,7 @@ class Dataset:
         part_rows: The maximum rows of a part; `None` if each row group is a part.
         parts: The row groups of each part, by their indices in the table.
         slices: The units of reading: row groups, or slices of large ones.
-        windows: The dataset of each window, in order; only the dataset itself without windows.
+        windows: A dataset for each window, in order; without windows, only the dataset itself.
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
@@ -103,7 +105,7 @@ class Dataset:
         *,
         need_label: bool = True,
     ) -> Dataset:
-        """Return a dataset over footers that were read before, with the same schema and options."""
+        """Return a dataset of a table that `read_footers` returned for this schema and options."""
         dataset = cls.__new__(cls)
         dataset._set(table, schema, rows or RowsSpec(), need_label=need_label)
         return dataset
@@ -151,10 +153,13 @@ class Dataset:
 
 
 def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
-    """Return the function that gives the columns of a raw file; `None` for prepared rows."""
+    """Return a function that returns the names of the columns to read from a raw file, by its path.
+
+    `None` if `workflow` is `None`: the rows are prepared already.
+    """
     if workflow is None:
         return None
-    from distrain.prep.transforming import raw_tables  # which few loaders need
+    from distrain.prep.transforming import raw_tables  # not at the top: few loaders need it
 
     raw = raw_tables(workflow)
     raw.check_rows_alone()

@@ -26,7 +26,7 @@ from distrain.loader.reading.source import Lease
 class GpuBackend:
     """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
 
-    All threads use this one stream. So a batch is written after its memory was allocated, and
+    All threads use the side stream alone. So a batch is written after its memory was allocated, and
     before the event that the consumer's stream waits for. Each epoch has its own backend.
     """
 
@@ -97,7 +97,7 @@ class GpuBackend:
                 check_lists(column, self._on_host(column, lists), group)
 
     def _on_host(self, column: WantedColumn, rows: DeviceLists) -> pa.Array:
-        """Return a row group's lists as an Arrow array, cut like those of batches."""
+        """Return a row group's lists as an Arrow array, cut to the maximum length like batches."""
         offsets, items = (part.cpu().numpy() for part in rows)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return cut_lists(lists, self._limits.get(column.name))

@@ -1,8 +1,8 @@
-"""Host memory for tensors: aligned, in huge pages, reused, page-locked for a GPU.
+"""Allocates host memory for tensors: aligned, in huge pages, reused, page-locked for a GPU.
 
-A fresh page costs a fault. A table in pages of 4 KiB costs a page walk for almost every row.
-NumPy asks the kernel for huge pages for large arrays, torch does not, so large tensors use
-NumPy's memory here.
+The first access to a page costs a page fault. If an embedding table is in pages of 4 KiB, almost
+every row that is read costs a page walk. NumPy requests huge pages from the kernel for large
+arrays, but torch does not. So large tensors use memory from NumPy here.
 
 A GPU copies from and to page-locked memory at the rate of its bus, while the host continues. The
 driver copies pageable memory twice, in small pieces, and the host waits.
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_ALIGNMENT_BYTES = 64  # a cache line; rows of 16 float32 then never straddle two
+_ALIGNMENT_BYTES = 64  # a cache line; a row of 16 float32 is then never in two cache lines
 _MOST_IDLE = 16
 _ROOM_BYTES = 1 << 16
 
@@ -28,7 +28,7 @@ _ROOM_BYTES = 1 << 16
 def empty(
     shape: Sequence[int], dtype: torch.dtype, *, align_bytes: int = _ALIGNMENT_BYTES
 ) -> Tensor:
-    """Return an uninitialised tensor on the host, aligned to 64 bytes.
+    """Return an uninitialised tensor on the host, aligned to `align_bytes`, by default 64.
 
     >>> empty((3, 16), torch.float32).data_ptr() % 64
     0
@@ -40,20 +40,21 @@ def empty(
 class HostMemory:
     """Lends tensors on the host, and reuses their memory when they are dropped.
 
-    Each step needs the same few large tensors. Memory returns when no reference to the tensor or to
-    views of its memory is left. Lending is thread-safe.
+    Each step needs the same few large tensors. A tensor's memory is reused when no reference to the
+    tensor or to a view of its memory is left. Lending is thread-safe.
     """
 
     def __init__(self) -> None:
         self._idle: list[NDArray[np.uint8]] = []
-        # Memory returns wherever its last reader is dropped, also during a call of this object.
+        # Reentrant, since a finalizer takes memory back in the thread that drops the last
+        # reference, possibly while that thread holds the lock.
         self._lock = threading.RLock()
 
     def lend(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return an uninitialised tensor, aligned to 64 bytes."""
         owner = self._idle_or_new(_num_bytes(shape, dtype) + _ALIGNMENT_BYTES)
-        # Views of an array refer to the owner of its memory, so the lent array must not be a view
-        # of `owner` for NumPy: otherwise its end would go unnoticed.
+        # NumPy's views refer to the array that owns their memory. If `lent` were a view of `owner`,
+        # views of `lent` would keep only `owner` alive, and `lent` would be finalized too early.
         lent = np.frombuffer(owner.data, np.uint8)
         weakref.finalize(lent, self._take_back, owner).atexit = False
         return _as_tensor(lent, shape, dtype)
@@ -72,7 +73,7 @@ class HostMemory:
         return np.empty(num_bytes + num_bytes // 8, np.uint8)
 
     def _claim(self, owner: NDArray[np.uint8]) -> bool:
-        """Remove `owner` from the idle ones; return False if another thread was faster."""
+        """Remove `owner` from the idle arrays; return False if another thread has taken it."""
         with self._lock:
             for place, idle in enumerate(self._idle):
                 if idle is owner:
@@ -82,15 +83,16 @@ class HostMemory:
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return a small host tensor on a device; the host does not wait for the copy."""
+    """Copy a small host tensor to a device, and return it; the host does not wait for the copy."""
     locked = values.pin_memory() if device.type == "cuda" else values
     return locked.to(device, non_blocking=True)
 
 
 class Slab:
-    """Reusable host memory through which a device's values pass, piece by piece.
+    """Reusable host memory for copies from or to a device, one piece at a time.
 
-    It is page-locked for a GPU. A piece must be finished before the next one is requested.
+    The memory is page-locked for a GPU. All pieces share it, so a piece must no longer be in use
+    when the next one is requested.
     """
 
     def __init__(self, least_bytes: int = 0) -> None:
@@ -99,7 +101,7 @@ class Slab:
         self._is_locked = False
 
     def lend(self, num_bytes: int, device: torch.device) -> Tensor:
-        """Return uninitialised bytes that the device can read or write."""
+        """Return `num_bytes` uninitialised bytes, page-locked if the device is a GPU."""
         locked = device.type == "cuda"
         if len(self._memory) < num_bytes or self._is_locked < locked:
             size = (max(num_bytes, self._least_bytes),)
@@ -112,14 +114,14 @@ class Slab:
         return self._memory[:num_bytes]
 
     def lend_as(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
-        """Return the slab's memory for `rows` rows of the dtype and width of `values`."""
+        """Return the slab's memory as `rows` rows with the dtype and the row shape of `values`."""
         shape = (rows, *values.shape[1:])
         return self.lend(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
 
     def on_host(self, values: Tensor, *, non_blocking: bool = False) -> Tensor:
-        """Return the values on the host: in this slab, or unchanged if they are there already.
+        """Return a copy of the values in this slab; if they are on the host already, return them.
 
-        With `non_blocking` they are valid once the device has finished its queued work.
+        With `non_blocking` the copy is valid once the device has finished its queued work.
         """
         if values.is_cpu:
             return values
@@ -129,7 +131,11 @@ class Slab:
 
 
 def in_turn(batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield each batch on the host, in its own memory; a GPU meanwhile works on the next one."""
+    """Yield each tensor on the host; a tensor that is there already is yielded as it is.
+
+    A tensor on a GPU is copied to memory of its own. It is yielded after the next one was requested
+    from `batches`, so that the GPU computes the next one during the copy.
+    """
     slabs, copies = itertools.cycle((Slab(), Slab())), list[tuple[Tensor, Any]]()
     for values in batches:
         if values.is_cpu:
@@ -144,7 +150,7 @@ def in_turn(batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def event_after(device: torch.device) -> torch.cuda.Event | None:
-    """Return an event after all work queued on a GPU; `None` for other devices."""
+    """Return an event after all work queued on a GPU's current stream; `None` for other devices."""
     return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
 

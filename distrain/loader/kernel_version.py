@@ -4,10 +4,16 @@ from __future__ import annotations
 
 
 def check_kernel_version(kernel: str, actual: int | None, expected: int) -> None:
-    """Raise an error for C code of another version; `kernel` is its path without extension.
+    """Raise an error if C code has another version than its Python code.
+
+    Args:
+        kernel: The path of the C code without extension, for the message.
+        actual: The version in the C code; `None` if the C code has none.
+        expected: The version that the Python code needs.
 
     Raises:
-        ImportError: The versions differ. Without this check, later errors or values would mislead.
+        ImportError: The versions differ. Without this check, calls could fail or return wrong
+            values.
     """
     if actual != expected:
         raise ImportError(

@@ -1,4 +1,4 @@
-"""The loader: a table's batches, epoch by epoch."""
+"""`Loader`: yields a table's batches, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -47,46 +47,51 @@ _RUN_TIME_STATE = (
 )
 
 _OUTSIDE_OF_JOBS = {"decode_threads": 2, "retry_s": 120.0}
-"""Defaults of a loader created in Python; all others are those of the job spec."""
+"""Defaults of a loader created in Python; all other defaults are the job spec's."""
 
 
 class Loader(IterableDataset[Any]):
     """One rank's share of a dataset, as batches on a device.
 
-    The rows of a global step depend on the dataset, the seed, the epoch, the step, the global batch
-    size, the lanes and `parts_per_chunk`, never on the ranks or threads. Within a batch, rows are
-    ordered by lane. The ranks' batches in rank order form the global batch. If the dataset has
-    windows, an epoch consists of the batches of the windows, in order; each window behaves like a
-    dataset of its own.
+    Each epoch divides the rows of the dataset among `lanes` ordered sequences of equal length, the
+    lanes. A global batch has the rows of one step over all ranks, taken from all lanes in turn.
+    Each rank serves adjacent lanes.
 
-    Each `iter(loader)` is the next epoch. Background threads read ahead; leaving a loop early, by
-    an exception or by dropping the iterator ends them.
+    The rows of a global batch depend on the dataset, the seed, the epoch, the step, the global
+    batch size, the lanes, the shuffle mode and `parts_per_chunk`, never on the ranks or threads.
+    Within a batch, rows are ordered by lane. The ranks' batches in rank order form the global
+    batch. If the dataset has windows, an epoch consists of the batches of the windows, in order;
+    each window behaves like a dataset of its own.
 
-    It needs no `torch.utils.data.DataLoader`, but can be put into one, with `batch_size=None` and
-    at most one worker. A worker process that is restarted for each epoch begins at this loader's
-    position, which the worker does not advance: set `persistent_workers`, or call `set_epoch`
-    before each epoch.
+    Each `iter(loader)` yields the batches of the next epoch. Background threads read ahead; they
+    end when the loop ends, also early or by an exception, and when the iterator is dropped.
+
+    A loader needs no `torch.utils.data.DataLoader`, but can be passed to one, with
+    `batch_size=None` and at most one worker. A worker process that is restarted for each epoch
+    begins at the position of the loader in the main process, which the worker does not advance: set
+    `persistent_workers`, or call `set_epoch` before each epoch.
 
         loader = Loader(Dataset("data/train"), batch_size=65536, device="cuda")
         for batch in loader:
             train(batch.categorical, batch.continuous, batch.label)
 
     Args:
-        dataset: What to load.
-        batch_size: Rows of a step on this rank; `num_ranks` times that over all ranks.
+        dataset: The rows to load.
+        batch_size: Rows of a step on this rank; a step over all ranks has `num_ranks` times as
+            many.
         global_batch_size: Rows of a step over all ranks; give this or `batch_size`.
-        shuffle: `"chunk"` permutes parts, and rows within chunks. `"full"` permutes all rows; a
-            rank then decodes every row group and stores its whole share of an epoch. `"none"`
-            keeps the order of the files within each lane (with one lane, the order of the files).
-            `True` means `"chunk"`, `False` `"none"`.
+        shuffle: `"chunk"` permutes the dataset's parts, joins them to chunks, and permutes the rows
+            within each chunk. `"full"` permutes all rows; a rank then decodes every row group and
+            stores its whole share of an epoch. `"none"` keeps the order of the files within each
+            lane (with one lane, the order of the files). `True` means `"chunk"`, `False` `"none"`.
         seed: Seed of the order of rows, 0 or more.
-        lanes: Number of spans of an epoch; a multiple of the number of ranks.
+        lanes: Number of lanes; a multiple of the number of ranks.
         rank: This rank, from 0.
         num_ranks: Number of ranks.
         device: The device of batches; `None` leaves them on the host. Copies to a GPU overlap with
             the consumer's work, on their own stream.
         drop_last: Whether to drop a last step with fewer rows.
-        parts_per_chunk: Parts whose rows are shuffled together.
+        parts_per_chunk: Number of parts in a chunk, whose rows are shuffled together.
         prefetch_batches: Number of finished batches that may wait for the consumer.
         decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
         reader: `"auto"`, `"arrow"` or `"cudf"`; see `reader_choice`.
@@ -150,7 +155,7 @@ class Loader(IterableDataset[Any]):
         device: torch.device | str | None = None,
         transforms: Sequence[Transform] = (),
     ) -> Loader:
-        """Return a loader with options that were checked before."""
+        """Return a loader with validated options; raises the errors of `Loader`."""
         loader = cls.__new__(cls)
         loader._set(dataset, options, device, transforms)
         return loader
@@ -251,7 +256,7 @@ class Loader(IterableDataset[Any]):
         return self.num_steps
 
     def rows_in_step(self, step: int) -> int:
-        """Return the rows of a step, over all ranks: divide a summed loss by it."""
+        """Return the number of rows of a step over all ranks, by which to divide a summed loss."""
         return self.steps.rows_in_step(step)
 
     @property
@@ -261,7 +266,7 @@ class Loader(IterableDataset[Any]):
 
     @property
     def memory(self) -> LoaderMemory:
-        """The maximum memory of this loader on the host."""
+        """An upper bound of this loader's memory on the host."""
         on_gpu = self.device is not None and self.device.type == "cuda"
         return memory_of(
             self.dataset,
@@ -273,7 +278,7 @@ class Loader(IterableDataset[Any]):
     def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
         """Start to prepare an epoch's batches, from `start_step` on; close the result after use.
 
-        Rows before `start_step` are not read.
+        Rows of earlier steps are not read.
 
         Raises:
             ValueError: `epoch` is negative, or `start_step` not in `0 .. num_steps`.
@@ -286,9 +291,10 @@ class Loader(IterableDataset[Any]):
         return self.in_turn(range(first + start_step, first + self.num_steps))
 
     def in_turn(self, steps: range) -> EpochIterator:
-        """Return the batches of steps counted over all epochs; see `EpochIterator` for overlaps.
+        """Start to prepare the batches of `steps`; close the result after use.
 
-        Rows of other steps are not read.
+        Steps are counted over all epochs: step `s` of epoch `e` is `e * num_steps + s`. Rows of
+        other steps are not read. `EpochIterator` describes how consecutive epochs overlap.
         """
         production = Production(
             works=self._works(steps),
@@ -302,7 +308,10 @@ class Loader(IterableDataset[Any]):
         return iterator
 
     def _works(self, steps: range) -> Iterator[EpochWork]:
-        """Yield the work of each window in order; an epoch is planned when it begins."""
+        """Yield the work of each window that has some of the steps, in order.
+
+        A window's order of rows is computed only when its work is requested.
+        """
         step = steps.start
         while step < steps.stop:
             epoch, of_epoch = divmod(step, self.num_steps)
@@ -364,7 +373,7 @@ class Loader(IterableDataset[Any]):
             yield from self
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next `iter(loader)` this epoch, from its first step on.
+        """Set the epoch of the next `iter(loader)`, which begins at the epoch's first step.
 
         Raises:
             SpecError: `epoch` is negative.
@@ -373,20 +382,24 @@ class Loader(IterableDataset[Any]):
         self._begin = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last delivered batch, valid for any number of ranks."""
+        """Return the position after the last delivered batch, for `load_state_dict`.
+
+        A loader with another number of ranks can continue from it.
+        """
         return state_of(self.dataset, self.options, self._position, self.num_steps)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter(loader)` continue from the position of another loader.
+        """Make the next `iter(loader)` continue from the position that `state_dict` returned.
 
         Raises:
-            SpecError: The state is of other data, or of a loader with another order of rows.
+            SpecError: The state is of other data, of a loader with another order of rows, or
+                invalid.
         """
         self._begin = position_in(state, self.state_dict(), self.num_steps)
         self._position = self._begin
 
     def map(self, transform: Transform) -> Loader:
-        """Return a loader of the same stream with one more transform of its batches."""
+        """Return a loader of the same batches, to which `transform` is applied last."""
         mapped = self.__class__.__new__(self.__class__)
         transforms = (*self._transforms, transform)
         mapped.__setstate__(self.__getstate__() | {"_transforms": transforms})
@@ -398,7 +411,7 @@ class Loader(IterableDataset[Any]):
             return next(batches)
 
     def close(self) -> None:
-        """End all running epochs, and free memory; may be called again."""
+        """End all running epochs, and free memory; may be called several times."""
         for iterator in list(self._running):
             iterator.close()
         self._pool.clear()

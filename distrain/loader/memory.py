@@ -1,8 +1,10 @@
-"""An upper bound of a loader's host memory, computed without reading rows.
+"""Computes an upper bound of a loader's host memory, without reading rows.
 
-Rows wait in open batches: the batch of a step gets its memory when the first row for it is
-decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G rows and T decoding
-threads, a rank serves c = S/W lanes. It works at step s.
+Decoded rows are written to open batches: the batch of a step gets its memory when the first row for
+it is decoded. A lane is a span of the epoch's order of rows, and a chunk is a set of row groups
+whose rows are shuffled together (see `partition.epoch_plan` and `partition.row_order`). There are S
+lanes, W ranks, B rows in a global batch, chunks of at most G rows, T decoding threads and a queue
+of P batches. A rank serves c = S/W lanes. The bound considers a rank at any step s:
 
 - At step s a lane has at most G rows of its current chunk left.
 - L = 2 T row groups are loaded ahead, but at most A = max(1, L/c) for each lane, because all lanes
@@ -15,15 +17,15 @@ threads, a rank serves c = S/W lanes. It works at step s.
 - P finished batches wait in the queue. The consumer holds one and takes another.
 
 The open batches, of B/W rows each, have (1 + A) c G rows, or about (c + L) G if lanes reach the
-ends of chunks one after another. This does not depend on the table's size. An epoch with fewer
-steps, or a window and the one before it, limits them further. Consecutive epochs share the
-open steps.
+ends of chunks one after another. This does not depend on the table's size. There are no more open
+batches than steps in an epoch, or in a window and the window before it. Consecutive epochs share
+this maximum.
 
 With `shuffle="full"` a chunk is a bucket, and the rows of all buckets are in memory or in a file.
-Lists and the reader cudf do not support buckets: the chunk is then the table, and the bound a
-rank's share of an epoch. If row groups are read in slices, a slice takes the place of a row group
-here, and open decoders are added. Dropped batches stay in the pool for reuse, so this memory is
-kept until `close`.
+Lists and the reader cudf do not support buckets: the chunk is then the table, and the bound is a
+rank's share of an epoch. If row groups are read in slices, G counts the rows of slices, and open
+decoders are added. Dropped batches stay in the pool for reuse, so this memory is kept until
+`close`.
 """
 
 from __future__ import annotations
@@ -69,16 +71,17 @@ class LoaderMemory:
     """An upper bound of the host memory of one rank's loader.
 
     Not included: lists, whose length is unknown before they are read; memory of Arrow and Python
-    themselves; footers that readers keep (8 bytes a row group of long ones); and batches that the
-    consumer keeps.
+    themselves; footers that readers keep (for long footers, 8 bytes a row group); and further
+    batches that the consumer keeps.
 
     Attributes:
-        batches: Batches that are open, finished, or with the consumer.
+        batches: Number of batches that are open, finished, or with the consumer.
         batch_rows: Rows of each batch.
         blocks_bytes: Bytes of the batches' flat columns; if pinned, as rounded up by torch.
-        decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread, and of
-            their tiles, in which four columns are stored row by row.
-        order_bytes: Bytes of permutations of chunks while they are dealt, one a thread.
+        decode_bytes: Bytes of a decoded row group, or slice of a large one, for each thread, and of
+            its tile, in which four columns are stored row by row.
+        order_bytes: Bytes of the permutation of a chunk's rows, for each thread, while the rows are
+            distributed to batches.
         schedule_bytes: Bytes of the table's row groups, of their selected rows, and of the epoch's
             schedule.
         streams_bytes: Bytes of the open decoders of large row groups, if their pages and
@@ -86,7 +89,7 @@ class LoaderMemory:
         fetched_bytes: Bytes of prefetched ranges of remote files, including requests in flight.
         buckets_bytes: Bytes of a full shuffle's rows in memory, or of those being written to a file
             and read from it.
-        disk_bytes: Bytes of that file; not part of the sum.
+        disk_bytes: Bytes of a full shuffle's file; not part of `total_bytes`.
     """
 
     batches: int
@@ -108,7 +111,7 @@ class LoaderMemory:
 
     @classmethod
     def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
-        """Return the maximum of each field: the bound if only one loader is active at a time."""
+        """Return the maximum of each field: the bound of several loaders, one active at a time."""
         return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
 
 
@@ -124,10 +127,11 @@ def memory_of(
     """Return the memory bound of a loader with these options.
 
     Args:
-        reader: Its reader.
+        reader: The loader's reader.
         pinned: Whether blocks are page-locked; by default as in the options.
         decoded_row_bytes: Bytes of a row's flat columns in the files' types; by default the
             maximum possible.
+        compressed_group_bytes: Compressed bytes of the largest row group; 0 leaves them out.
     """
     plans = [_plan_of(one, options) for one in dataset.windows]
     return LoaderMemory.most_of(
@@ -145,7 +149,10 @@ def memory_of(
 
 
 def steps_before(plans: Sequence[EpochPlan], window: int, options: LoaderOptions) -> int:
-    """Return the steps of the previous window that may be open together with this window's."""
+    """Return how many steps of window `window - 1` may be open together with steps of `window`.
+
+    0 for the first window, and for a full shuffle.
+    """
     # In a full shuffle each step may need all chunks of its window.
     return 0 if not window or options.shuffle == "full" else plans[window - 1].num_steps
 
@@ -196,7 +203,10 @@ def streams_bytes_of(
     decoded_row_bytes: int,
     compressed_group_bytes: int,
 ) -> int:
-    """Return the bytes of a reader's open decoders, and of slices that wait for a thread."""
+    """Return the bytes of a reader's open decoders, and of decoded slices that wait for a thread.
+
+    0 if no row group is large, or if the reader decodes on a GPU.
+    """
     groups = open_groups(dataset, options)
     if not groups or reader.on_gpu:
         return 0
@@ -204,7 +214,7 @@ def streams_bytes_of(
     whole = 2 * decoded_row_bytes * int(dataset.table.compact.rows.max())
     of_group = min(_STREAM_BYTES_PER_COLUMN * len(dataset.columns), whole)
     if dataset.any_remote:
-        of_group += compressed_group_bytes  # whose compressed bytes are in memory
+        of_group += compressed_group_bytes  # fetched row groups are in memory, compressed
     waiting = (threads - 1) * decoded_row_bytes * int(sizes.max())
     return (groups + threads) * (of_group + waiting)
 
@@ -224,10 +234,18 @@ def memory_bound(
     has_buckets: bool = False,
     before: int = 0,
 ) -> LoaderMemory:
-    """Return the bound from the sizes of a table; a large row group counts with its slices' sizes.
+    """Return the bound from the sizes of a table; of a large row group, give the slices' sizes.
 
-    `row_bytes` are the bytes of a row in a batch. `compressed_group_bytes` are those of the largest
-    row group, or 0. `before` is the result of `steps_before`.
+    Args:
+        row_bytes: Bytes of a row in a batch.
+        chunk_rows: Rows of the largest chunk.
+        group_rows: Rows of the largest row group or slice.
+        decoded_row_bytes: Bytes of a row's flat columns in the files' types.
+        compressed_group_bytes: Compressed bytes of the largest row group; 0 leaves them out.
+        num_groups: The number of row groups and slices.
+        streams_bytes: The result of `streams_bytes_of`.
+        has_buckets: Whether a full shuffle writes the rows to buckets.
+        before: The result of `steps_before`.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
@@ -236,7 +254,7 @@ def memory_bound(
         plan, lanes, chunk_rows, options.loads_ahead, before=before, has_buckets=has_buckets
     )
     batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
-    # The maximum rows of a step on a rank: each of its lanes may have one more than another.
+    # The maximum rows of a step on a rank: lanes may differ by one row.
     batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
     block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
     if pinned:
@@ -266,7 +284,7 @@ def _bucket_bytes(
     plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int, options: LoaderOptions
 ) -> tuple[int, int]:
     num_columns = row_bytes // CELL_BYTES
-    # The rank's share, and the rest of the buckets at its ends.
+    # The rank's share, and the other rows of the buckets at the ends of its share.
     rows = min(plan.num_rows, plan.rows_below(lanes, plan.num_rows) + 1 + 2 * bucket_rows)
     stored = rows * stored_row_bytes(num_columns)
     if options.shuffle_dir is None:
@@ -279,7 +297,7 @@ def _bucket_bytes(
 def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Return the rows of the largest possible chunk of an epoch, which joins the largest parts."""
+    """Return the rows of the largest possible chunk: the sum of the largest parts."""
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
 
@@ -298,7 +316,10 @@ def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: Reader
 def open_steps_of(
     dataset: Dataset, options: LoaderOptions, before: int, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Return the steps whose batches may be open on a rank, with `before` of another window."""
+    """Return the number of steps whose batches may be open on a rank at a time.
+
+    At most `before` of them belong to the previous window (see `steps_before`).
+    """
     return open_steps(
         _plan_of(dataset, options),
         options.lanes // options.num_ranks,
@@ -318,15 +339,15 @@ def open_steps(
     before: int = 0,
     has_buckets: bool = False,
 ) -> int:
-    """Return the steps whose batches may be open at a time on a rank that serves `lanes` lanes.
+    """Return the number of steps whose batches may be open at a time on a rank with `lanes` lanes.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
     >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=12)
     4
     """
-    rows = -(-chunk_rows * (lanes + max(lanes, loads_ahead)) // lanes)  # of a lane
+    rows = -(-chunk_rows * (lanes + max(lanes, loads_ahead)) // lanes)  # loaded rows of a lane
     steps = 2 + (rows * plan.lanes - 1) // plan.global_batch_size
-    if has_buckets:  # a lane ends in the bucket in which its neighbour began
+    if has_buckets:  # the last bucket of a lane is the first one of the next lane
         steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
     return min(before + plan.num_steps, steps)
 
@@ -334,15 +355,16 @@ def open_steps(
 def batches_held(
     dataset: Dataset, options: LoaderOptions, *, consumer_batches: int, num_steps: int
 ) -> int:
-    """Return the maximum of batches with memory at a time in the first epoch, for a slow consumer.
+    """Return the maximum number of batches that have memory at a time in the first epoch.
 
-    `memory_of` bounds it for any order of chunks. This follows the epoch's own order. At each step
-    all batches are open that have rows of the row groups loaded until then; to these are added the
-    finished ones in the queue, and those that the consumer keeps.
+    `memory_of` gives a bound for any order of chunks; this function simulates the first epoch's
+    order, with a slow consumer. At each step it counts three kinds of batches: open batches, with
+    rows of the row groups loaded until then; finished batches in the queue; and batches that the
+    consumer keeps.
 
     Args:
-        consumer_batches: Batches that the consumer keeps, including the current one.
-        num_steps: The number of batches that the consumer takes at most.
+        consumer_batches: Number of batches that the consumer keeps, including the current one.
+        num_steps: The maximum number of batches that the consumer takes.
     """
     finished = options.prefetch_batches + consumer_batches
     windows = list(dataset.windows)
@@ -369,7 +391,7 @@ def batches_held(
 def _planned_loads(
     windows: Sequence[Dataset], options: LoaderOptions
 ) -> Iterator[tuple[LoadSteps, list[slice]]]:
-    """Yield the loads of the windows in order, and the steps of their rows.
+    """Yield each load of the windows, in order, with a slice of steps for each of its pieces.
 
     Steps are counted over all windows.
     """
@@ -377,7 +399,7 @@ def _planned_loads(
     for number, one in enumerate(windows):
         epoch = int(number > 0 and one is windows[0])
         plan = plans[number]
-        if use_buckets(options, one.columns, ANY_TABLE):  # equally large, but for chance
+        if use_buckets(options, one.columns, ANY_TABLE):  # buckets differ in size only by chance
             sizes = Buckets.of(len(one), options.seed, epoch).expected_sizes()
             chunks = Buckets.chunks(sizes, plan)
         else:

@@ -1,6 +1,7 @@
-"""The narrowest types of ids: in pages, in the cache, and in batches on their way to a GPU.
+"""Narrow integer types for ids: in decoded pages, in the cache, and in batches copied to a GPU.
 
-Such batches also use ids of three bytes (`filling.batch_memory`), for which NumPy has no type.
+Batches that are copied to a GPU also have ids of three bytes (`filling.batch_memory`), for which
+NumPy has no type.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 
 NARROW_TYPES: tuple[np.dtype[Any], ...] = (np.dtype("|u1"), np.dtype("<u2"))
-"""The types of ids that take fewer than 4 bytes, the narrowest first."""
+"""NumPy's types for ids of fewer than 4 bytes, the narrowest first."""
 
 
 def narrow_type(id_limit: int) -> np.dtype[Any] | None:
-    """Return the narrowest of these types that holds all ids below a limit; `None` if none does.
+    """Return the first of `NARROW_TYPES` that holds all ids below `id_limit`; `None` if none does.
 
     >>> narrow_type(256), narrow_type(257), narrow_type(65_537)
     (dtype('uint8'), dtype('uint16'), None)

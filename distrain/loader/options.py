@@ -1,4 +1,4 @@
-"""A loader's options, checked; and sizes like "50GB"."""
+"""Validates a loader's options, and parses sizes like "50GB"."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class FetchOptions:
     """How a loader requests ranges of remote files.
 
     Attributes:
-        connections: Requests in flight at a time.
+        connections: Maximum number of requests in flight.
         range_bytes: Maximum size of a request.
-        gap_bytes: Gaps up to this size between two wanted ranges are read with them.
+        gap_bytes: Two ranges with a gap of at most this size are read as one, with the gap.
         ahead_bytes: Maximum size of prefetched row groups that are not yet in use; a single larger
             row group is allowed.
     """
@@ -46,12 +46,15 @@ class FetchOptions:
 
     @property
     def most_bytes(self) -> int:
-        """Maximum memory: prefetched row groups, and requests in flight, received and joined."""
+        """Maximum memory of fetched bytes: of prefetched row groups and of requests in flight.
+
+        A request counts twice, for the received parts and for the bytes that join them.
+        """
         return self.ahead_bytes + 2 * self.connections * self.range_bytes
 
 
 class LoaderOptions(LoadingSpec):
-    """The options that determine a rank's stream: those of the job spec, and the rank's share."""
+    """The options of a rank's loader: those of the job spec, and the rank's number."""
 
     decode_threads: PositiveInt = 1
     global_batch_size: PositiveInt
@@ -70,7 +73,10 @@ class LoaderOptions(LoadingSpec):
 
     @property
     def loads_ahead(self) -> int:
-        """Maximum of row groups loaded ahead: in decoding, waiting for a thread, or finished."""
+        """The maximum number of row groups that are loaded before the current step needs them.
+
+        They wait for a thread, are being decoded, or are finished.
+        """
         return 2 * self.decode_threads
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
@@ -91,7 +97,7 @@ class LoaderOptions(LoadingSpec):
 
 
 def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
-    """Validate keyword arguments as a section of the job spec.
+    """Return a section of the job spec from keyword arguments, after validation.
 
     Raises:
         SpecError: Some arguments are invalid; all problems are listed.
@@ -107,13 +113,16 @@ def checked(kind: type[SectionT], keywords: Mapping[str, Any]) -> SectionT:
 def refuse_two_names(
     name: str, value: object, of_section: str, options: Mapping[str, object]
 ) -> None:
-    """Raise a `SpecError` if an argument is given by both its name and that of the job spec."""
+    """Raise a `SpecError` if an argument is also given by its name in the job spec, `of_section`.
+
+    `value` is the argument `name`, or `None`; `options` are the other keyword arguments.
+    """
     if value is not None and of_section in options:
         raise SpecError(f"{name} and {of_section} are the same", hint="Give one of them.")
 
 
 def _as_in_a_spec(value: Any) -> Any:
-    """Return plain numbers for NumPy's, and texts for paths."""
+    """Convert NumPy's integers to plain ones and paths to strings, also inside mappings."""
     if isinstance(value, Mapping):
         return {name: _as_in_a_spec(inner) for name, inner in value.items()}
     if isinstance(value, PurePath):
@@ -125,10 +134,10 @@ def _as_in_a_spec(value: Any) -> Any:
 def rows_over_all_ranks(
     batch_size: int | None, global_batch_size: int | None, num_ranks: int
 ) -> int:
-    """Return the number of rows of a step over all ranks, from the given one of the two sizes.
+    """Return the number of rows of a step over all ranks, from the size that is not `None`.
 
     Raises:
-        SpecError: Both sizes are given, or none, or a number is not a positive integer.
+        SpecError: Both sizes are given, or neither, or a number is not a positive integer.
     """
     if (batch_size is None) == (global_batch_size is None):
         raise SpecError(
@@ -145,7 +154,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
     """Return a number of any integer type as a plain `int`.
 
     Raises:
-        SpecError: It is not an integer, or less than `least`.
+        SpecError: The value is not an integer, or less than `least`; the message contains `name`.
     """
     try:
         number = operator.index(value)
@@ -157,10 +166,10 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def parse_bytes(size: int | str) -> int:
-    """Return a number of bytes.
+    """Return the number of bytes that a size means.
 
     Raises:
-        SpecError: It is not a positive size, or its unit is unknown.
+        SpecError: The size is not positive, or its unit is unknown.
 
     >>> parse_bytes("128 MiB"), parse_bytes("1.5GB"), parse_bytes(4096)
     (134217728, 1500000000, 4096)

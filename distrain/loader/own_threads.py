@@ -1,4 +1,4 @@
-"""Marks a loader's own threads, which must not wait for a loader's threads to end."""
+"""Marks the threads that loaders start: these threads must not join a loader's threads."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def mark_own_thread() -> None:
 
 
 def in_own_thread() -> bool:
-    """Return True if the calling thread is a loader's, which must not wait for loader threads."""
+    """Return True if a loader started the calling thread; it must not join a loader's threads."""
     return getattr(_this_thread, "is_own", False)

@@ -1,4 +1,4 @@
-"""The position in a stream of rows, as plain values from which another loader continues."""
+"""Saves a loader's position as plain values, and reads it in another loader."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions, whole_number
 
 Position = tuple[int, int]
-"""An epoch, and a step of it."""
+"""The number of an epoch, and of a step in it."""
 
 
 def state_of(
     dataset: Dataset, options: LoaderOptions, position: Position, num_steps: int
 ) -> dict[str, Any]:
-    """Return a position and everything that determines the order of rows, equal on all ranks."""
+    """Return a position and everything that determines the order of rows; equal on all ranks.
+
+    All values have a JSON form.
+    """
     epoch, step = _normal(position, num_steps)
     slices, windows = dataset.slices, dataset.windows
     return {
@@ -25,17 +28,19 @@ def state_of(
         "fingerprint": dataset.table.fingerprint,
         "part_rows": dataset.part_rows,
         **options.order_of_rows(),
-        # Only if there are several, so that states of other tables remain valid.
+        # Only for tables with large row groups or windows: states that earlier versions saved for
+        # other tables remain valid.
         **({"slices": len(slices)} if slices.any_large else {}),
         **({"windows": [len(one) for one in windows]} if len(windows) > 1 else {}),
     }
 
 
 def position_in(state: Mapping[str, Any], own_state: Mapping[str, Any], num_steps: int) -> Position:
-    """Return the position in `state`, which must be of the same stream of rows as `own_state`.
+    """Return the position in `state`, which must have the same order of rows as `own_state`.
 
     Raises:
-        SpecError: The state is of other data, or of a loader with another order of rows.
+        SpecError: The state is of other data, or of a loader with another order of rows, or is
+            incomplete.
     """
     missing = [name for name in own_state if name not in state and name != "windows"]
     if missing:

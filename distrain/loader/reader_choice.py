@@ -1,4 +1,4 @@
-"""Chooses the reader of a table, and creates its source and backend."""
+"""Chooses the reader of a table, and creates the source and backend that use the reader."""
 
 from __future__ import annotations
 
@@ -46,10 +46,14 @@ def choose_reader(
     has_cache: bool = False,
     workflow: str | None = None,
 ) -> ReaderChoice:
-    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`.
+    """Choose the reader of a table for batches on a device of type `"cpu"` or `"cuda"`.
 
-    `requested` is the name of a reader, or `"auto"`. Raises a `SpecError` if that reader cannot
-    serve the table.
+    `requested` is the name of a reader, or `"auto"`. For a `workflow`, the reader of raw rows is
+    chosen.
+
+    Raises:
+        SpecError: The requested reader cannot serve the table, or rows of a workflow are to be
+            cached or read with cuDF.
     """
     if workflow is not None:
         if requested == "cudf" or has_cache:
@@ -92,7 +96,7 @@ def new_source(
 
 
 def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
-    """Return the reader of a dataset's prepared or raw rows."""
+    """Return a new reader of a dataset's rows, prepared or raw, into host memory."""
     how: dict[str, Any] = {
         "open_groups": open_groups(dataset, options),
         "threads": options.decode_threads,
@@ -117,7 +121,7 @@ def new_backend(
     list_limits: Mapping[str, int],
     narrow: NarrowLayout | None = None,
 ) -> Backend:
-    """Return the backend that loads a dataset's row groups into batches."""
+    """Return the backend that loads a dataset's row groups into batches; it leases the source."""
     lease = source.lease()
     if kind.on_gpu:
         assert device is not None

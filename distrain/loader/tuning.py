@@ -1,4 +1,4 @@
-"""Advice from footers: how to change a table or options to read it faster."""
+"""Gives advice, from footers, how to change a table or a loader's options for faster reading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_LISTED = 5
 
 @dataclass(frozen=True)
 class FooterSummary:
-    """Sizes and codecs of the columns that are read, over all row groups."""
+    """Sizes and codecs of the columns that a loader reads, over all row groups."""
 
     num_files: int
     group_rows: tuple[int, ...]  # rows of each row group, in the order of the table
@@ -55,7 +55,7 @@ def footer_summary(dataset: Dataset) -> FooterSummary:
 
     Raises:
         DataError: A file is missing.
-        OSError: A file cannot be read any more.
+        OSError: A file cannot be read.
     """
     files = dataset.table.compact.files
     flat = {column.name for column in dataset.columns if not column.is_list}
@@ -93,7 +93,7 @@ def _file_summary(file: str, flat: set[str], lists: set[str]) -> _FileSummary:
             group_bytes.append(sum(chunk.total_compressed_size for chunk in chunks))
         for of_group in codec_bytes(handle, used):
             codecs.update(of_group)
-    absent = len(flat - types.keys())  # from folders' names, 8 bytes a row each
+    absent = len(flat - types.keys())  # columns from folders' names take 8 bytes a row each
     row_bytes = 8 * absent + sum(_BYTES_OF_TYPE.get(kind, 8) for kind in types.values())
     wide = {name for name, kind in types.items() if kind == "INT64"}
     return _FileSummary(group_bytes, row_bytes, codecs, wide)
@@ -107,7 +107,10 @@ def tuning_advice(
     memory_budget_bytes: int,
     pinned: bool = False,
 ) -> list[str]:
-    """Return changes that improve reading the table within `memory_budget_bytes` a rank."""
+    """Return advice for faster reading within `memory_budget_bytes` a rank, one text a problem.
+
+    `pinned` is whether batches use page-locked memory. The list is empty if nothing should change.
+    """
     advice_or_none = [
         _about_memory(dataset, options, footers, memory_budget_bytes, pinned),
         _about_few_chunks(dataset, options),

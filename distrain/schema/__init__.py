@@ -1,4 +1,4 @@
-"""What each column of a table means. Reads and writes Merlin's schema files."""
+"""Schemas: the name, type and role of each column of a table. Reads and writes Merlin's files."""
 
 from distrain.schema.column import (
     ColumnSchema as ColumnSchema,

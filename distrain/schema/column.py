@@ -1,4 +1,4 @@
-"""One column: its name, type and meaning."""
+"""`ColumnSchema`: the name, type and meaning of one column."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,10 @@ from distrain.errors import SchemaError
 
 
 class Tags(StrEnum):
-    """The tags of Merlin's tools, and weights. Any other lower-case word is allowed too."""
+    """Common tags: those of Merlin's tools, and tags for weights. Columns may have other tags too.
+
+    Other tags are lower-case words by convention; this is not checked.
+    """
 
     CATEGORICAL = "categorical"
     CONTINUOUS = "continuous"
@@ -44,7 +47,7 @@ TARGET_TAGS: Mapping[TargetKind, Tags] = {
     "regression": Tags.REGRESSION,
     "multiclass": Tags.MULTI_CLASS_CLASSIFICATION,
 }
-"""The tag of each kind of target; a target without one of them is binary."""
+"""The tag of each kind of target; a target with none of these tags is binary."""
 
 
 DTYPES = (
@@ -53,7 +56,7 @@ DTYPES = (
 )
 
 MAX_NAME_LENGTH = 1_000
-"""The longest column name, in characters: names appear in messages, tables and pages."""
+"""The maximum length of a column name in characters; names are shown in messages and on pages."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,17 @@ class ColumnSchema:
 
     Attributes:
         name: The column's name in the table.
-        dtype: One of `DTYPES`, of a value (for a list column, of an item); `None` if unknown.
+        dtype: The type of a value (in a list column, of an item), one of `DTYPES`; `None` if
+            unknown.
         tags: The column's roles, without repeats: `Tags` members or other lower-case words.
         cardinality: For a categorical column, ids are in `0 .. cardinality-1`. For a multiclass
-            target, the number of classes.
-        embedding_dim: The width of the embedding, if the owner of the data chose one.
+            target, the number of classes. `None` if unknown.
+        embedding_dim: The width of the embedding; `None` if the schema does not specify it.
         is_list: Whether a value is a list of items.
-        is_ragged: Whether those lists differ in length.
-        value_count: Minimum and maximum list length; `None` where unbounded.
-        properties: Other entries of a Merlin file (`cat_path`, `freq_threshold`, ...), as JSON.
+        is_ragged: Whether a value is a list, and the lists differ in length.
+        value_count: Minimum and maximum list length, each `None` if unbounded; `None` if unknown.
+        properties: Other entries of a Merlin file (`cat_path`, `freq_threshold`, ...), as JSON
+            values.
     """
 
     name: str
@@ -113,14 +118,15 @@ class ColumnSchema:
 
     @property
     def holds_lists(self) -> bool:
-        """Whether a row holds a list of items. A ragged column is a list column."""
+        """Whether each row has a list of items: the column is marked as list or as ragged."""
         return self.is_list or self.is_ragged
 
     @property
     def domain(self) -> str:
         """The name of the column's domain: by default, the column's name.
 
-        Columns of one domain have the same ids for the same values, so they can share a table.
+        Columns of one domain have the same ids for the same values, so they can share an embedding
+        table.
 
         >>> ColumnSchema("last_item", properties={"domain": "item"}).domain
         'item'
@@ -130,9 +136,10 @@ class ColumnSchema:
 
     @property
     def event(self) -> str:
-        """The name of the event whose fields are the lists' items: by default, the column's name.
+        """The name of the kind of event that a list column records: by default, the column's name.
 
-        Lists of one event have the same length in each row, ordered from oldest to newest.
+        Several list columns can record different fields of the same events. In each row, their
+        lists then have the same length, one item for each event, from the oldest to the newest.
 
         >>> ColumnSchema("seen_shop", is_list=True, properties={"event": "seen"}).event
         'seen'
@@ -142,7 +149,9 @@ class ColumnSchema:
 
     @property
     def known(self) -> str | None:
-        """For a target with unlabelled rows: the column that is 1 where the label is known.
+        """The name of the column that is 1 in rows where this target's label is known, else 0.
+
+        `None` if all rows are labelled.
 
         >>> ColumnSchema("bought", tags=("target",), properties={"known": "bought_known"}).known
         'bought_known'
@@ -152,7 +161,7 @@ class ColumnSchema:
 
     @property
     def target_kind(self) -> TargetKind:
-        """The kind of label, if the column is a target.
+        """The kind of a target's labels, by the column's tags; `"binary"` by default.
 
         >>> ColumnSchema("price", tags=("target", "regression")).target_kind
         'regression'
@@ -162,7 +171,9 @@ class ColumnSchema:
 
     @property
     def max_list_length(self) -> int | None:
-        """The maximum number of list items that models read, the first ones; `None` for all.
+        """The maximum number of items that models read, from the start of each list.
+
+        `None` if models read all items.
 
         >>> ColumnSchema("seen", is_list=True, properties={"max_list_length": 10}).max_list_length
         10
@@ -195,7 +206,12 @@ def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
 
 
 def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
-    """Return the columns of a document `{"columns": columns_to_json(columns)}`, checked."""
+    """Return the columns of a document `{"columns": columns_to_json(columns)}`.
+
+    Raises:
+        SchemaError: The document has another form, an unknown field or an invalid value, or a name
+            is repeated.
+    """
     try:
         items = list(document["columns"])
         unknown = sorted({key for item in items for key in item} - _JSON_FIELDS.keys())
@@ -254,4 +270,4 @@ _JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
 }
-"""For each field of a column in a document: its type in words, and the test of a value."""
+"""For each field of a column in a document: its type in words, and a test that values must pass."""

@@ -16,8 +16,9 @@ def criteo_schema(
     """Return the schema of prepared Criteo rows: label, I1..I13 as float32, C1..C26 as int32 ids.
 
     Args:
-        cardinalities: Ids of column C are in `0 .. cardinalities[C]-1`; unknown where absent.
-        embedding_dim: Written to each categorical column.
+        cardinalities: The number of ids of each categorical column, by name; columns that are
+            absent get no cardinality.
+        embedding_dim: The `embedding_dim` of every categorical column.
 
     >>> len(criteo_schema())
     40

@@ -1,6 +1,6 @@
 """Schema files: Merlin's `schema.pbtxt` and `schema.json`, and distrain's own JSON form.
 
-All three are read. `*.pbtxt` and `*.json` are written in Merlin's forms.
+All three are read. `write_columns` writes `*.pbtxt` and `*.json` in Merlin's forms only.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from distrain.storage.urls import is_remote
 _log = logging.getLogger(__name__)
 
 _Where: TypeAlias = dict[str, object]
-_Entry: TypeAlias = tuple[str, Any, _Where]  # field's name, unread message, place
+_Entry: TypeAlias = tuple[str, Any, _Where]  # field's name, unparsed message, place for errors
 _Reader: TypeAlias = Callable[[Any, Mapping[str, FieldKind]], Feature]
 
 _NAMES_IN_FOLDER = ("schema.pbtxt", "schema.json", ".merlin/schema.json")
@@ -41,19 +41,22 @@ _FORMATS_HINT = "Known are Merlin's text format (*.pbtxt) and JSON (*.json)."
 
 
 def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
-    """Return the columns of a schema file, or of the one in a folder.
+    """Return the columns of a schema file, or of the schema file in a folder.
 
     The file's extension determines its format. Top-level domains (`string_domain`, ...) become
     part of the columns that refer to them. Other top-level entries are ignored with a warning,
-    since they describe no column. Equal entries of one feature count once, with a warning.
+    since they describe no column. If a feature is listed twice with equal definitions, the second
+    entry is ignored with a warning.
 
-    An error names the file, and the line or the feature.
+    Raises:
+        SchemaError: The file is missing, its format unknown, or its content unreadable. The error
+            names the file, and the line or the feature.
     """
     url = str(path) if is_remote(path) else None
     path = Path(path)
     if url is None and path.is_dir():
         path = find_schema(path)
-    if url is not None or path.exists():  # a mistyped path is a missing file first
+    if url is not None or path.exists():  # for a mistyped path, report the missing file instead
         _check_ending(path)
     with _placed({"file": url or path}):
         if url is not None:
@@ -74,7 +77,12 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
 
 
 def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
-    """Write a schema, completely or not at all. The file's extension determines the format."""
+    """Write a schema, completely or not at all. The file's extension determines the format.
+
+    Raises:
+        SchemaError: The extension is not a known format, or a column cannot be written.
+        OutputError: The file could not be written.
+    """
     url = str(path) if is_remote(path) else None
     path = Path(path)
     _check_ending(path)
@@ -111,7 +119,10 @@ def find_schema(folder: str | Path) -> Path:
 
 
 def find_schema_next_to(file: str | Path) -> Path | None:
-    """Return the schema file in a data file's folder or in its parent; `None` without one."""
+    """Return the schema file in a data file's folder, or in the parent of that folder.
+
+    `None` if neither folder has one.
+    """
     for folder in (Path(file).parent, Path(file).parent.parent):
         try:
             return find_schema(folder)
@@ -121,7 +132,10 @@ def find_schema_next_to(file: str | Path) -> Path | None:
 
 
 def hint_without_schema(file: str, hint: str) -> str:
-    """Return a hint for a file without a schema: `hint`, unless the file is a raw one."""
+    """Return the hint for an error about a data file that has no schema.
+
+    For a parquet file it is `hint`; for any other file, advice to run `distrain prep`.
+    """
     with open_input(file) as handle:
         is_parquet = handle.read(4) in (b"PAR1", b"PARE")
     if is_parquet:
@@ -191,7 +205,7 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[Co
 
 @contextlib.contextmanager
 def _placed(where: _Where) -> Iterator[None]:
-    """Add `where` to schema errors raised inside, before the error's own place."""
+    """Return a context that adds `where` to `SchemaError`s, before the error's own place."""
     try:
         yield
     except SchemaError as error:

@@ -1,16 +1,16 @@
-"""Columns whose values are in the names of folders: `.../day=2026-11/hour=7/part-0.parquet`."""
+"""Reads values from the names of folders, as in `.../day=2026-11/hour=7/part-0.parquet`."""
 
 from urllib.parse import unquote
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The folder name of a missing value."""
+"""The value that stands for null in the name of a folder `key=value`."""
 
 
 def folder_values(path: str) -> tuple[tuple[str, str], ...]:
-    """Return keys and values of the folders directly above a file, outermost first, URL-decoded.
+    """Return the key and value of each folder `key=value` directly above a file, URL-decoded.
 
-    Only the unbroken run of `key=value` folders that ends at the file counts. Folders above the
-    table do not describe its rows.
+    The outermost folder is first. Folders above one that is not named `key=value` are ignored,
+    since folders above the table do not describe its rows.
 
     >>> folder_values("s3://runs/try=3/clicks/day=7/name=a%20b/part-0.parquet")
     (('day', '7'), ('name', 'a b'))

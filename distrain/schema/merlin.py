@@ -1,6 +1,6 @@
-"""Merlin's feature messages as columns, and back.
+"""Converts Merlin's feature messages to columns, and columns to feature messages.
 
-A feature is the plain dictionary that `messages` describes; text and JSON files share this mapping.
+A feature is a plain dictionary, as described in `messages`, whether the file is text or JSON.
 
     feature                                    column
     name, annotation.tag                       name, tags (+ categorical, if the domain says so)
@@ -16,15 +16,15 @@ A feature is the plain dictionary that `messages` describes; text and JSON files
 
 **Cardinality.** Files state it twice: `int_domain.max` is the greatest id allowed, and
 `embedding_sizes.cardinality` is how many ids the category files hold. Some Merlin versions wrote a
-`max` equal to the cardinality. In some published files either is far below the other, because the
-data were cut down or made up after the categories were fitted. The larger of `max + 1` and
-`cardinality` is used: every id that the file allows then has a row in its table, at the cost
-of at most one unused row where a version was off by one. A `max` that differs from the
-result is kept in properties["max"].
+`max` equal to the cardinality. In some published files one of the two is far below the other,
+because the data were sampled or generated after the categories were fitted. The larger of `max + 1`
+and `cardinality` is used. So every id that the file allows has a row in its embedding table, at the
+cost of one unused row if `max` was written as the cardinality. A `max` other than the result
+minus 1 is kept in properties["max"].
 
-**Nothing is lost.** Values that a feature has no field for, or would not round-trip (an unsigned
-dtype, a cardinality without the categorical tag, ...), are also written as JSON under the property
-`distrain`. On reading, this property takes precedence.
+**Nothing is lost.** Values that have no field in a feature, or that would change when they are
+read back (an unsigned dtype, a cardinality without the categorical tag, ...), are also written as
+JSON under the property `distrain`. On reading, this property takes precedence.
 """
 
 import json
@@ -48,7 +48,10 @@ _EXACT = "distrain"
 
 
 def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> ColumnSchema:
-    """Return a feature's column; `shared` holds the file's domains by name: (kind, message)."""
+    """Return the column that a feature describes; `SchemaError` if it is invalid.
+
+    `shared` has the kind and the message of each top-level domain of the file, by name.
+    """
     properties = _annotated(feature.get("annotation", {}))
     exact = properties.pop(_EXACT, "{}")
     column = _natural_column(feature, properties, shared)
@@ -61,7 +64,11 @@ def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> Co
 
 
 def feature_of(column: ColumnSchema) -> Feature:
-    """Return the feature of a column. `column_of` is the inverse."""
+    """Return the feature that describes a column; `column_of` is the inverse.
+
+    Raises:
+        SchemaError: A property has no JSON form, or another value cannot be written.
+    """
     try:
         feature, properties = _natural_feature(column)
         properties.pop(_EXACT, None)
@@ -83,7 +90,7 @@ def feature_of(column: ColumnSchema) -> Feature:
 
 
 def _as_struct(properties: Feature) -> Feature:
-    # Through the bytes and back, so that text and JSON files lose exactly the same information.
+    # Encoded and decoded again, so that text and JSON files lose exactly the same information.
     return decode_struct(encode_struct(properties))
 
 
@@ -94,7 +101,11 @@ _KNOWN_TYPES = ("0", "TYPE_UNKNOWN", *_TYPE_NAMES, *_TYPE_NAMES.values())
 def _natural_column(
     feature: Feature, properties: Feature, shared: Mapping[str, tuple[str, Feature]]
 ) -> ColumnSchema:
-    """Return the column that a feature describes. Consumes entries of `properties`."""
+    """Return the column that a feature's own fields and `properties` describe.
+
+    Entries of `properties` that have a field in the column are removed; the rest become the
+    column's properties.
+    """
     name = feature.get("name", "")
     if not name:
         raise SchemaError("a feature without a name")
@@ -129,7 +140,7 @@ def _natural_column(
 
 
 def _annotated(annotation: Feature) -> Feature:
-    """Return the properties of a feature: packed, or (older files) as JSON in a comment."""
+    """Return a feature's properties from its packed Structs and, in older files, JSON comments."""
     properties: Feature = {}
     comments = []
     for comment in annotation.get("comment", ()):
@@ -149,7 +160,7 @@ def _annotated(annotation: Feature) -> Feature:
 
 
 def _tidy(value: Any) -> Any:
-    """Convert integral floats to integers: a Struct has only doubles."""
+    """Convert integral floats to integers, also in lists and dictionaries: a Struct has no ints."""
     if isinstance(value, dict):
         return {key: _tidy(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -185,7 +196,7 @@ def _keep_domain(
 
 
 def _embedding_sizes(properties: Feature) -> dict[str, int]:
-    """Remove and return cardinality and dimension from the properties."""
+    """Remove valid `cardinality` and `dimension` from `embedding_sizes`, and return them."""
     sizes = properties.get("embedding_sizes")
     if not isinstance(sizes, dict):
         return {}
@@ -217,7 +228,10 @@ def _dtype(feature: Feature, properties: Feature) -> str | None:
 def _lengths(
     feature: Feature, properties: Feature
 ) -> tuple[tuple[int | None, int | None] | None, bool, bool]:
-    """Return value count, is_list and is_ragged. An annotation takes precedence."""
+    """Return value count, is_list and is_ragged.
+
+    The properties `is_list` and `is_ragged` are removed, and take precedence over the value count.
+    """
     count = feature.get("value_count")
     length = _fixed_length(feature)
     if count is None and length is not None:
@@ -230,14 +244,14 @@ def _lengths(
 
 
 def _fixed_length(feature: Feature) -> int | None:
-    """Return the list length given by a one-dimensional shape; length 1 is a scalar."""
+    """Return the list length of a one-dimensional shape above 1; `None` for any other shape."""
     dims = feature.get("shape", {}).get("dim", ())
     size: int = dims[0].get("size", 0) if len(dims) == 1 else 0
     return size if size > 1 else None
 
 
 def _unknown_fields(message: Feature, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries that no field of a column holds, by dotted path."""
+    """Yield the dotted path and the value of each entry that has no field in a column."""
     if message.get("type", "INT") not in _KNOWN_TYPES:
         yield "type", message["type"]
     if "shape" in message and _fixed_length(message) is None:
@@ -258,7 +272,7 @@ _TYPES = {
 
 
 def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
-    """Return the feature without its properties, and the properties to annotate."""
+    """Return the feature without its properties, and the properties to store in its annotation."""
     properties = dict(column.properties)
     feature: Feature = {"name": column.name, "annotation": {"tag": list(column.tags)}}
     if column.value_count is not None:
@@ -285,7 +299,10 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
 
 
 def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
-    """Return the domain's field. Its values are removed from `properties`."""
+    """Return the feature's field for the domain, in a dictionary that is empty without a domain.
+
+    Entries of `properties` that the field contains are removed.
+    """
     own_name = properties.get("domain")
     named = isinstance(own_name, str) and own_name != ""
     name = properties.pop("domain") if named else column.name

@@ -2,7 +2,7 @@
 
 Both of Merlin's encodings are read into one form and written from it: snake_case keys, Python
 values, lists for repeated fields, and a dictionary of properties for each packed
-`google.protobuf.Struct`. A table states the kind of each field:
+`google.protobuf.Struct`. Tables such as `FEATURE` state the kind of each field:
 
     "string", "int", "float", "bool", "enum"    a scalar
     "struct"                                    a packed Struct
@@ -50,13 +50,13 @@ DTYPE_OF_TYPE = {
     **{("INT", size): f"int{size}" for size in (8, 16, 32, 64)},
     **{("FLOAT", size): f"float{size}" for size in (16, 32, 64)},
 }
-"""The dtype of each feature type and `dtype_item_size` (bits)."""
+"""The dtype by feature type and `dtype_item_size` (in bits)."""
 
 STRUCT_TYPE = "type.googleapis.com/google.protobuf.Struct"
 """The type URL of a packed Struct."""
 
 UNKNOWN = "unknown_fields"
-"""The key of a message's fields that its table does not name."""
+"""The key under which a message keeps the fields that its table does not list."""
 
 _INT64_MAX = 2**63 - 1
 
@@ -109,11 +109,15 @@ READ_WORD: dict[str, Callable[[str], Any]] = {
     "float": _read_float,
     "enum": str,
 }
-"""Parsers of numbers and words, by kind. A `ValueError` names the expected type."""
+"""The parser of a number or word, by kind; raises a `ValueError` that names the expected type."""
 
 
 def read_json(document: Any, kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
-    """Return a message from protobuf's JSON mapping as a dictionary; nulls are absent fields."""
+    """Return the dictionary of a message in protobuf's JSON mapping; nulls are absent fields.
+
+    Raises:
+        SchemaError: A value does not have the kind of its field.
+    """
     if not isinstance(document, dict):
         raise SchemaError(f"expected a JSON object, found {document!r:.60}")
     message: dict[str, Any] = {}
@@ -155,7 +159,7 @@ def _json_value(value: Any, kind: FieldKind) -> Any:
     if isinstance(kind, dict):
         return read_json(value, kind)
     if kind == "struct":
-        # Merlin writes the bare properties, protobuf's own printer wraps them.
+        # Merlin writes the properties alone; protobuf's own printer writes `@type` and `value`.
         wrapped = isinstance(value, dict) and value.get("@type") == STRUCT_TYPE
         packed = value.get("value") if wrapped else value
         if not isinstance(packed, dict):
@@ -175,13 +179,13 @@ def _json_form(value: Any, kind: FieldKind) -> Any:
         return str(value)
     if kind == "float" and value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
-    if kind == "struct" and "@type" in value:  # bare, it would look wrapped
+    if kind == "struct" and "@type" in value:  # otherwise it would be read as protobuf's form
         return {"@type": STRUCT_TYPE, "value": value}
     return value
 
 
 def snake_case(key: str) -> str:
-    """Return a field's name for its JSON name: `isCategorical` is `is_categorical`."""
+    """Return a field's name from its JSON name: `is_categorical` for `isCategorical`."""
     return re.sub(r"[A-Z]", lambda match: "_" + match.group().lower(), key)
 
 
@@ -208,7 +212,7 @@ def read_text(fields: Iterable[Field], kinds: Mapping[str, FieldKind]) -> dict[s
 
 
 def write_text(message: Mapping[str, Any], kinds: Mapping[str, FieldKind]) -> list[Field]:
-    """Return the message's fields in the table's order; the inverse of `read_text`."""
+    """Return the message's fields in the order of `kinds`; the inverse of `read_text`."""
     fields: list[Field] = []
     for key, kind in kinds.items():
         if key not in message:

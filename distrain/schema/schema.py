@@ -1,4 +1,4 @@
-"""An ordered set of columns."""
+"""`Schema`: the ordered columns of a table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from distrain.schema.files import read_columns, write_columns
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, in order, each name once.
+    """The columns of a table, in order; a name that is repeated is a `SchemaError`.
 
     >>> schema = Schema((ColumnSchema("price", tags=(Tags.CONTINUOUS,)), ColumnSchema("clicked")))
     >>> schema.names
@@ -56,7 +56,7 @@ class Schema:
         """Return the column of that name.
 
         Raises:
-            SchemaError: No column has that name; the hint offers the nearest.
+            SchemaError: No column has that name; the hint suggests the most similar name.
         """
         if name in self._by_name:
             return self._by_name[name]
@@ -74,7 +74,7 @@ class Schema:
         return Schema(tuple(c for c in self.columns if any(c.has_tag(tag) for tag in tags)))
 
     def remove(self, names: Iterable[str]) -> "Schema":
-        """Return all columns but these; `SchemaError` if a name is not in the schema."""
+        """Return the schema without the named columns; `SchemaError` if a name is not in it."""
         dropped = {self[name].name for name in names}
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 
@@ -82,7 +82,8 @@ class Schema:
         """Return the columns that have one of the words as name or tag, in schema order.
 
         Raises:
-            SchemaError: A word is neither a name nor a tag here; the hint offers the nearest.
+            SchemaError: A word is neither the name nor a tag of any column; the hint suggests a
+                similar word, or lists the tags.
         """
         tags = {tag for column in self.columns for tag in column.tags}
         for word in words:
@@ -104,7 +105,10 @@ class Schema:
         return Schema(tuple(c for c in self.columns if not any(c.has_tag(tag) for tag in tags)))
 
     def with_columns(self, *columns: ColumnSchema) -> "Schema":
-        """Return the schema with these columns, replacing columns of equal name or appended."""
+        """Return a schema in which the given columns replace those of the same name.
+
+        Columns with new names are appended.
+        """
         new = {column.name: column for column in columns}
         kept = tuple(new.pop(c.name, c) for c in self.columns)
         return Schema(kept + tuple(new.values()))
@@ -119,7 +123,7 @@ class Schema:
 
     @property
     def target(self) -> ColumnSchema:
-        """The only column tagged TARGET; a `SchemaError` if there is none, or more than one."""
+        """The only column tagged TARGET; raises `SchemaError` if there are none or several."""
         targets = self.select_by_tag(Tags.TARGET)
         if len(targets) != 1:
             listing = f": {', '.join(targets.names)}" if targets else ""
@@ -135,12 +139,16 @@ class Schema:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Schema":
-        """Return the schema of `to_json`; a `SchemaError` if a field is unknown or unusable."""
+        """Return the schema that `to_json` wrote.
+
+        Raises:
+            SchemaError: A field is unknown or has an invalid value, or a column is repeated.
+        """
         return cls(columns_from_json(document))
 
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
-        """Read a schema file (`*.pbtxt`, `*.json`), or the one in a folder (see `find_schema`).
+        """Read a schema file (`*.pbtxt`, `*.json`), or a folder's schema file (see `find_schema`).
 
         Raises:
             SchemaError: The file is missing, its format unknown, or its content unreadable.

@@ -1,4 +1,4 @@
-r"""`google.protobuf.Struct` on the wire: JSON objects as bytes, and back.
+r"""Encodes JSON objects as the bytes of a `google.protobuf.Struct`, and decodes them.
 
     Struct    { map<string, Value> fields = 1; }      a map entry is { key = 1, value = 2 }
     Value     { oneof: null = 1, number = 2 (double), string = 3, bool = 4, struct = 5, list = 6 }
@@ -38,7 +38,11 @@ def encode_struct(document: Mapping[str, Any]) -> bytes:
 
 
 def decode_struct(data: bytes) -> dict[str, Any]:
-    """Parse a serialised Struct. Every number becomes a float. Raises `ValueError`."""
+    """Parse a serialised Struct; every number becomes a float.
+
+    Raises:
+        ValueError: The bytes are not a Struct.
+    """
     document: dict[str, Any] = {}
     for number, entry in _fields(data):
         if number != 1 or not isinstance(entry, bytes):
@@ -70,7 +74,7 @@ def _encode_value(value: Any, key: str) -> bytes:
 
 def _decode_value(data: bytes) -> Any:
     value: Any = None
-    for number, raw in _fields(data):  # the last one counts, as in any oneof
+    for number, raw in _fields(data):  # if several fields are set, the last one counts
         if number == _NULL:
             value = None
         elif number == _NUMBER and isinstance(raw, bytes) and len(raw) == 8:

@@ -1,8 +1,8 @@
-r"""Protocol buffers' text format, without any message definitions.
+r"""Parses and writes protocol buffers' text format, without message definitions.
 
 A message is a list of `Field`s in file order. The caller interprets the values: a quoted string
-arrives as bytes, a bare word (number, `true`, enum name) as spelled, and a message as another
-list. A short list `key: [a, b]` arrives as two fields.
+becomes bytes, a bare word (number, `true`, enum name) stays as it is spelled, and a message becomes
+another list. A short list `key: [a, b]` becomes two fields.
 
 >>> parse('feature { name: "a\\303\\251" type: INT }')[0].value[0].value.decode()
 'aé'
@@ -48,7 +48,7 @@ _PRINTED = dict(zip(b"\n\r\t\"'\\", (r"\n", r"\r", r"\t", r"\"", r"\'", r"\\"), 
 
 
 def parse(text: str) -> list[Field]:
-    """Read the fields of a message; a `SchemaError` names the line of an error."""
+    """Return the fields of a message; raises a `SchemaError` that names the line of an error."""
     return _Parser(_tokens(text)).fields(closing="")
 
 
@@ -79,7 +79,7 @@ class _Parser:
         self._next = 0
 
     def fields(self, closing: str) -> list[Field]:
-        """Read up to and including the `closing` mark; "" is the end of the text."""
+        """Return the fields up to the `closing` mark, which is consumed; "" is the text's end."""
         all_fields: list[Field] = []
         while not self._take(closing):
             line = self._peek.line
@@ -141,7 +141,7 @@ class _Parser:
         if token.kind == "word":
             return token.text
         joined = _unescaped(token)
-        while self._peek.kind == "string":  # neighbours are one string, as in C
+        while self._peek.kind == "string":  # adjacent strings are one, as in C
             joined += _unescaped(self._peek)
             self._next += 1
         return joined

@@ -1,1 +1,1 @@
-"""Full shuffle: rows go to buckets by their places in the epoch's order, and then to batches."""
+"""Full shuffle: writes rows to buckets by their places in the epoch's order, then to batches."""

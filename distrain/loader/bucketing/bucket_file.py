@@ -1,4 +1,4 @@
-"""Buckets in a file on a local disk."""
+"""`BucketFile`: the buckets of a full shuffle, in a file on a local disk."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class BucketFile:
     """Like `BucketMemory`, but in an unlinked file, which the kernel removes when the process ends.
 
-    The whole size is reserved at the start. One segment of each bucket waits in memory.
+    `sizes` has the rows of each bucket. Disk space for all rows is reserved at the start. In each
+    bucket, the segment that is not full yet is in memory.
 
     Raises:
-        OutputError: The folder cannot be written to, or has too little space.
+        OutputError: The folder cannot be written to, or has too little space. Methods raise it if
+            the file cannot be written or read.
     """
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, folder: str):

@@ -1,10 +1,10 @@
 """The first pass of a full shuffle: reads all row groups and writes their rows to buckets.
 
-The rows of an epoch are ordered by random keys. A bucket holds the rows whose keys are in one
-range, so its rows are consecutive in that order. All ranges are equal, so buckets differ in size
-only by chance. The start of each bucket follows from counting keys, and the order within it from
-sorting its own keys. For lanes, buckets play the role of row groups, and their number does not
-affect the order.
+The rows of an epoch are ordered by random keys. A bucket has the rows whose keys are in one range,
+so its rows are consecutive in that order. All ranges are equal, so buckets differ in size only by
+chance. Counting the keys gives the start of each bucket in the order, and sorting a bucket's keys
+gives the order of its rows. Batches are then filled from buckets as otherwise from row groups. The
+number of buckets does not affect the order.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from distrain.loader.reading.kinds import ReaderKind
 from distrain.loader.reading.reader import Expected
 
 LEAST_BUCKET_ROWS = 65_536
-"""A bucket's column should fit a CPU cache while its rows are read in order, and the rows of a
-row group for one bucket should fill cache lines."""
+"""The minimum number of rows for a bucket. A column of a bucket should fit in a CPU cache while its
+rows are read in order, and the rows of a row group for one bucket should fill cache lines."""
 
 _COUNTED_AT_A_TIME = 1 << 20
 
@@ -54,13 +54,14 @@ def use_buckets(
 
 
 def _bucket_rows(num_rows: int) -> int:
-    # More rows per bucket mean fewer buckets: less memory for segments that wait to be written to a
-    # file, but more for the open buckets of lanes. Both grow with the square root of the table.
+    # With more rows in a bucket there are fewer buckets: less memory for segments that wait to be
+    # written to a file, but more for the buckets that lanes read. With this size, both grow with
+    # the square root of the table's rows.
     return max(LEAST_BUCKET_ROWS, math.isqrt(8 * num_rows))
 
 
 def bucket_rows_bound(num_rows: int) -> int:
-    """Return an upper bound of a bucket's rows; exceeded with a chance below one in a million.
+    """Return a number of rows that a bucket exceeds with a probability below one in a million.
 
     >>> bucket_rows_bound(6_000_000), bucket_rows_bound(1_000)
     (67516, 1000)
@@ -71,7 +72,7 @@ def bucket_rows_bound(num_rows: int) -> int:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The buckets of an epoch: `count` equal ranges of keys."""
+    """The buckets of an epoch: `count` equal ranges of the rows' random keys."""
 
     num_rows: int
     seed: int
@@ -105,9 +106,9 @@ class Buckets:
 
     @staticmethod
     def chunks(sizes: NDArray[np.int64], plan: EpochPlan) -> Chunks:
-        """Return the epoch's order as chunks of one bucket each, without empty ones.
+        """Return the epoch's order as chunks of one bucket each, without empty buckets.
 
-        Lanes traverse it as if it were one chunk.
+        All lanes traverse the chunks forwards, as if these were one chunk (see `pieces`).
         """
         groups = np.flatnonzero(sizes).astype(np.int32)
         starts = np.cumsum(np.append(0, sizes[groups]))
@@ -123,9 +124,9 @@ _NO_PLACES = np.empty(0, np.int32)
 
 @dataclass(frozen=True)
 class FirstPass:
-    buckets: Buckets  # which bucket each row goes to
-    num_columns: int  # flat columns of a row
-    folder: str | None  # of the file for the buckets; `None` keeps them in memory of the slabs
+    buckets: Buckets  # the buckets of the epoch
+    num_columns: int  # number of flat columns
+    folder: str | None  # the folder for the buckets' file; `None` keeps buckets in `slabs` memory
     slabs: Slabs
 
     def __call__(
@@ -135,9 +136,9 @@ class FirstPass:
         pool: Executor,
         is_cancelled: Callable[[], bool],
     ) -> tuple[EpochWork, BucketBackend] | None:
-        """Write the rank's rows to buckets; return the work and the backend that reads these.
+        """Write the rank's rows to buckets; return a work and a backend that read the buckets.
 
-        Returns `None` if it was cancelled.
+        Returns `None` if `is_cancelled` returned True.
         """
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
@@ -186,7 +187,10 @@ def _run_all(
     is_cancelled: Callable[[], bool],
     report_done: Callable[[int], None],
 ) -> bool:
-    """Run all tasks, a few at a time; return True if all were run."""
+    """Run all tasks, a few at a time, in `pool`; return False if cancelled before the end.
+
+    `report_done` gets the number of leading tasks that are done. An error of a task is raised.
+    """
     in_flight: deque[Future[None]] = deque()
     try:
         for number, (group, first) in enumerate(tasks):
@@ -200,7 +204,7 @@ def _run_all(
             in_flight.popleft().result()
         return True
     finally:
-        for future in in_flight:  # no thread may write to the store after the return
+        for future in in_flight:  # after the return, no thread may write to the store
             if not future.cancel():
                 future.exception()
 
@@ -260,7 +264,7 @@ class _BucketGroups(LazySequence[RowGroup]):
 
 
 class BucketBackend:
-    """Fills batches from buckets; delegates the rest to another backend."""
+    """Fills batches with rows of buckets; `inner` creates and finishes the batches."""
 
     num_lists = 0
 

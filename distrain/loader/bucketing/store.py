@@ -1,7 +1,7 @@
-"""Buckets of rows, written by any thread and read once; and a store for them in memory.
+"""Stores the buckets of a full shuffle, which any thread writes and which are read once.
 
 A bucket is cut into segments. A segment is `[columns + 2, rows]` of 4-byte cells: the flat columns
-in the layout of a batch, then the rows' keys, 8 bytes each.
+in the layout of a batch, then the rows' keys, 8 bytes each. `BucketMemory` is the store in memory.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def stored_row_bytes(num_columns: int) -> int:
 
 
 def segment_rows(num_columns: int, buckets: int) -> int:
-    """Return the rows of a file's segment, such that a segment of each bucket fits in memory."""
+    """Return the rows of a segment of a `BucketFile`, so that one per bucket fits in memory."""
     size = min(_SEGMENT_BYTES, max(_LEAST_SEGMENT_BYTES, _STAGED_BYTES // max(buckets, 1)))
     return max(1, size // stored_row_bytes(num_columns))
 
 
 def staged_bytes(num_columns: int, buckets: int) -> int:
-    """Return the maximum bytes of segments that wait to be written to a file."""
+    """Return the maximum bytes of a `BucketFile`'s segments that wait in memory to be written."""
     return buckets * segment_rows(num_columns, buckets) * stored_row_bytes(num_columns)
 
 
@@ -70,7 +70,7 @@ class Slabs:
         self._idle: deque[Cells] = deque(maxlen=1)
 
     def take(self, cells: int) -> Cells:
-        """Return uninitialised memory of at least `cells` cells."""
+        """Return uninitialised memory of at least `cells` cells, from `give_back` if possible."""
         with contextlib.suppress(IndexError):
             idle = self._idle.popleft()
             if len(idle) >= cells:
@@ -85,7 +85,7 @@ class Slabs:
 
 
 class BucketMemory:
-    """Buckets in memory from `Slabs`, one segment each."""
+    """Buckets in memory from `Slabs`, each of one segment. `sizes` has the rows of each bucket."""
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
         width = num_columns + KEY_CELLS
@@ -101,9 +101,9 @@ class BucketMemory:
             end += width * rows
 
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
-        """Reserve places for `counts` more rows of each bucket.
+        """Reserve places for `counts[k]` more rows of bucket `buckets[k]`, for each `k`.
 
-        The caller fills and commits them.
+        The caller writes the rows to the returned runs, in this order, and passes them to `commit`.
         """
         runs = []
         with self._lock:
@@ -116,11 +116,14 @@ class BucketMemory:
     def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """Return the keys of a bucket's rows, in the order of storage."""
+        """Return the keys of a bucket's rows, `[rows]`, in the order of storage."""
         return self._segments[bucket].keys
 
     def columns(self, bucket: int) -> Cells:
-        """Return `[columns, rows]`; valid until the same thread reads another bucket."""
+        """Return the cells of a bucket, `[columns, rows]`, in the order of storage.
+
+        They are valid until the same thread reads another bucket.
+        """
         return self._segments[bucket].block
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """A folder of files with a limited total size, shared by processes.
 
-A writer, which adds a file or frees space, holds a lock on `.lock`. A reader holds no lock, and
-must expect files to disappear. `.bytes` holds an upper bound of the files' total size, so that a
-writer need not list them all. When the bound is reached, the least recently used files are removed,
-by access time. `touch` sets that time also on filesystems that do not record it themselves.
+A writer, which adds a file or frees space, has a lock on `.lock`. A reader has no lock, and must
+expect files to disappear. `.bytes` contains an upper bound of the files' total size, so that a
+writer need not list all files. When that bound reaches the limit, the files with the oldest access
+times are removed. `touch` sets the access time, also on filesystems that do not record it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from pathlib import Path
 
 _LEFTOVER_AGE_S = 3600.0
 _PARTIAL = ".partial-"
-# Freeing a bit more space than one file needs avoids listing all files for each new one.
+# More space is freed than one file needs, so that not every new file requires a list of all files.
 _KEPT_SHARE = 0.95
 
 
 class BoundedFolder:
-    """Files of at most `max_bytes` in total; files without one of `suffixes` are ignored."""
+    """A folder whose files have at most `max_bytes` in total.
+
+    Only files with one of the `suffixes` are counted and removed.
+    """
 
     def __init__(self, path: Path, max_bytes: int, suffixes: tuple[str, ...]):
         self.path = path
@@ -32,9 +35,9 @@ class BoundedFolder:
 
     @contextlib.contextmanager
     def partial_file(self) -> Iterator[Path]:
-        """A temporary path in the folder, which is created if missing.
+        """Return a context with a temporary path in the folder, which is created if missing.
 
-        The file is removed at exit.
+        At the end of the context, a file with that path is removed.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         partial = self.path / f"{_PARTIAL}{uuid.uuid4().hex}"
@@ -45,10 +48,11 @@ class BoundedFolder:
                 partial.unlink(missing_ok=True)
 
     def add(self, partial: Path, name: str) -> int | None:
-        """Rename a file to its final name, and evict others if needed.
+        """Rename a file to its final name, and remove other files if the limit requires it.
 
         Returns:
-            The number of evicted files; `None` if the name exists or the file exceeds the limit.
+            The number of removed files; `None` if the file was not added, since the name exists or
+            the file exceeds the limit.
         """
         size = partial.stat().st_size
         final = self.path / name
@@ -60,14 +64,14 @@ class BoundedFolder:
             total, removed = self._known_total(), 0
             if total is None or total + size > self.max_bytes:
                 total, removed = self._make_room(size)
-            # The bound is written first: a process that dies in between leaves a bound that is too
-            # high, which is corrected when space is freed.
+            # The bound is written before the rename: a process that dies in between leaves too high
+            # a bound, which is corrected when space is freed.
             (self.path / ".bytes").write_text(str(total + size))
             partial.rename(final)
             return removed
 
     def remove(self, name: str, inode: int | None = None) -> None:
-        """Remove a file if it exists and, if an inode is given, has that inode."""
+        """Remove a file if it exists and, if an inode is given, has that inode. Ignores errors."""
         final = self.path / name
         with contextlib.suppress(OSError), self._locked():
             if inode is None or final.stat().st_ino == inode:
@@ -94,9 +98,9 @@ class BoundedFolder:
             return None
 
     def _make_room(self, size: int) -> tuple[int, int]:
-        """Remove the least recently used files.
+        """Remove the least recently used files, so that `size` more bytes fit.
 
-        Return the remaining bytes and the number removed.
+        Returns the remaining bytes and the number of removed files.
         """
         files = self._files()
         total = sum(file_bytes for _, _, file_bytes in files)
@@ -114,7 +118,7 @@ class BoundedFolder:
         return total, removed
 
     def _files(self) -> list[tuple[int, str, int]]:
-        """Return last use, path and size of each file; remove leftovers of dead processes."""
+        """Return last access (ns), path and size of each file; remove old temporary files."""
         files = []
         with os.scandir(self.path) as entries:
             for entry in entries:

@@ -1,18 +1,18 @@
-"""An entry of a cache folder: the columns of one row group as plain values, then a directory.
+"""The file format of a cache entry: the columns of one row group as plain values, then an index.
 
 The bytes of an entry, `NAME.rows`, format version 3, all numbers little-endian:
 
 1. Each column's values, contiguous and of fixed width, aligned to 64 bytes; gaps are filled
    with zeros. First the flat columns: ids as `<i4`, or as `u1` or `<u2` if the largest id
-   fits; everything else as `<f4`. Then two runs of values for each list column: the lengths
-   of the rows (`<i4`), and the items (`<i4` ids or `<f4`).
-2. The directory of these runs as JSON: `[name, dtype, count, first byte, XXH3-64 of the bytes]`
-   for each.
-3. 24 bytes: the XXH3-64 of the directory, its length (both 8 bytes), and `dstrrow3`.
+   fits; everything else as `<f4`. Then two arrays of values for each list column: the list
+   lengths of the rows (`<i4`), and the items (`<i4` ids or `<f4`).
+2. The index of these arrays as JSON, for each array: `[name, dtype, count, first byte, XXH3-64 of
+   the bytes]`.
+3. 24 bytes: the XXH3-64 of the index, its length (both 8 bytes), and `dstrrow3`.
 
-The values come first, so that columns can be written while they are decoded. A reader needs the
-last 24 bytes, the directory, and then any column in one read. Columns are not encoded, so a GPU
-can use them unchanged. A column is used only if its checksum matches.
+The values come first, so that columns can be written while they are decoded. A reader reads the
+last 24 bytes, then the index, and then each column it needs. Columns are not encoded, so a GPU can
+use them unchanged. A column is used only if its checksum matches.
 """
 
 from __future__ import annotations
@@ -39,19 +39,22 @@ ENTRY_VERSION = 3
 ALIGNMENT = 64
 
 _FORMAT = b"dstrrow3"
-_TAIL = struct.Struct("<QQ8s")  # the directory's checksum and length, and the format
+_TAIL = struct.Struct("<QQ8s")  # the index's checksum and length, and the format
 _ID, _NUMBER, _LENGTH = np.dtype("<i4"), np.dtype("<f4"), np.dtype("<i4")
 _NARROW = {kind.str: kind for kind in NARROW_TYPES}  # the narrow types of ids, by name
 _DAMAGED = "The file was damaged on disk."
-_MOST_AT_ONCE = 512  # pieces written in one call; Linux allows 1,024
+_MOST_AT_ONCE = 512  # buffers written in one call; Linux allows 1,024
 _ZEROS = bytes(ALIGNMENT)
-# This number of columns stays in the CPU cache until their rows have been gathered, four columns
-# at a time; with fewer, threads wait more for Python's GIL.
+# The number of columns that are read together. They stay in the CPU cache until their rows are
+# gathered; with fewer columns, threads wait more for Python's GIL.
 _COLUMNS_AT_A_TIME = 12
 
 
 class EntryWriter:
-    """Writes one entry, part by part. The caller makes the file appear atomically."""
+    """Writes one entry to a new file, part by part, then `finish`.
+
+    The file is incomplete until then, so the caller renames it to its final name afterwards.
+    """
 
     def __init__(self, path: Path, columns: Sequence[WantedColumn]):
         self._flat = [column for column in columns if not column.is_list]
@@ -63,7 +66,7 @@ class EntryWriter:
     def add(self, part: DecodedColumns) -> bool:
         """Write the next columns of the row group.
 
-        Return False if they cannot be stored losslessly.
+        Return False, and write nothing, if a bad value could not be recognised after storage.
         """
         runs: list[tuple[WantedColumn, NDArray[Any] | None]] = []
         for cells in part.cells:
@@ -113,7 +116,7 @@ class EntryWriter:
 
 
 class Values(NamedTuple):
-    """A run of values in an entry, starting at byte `start`."""
+    """An array of values in an entry, from byte `start` of the file on."""
 
     name: str
     dtype: np.dtype[Any]
@@ -143,10 +146,11 @@ class EntryFacts(NamedTuple):
 
 
 class EntryFile(RawFile):
-    """An open entry. The `known` facts of the same file are not read again.
+    """An open entry. If `known` has facts of the same file, the index is not read again.
 
     Raises:
         DataError: The file is not a complete entry of these columns.
+        OSError: The file cannot be read.
     """
 
     def __init__(
@@ -166,9 +170,10 @@ class EntryFile(RawFile):
             raise self.error(f"the list of columns is damaged: {error}", _DAMAGED) from None
 
     def read(self, buffers: Buffers, first: int) -> Iterator[DecodedColumns]:
-        """Yield the columns from index `first` on: flat columns in groups, then each list column.
+        """Yield the columns from number `first` on: flat columns in groups, then each list column.
 
-        Flat columns are views of this thread's buffer; list columns own their memory.
+        Flat columns are in the thread's buffer, and valid until its next read; list columns have
+        memory of their own. Raises a `DataError` if a checksum is wrong.
         """
         cells, lists = self.layout.cells, self.layout.lists
         for begin in range(first, len(cells), _COLUMNS_AT_A_TIME):
@@ -199,7 +204,7 @@ class EntryFile(RawFile):
         return buffer
 
     def _joined(self, lengths: NDArray[Any], items: NDArray[Any]) -> pa.ListArray:
-        # Not left to checksums, which can be forged: Arrow trusts offsets.
+        # Checked although there are checksums, which can be forged: Arrow does not check offsets.
         if lengths.min(initial=0) < 0 or lengths.sum(dtype=np.int64) != len(items):
             raise self.error("lengths of lists that no rows can have", _DAMAGED)
         offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -275,7 +280,7 @@ def _dtype_of(column: WantedColumn) -> np.dtype[Any]:
 
 
 def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the values as they are stored; `None` if a bad value would become a valid one."""
+    """Return the values in the type for storage; `None` if bad values might become valid ones."""
     dtype = _dtype_of(column)
     lossless = np.can_cast(values.dtype, dtype, "safe")
     if not lossless and unusable(column, values).any():

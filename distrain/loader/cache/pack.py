@@ -46,10 +46,10 @@ def pack(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
-    """Fill a cache folder with all row groups of a dataset, for loaders of the same columns.
+    """Create a cache folder with all row groups of a dataset, for loaders of the same columns.
 
-    Every value is checked as in training. The folder appears complete or not at all. Each thread
-    holds one row group, or one slice of a large one.
+    Every value is checked as in training. The folder is created completely or not at all. Each
+    thread has one row group, or one slice of a large row group, in memory.
 
     Args:
         cache_dir: The folder to create; loaders use it as `cache`, jobs as `data.cache_dir`.
@@ -59,7 +59,7 @@ def pack(
 
     Raises:
         DataError: The source cannot be read, or holds values that training rejects.
-        OutputError: The folder exists, holds the source, or could not be written.
+        OutputError: The folder exists, contains source files, or could not be written.
         ValueError: `threads` is less than 1.
     """
     if threads is not None and threads < 1:
@@ -106,7 +106,7 @@ class _Job:
         try:
             while not self._stop.is_set() and (group := self._next()) is not None:
                 self._write_entry(source, group)
-        except BaseException:  # makes the others end as well, so that the error is raised now
+        except BaseException:  # ends the other threads as well, so that the error is raised soon
             self._stop.set()
             raise
 
@@ -140,7 +140,7 @@ class _Job:
 def _check(column: WantedColumn, values: Any, group: RowGroup) -> None:
     if not column.is_list:
         check_values(column, values, group)
-    elif column.keep_length:  # training truncates lists, which may be longer than the schema says
+    elif column.keep_length:  # training cuts lists, so they may be longer than the schema says
         check_lists(replace(column, max_length=None), values, group)
     else:
         check_lists(column, values, group)

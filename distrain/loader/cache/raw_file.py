@@ -1,4 +1,4 @@
-"""Ranges of a local file, read into buffers in as few calls as possible."""
+"""Reads ranges of a local file into buffers, with few system calls."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from collections.abc import Sequence
 
 from distrain.errors import DataError
 
-_MOST_AT_ONCE = 256  # parts read in one call; Linux allows 1,024 pieces, two for each part
+_MOST_AT_ONCE = 256  # parts read in one call; Linux allows 1,024 buffers, and a part takes two
 _CUT_SHORT_HINT = "The file was changed while it was read."
 
 Identity = tuple[int, int, int, int]
-"""Device, inode, size in bytes, and time of the last change (ns) of a file."""
+"""The device, inode, size in bytes, and modification time (ns) of a file."""
 
 
 class Buffers:
-    """A buffer for each thread. A new thread reuses the buffer of an ended one, to save memory."""
+    """A buffer for each thread; the buffer of a thread that has ended is reused by a new thread."""
 
     def __init__(self) -> None:
         self._own = threading.local()
         self._free: deque[memoryview] = deque()
 
     def take(self, num_bytes: int) -> memoryview:
-        """Return the first `num_bytes` of this thread's buffer; earlier content is overwritten."""
+        """Return the first `num_bytes` of the calling thread's buffer.
+
+        They may be the memory that an earlier call returned.
+        """
         lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
         if lease is None:
             lease = self._own.lease = _ThreadBuffer(self._free)
@@ -49,7 +52,8 @@ class _ThreadBuffer:
 class RawFile:
     """An open local file, for any number of threads.
 
-    It is read with `preadv`, never mapped: if a mapped file is truncated, the process dies.
+    It is read with `preadv` and not mapped to memory: if a mapped file is truncated, access to it
+    kills the process.
     """
 
     def __init__(self, path: str):
@@ -59,7 +63,7 @@ class RawFile:
         self.identity: Identity = _identity(os.fstat(self._descriptor))
 
     def __del__(self) -> None:
-        # A thread that still reads holds a reference, so no descriptor in use is closed.
+        # A thread that still reads has a reference, so a descriptor in use is not closed.
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
@@ -69,14 +73,17 @@ class RawFile:
         return self.identity[2]
 
     def is_unchanged(self) -> bool:
-        """Return True if the path still refers to this file, unchanged since it was opened."""
+        """Return True if the path still refers to this file, and the file has not changed.
+
+        Raises an `OSError` if there is no file any more.
+        """
         return _identity(os.stat(self.path)) == self.identity
 
     def error(self, message: str, hint: str, **where: object) -> DataError:
         return DataError(message, where={"file": self.path, **where}, hint=hint)
 
     def fill(self, part: memoryview, start: int) -> None:
-        """Fill `part` with the file's bytes from `start` on."""
+        """Fill `part` with the file's bytes from `start` on; `DataError` if the file is shorter."""
         done = 0
         while done < len(part):  # the kernel reads at most 2 GiB at once
             count = os.preadv(self._descriptor, [part[done:]], start + done)
@@ -87,9 +94,10 @@ class RawFile:
     def fill_all(
         self, parts: Sequence[memoryview], starts: Sequence[int], scratch: memoryview
     ) -> None:
-        """Fill each of `parts` with the file's bytes, beginning at its offset in `starts`.
+        """Fill each of `parts` with the file's bytes from its offset in `starts` on.
 
-        Adjacent parts are read in one call; the bytes of gaps between them go to `scratch`.
+        Parts whose gap is not longer than `scratch` are read in one call; the bytes of the gap are
+        written to `scratch`. Raises a `DataError` if the file is too short.
         """
         begin = 0
         for end in range(1, len(parts) + 1):
@@ -110,7 +118,8 @@ class RawFile:
             place = start + len(part)
         if os.preadv(self._descriptor, pieces, starts[0]) == place - starts[0]:
             return
-        for part, start in zip(parts, starts, strict=True):  # interrupted, or the file ends
+        # The call was interrupted, or the file ends.
+        for part, start in zip(parts, starts, strict=True):
             self.fill(part, start)
 
 

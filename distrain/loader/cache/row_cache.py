@@ -1,4 +1,4 @@
-"""The cache: row groups as plain values in a folder, which are read instead of the source."""
+"""`RowCache`: stores decoded row groups in a folder, and reads them instead of the source files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _log = logging.getLogger(__name__)
 _OPEN_FILES = 512
 _KNOWN_ENTRIES = 1024  # about 10 MB for 40 columns
 _SUFFIX = ".rows"
-# Errors for lack of these resources do not mean that an entry is damaged.
+# Errors that mean a lack of resources, not a damaged entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True)
 class CacheCounters:
     hits: int = 0  # row groups that were read from the cache
-    misses: int = 0  # row groups that were read from the source
+    misses: int = 0  # row groups that were read from the source files
     bytes_written: int = 0  # bytes of the entries written
     evictions: int = 0  # entries removed to make space
     corrupt: int = 0  # damaged entries, which were removed; each is also a miss
@@ -45,18 +45,19 @@ class CacheCounters:
 class RowCache:
     """Entries of row groups in a folder, written while the row groups are decoded.
 
-    An entry holds the wanted columns of one row group, or slice of a large one. It is valid while
-    the source's file, the columns and the replacements of nulls are the same. Any number of threads
-    and processes may use a folder, for many tables. It must be on a local disk, and is created
-    if missing. Above `max_bytes`, the least recently used entries are removed first.
+    An entry has the wanted columns of one row group, or of a slice of a large one. It is used as
+    long as the source file, the columns and the replacements of nulls are the same. Any number of
+    threads and processes may use a folder, for many tables. The folder must be on a local disk, and
+    is created if missing. Above `max_bytes`, the least recently used entries are removed first.
 
-    The cache never makes a run fail. If an entry is missing or damaged, the source is read. If
-    entries cannot be written, this is logged once and the run continues without new ones
-    (`problem`). Values that training rejects are stored unchanged or not at all, so errors are the
-    same as without a cache.
+    The cache never makes a run fail. If an entry is missing or damaged, the source file is read. If
+    entries cannot be written, this is logged once, the reason is stored in `problem`, and the run
+    continues without new entries. Values that training rejects are stored unchanged or not at all,
+    so errors are the same as without a cache.
 
-    `fingerprint_of` returns a file's identity and version by its path; if that is `None`, its row
-    groups are not cached. For a URL it is called once, and again before an entry is written.
+    `fingerprint_of` returns a file's identity and version by its path; if it returns `None`, the
+    file's row groups are not cached. For a URL it is called once, and again before an entry is
+    written.
     """
 
     def __init__(
@@ -67,17 +68,18 @@ class RowCache:
         fingerprint_of: Callable[[str], str | None] = file_identity,
     ):
         self._columns = tuple(columns)
-        # An entry also holds the constant columns, so that a read has nothing to add.
+        # All columns: an entry also has constant columns (from folders' names).
         self._policy = repr([(c.name, c.kind, c.is_list, c.fill_null) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX,))
         self._fingerprint_of = fingerprint_of
-        self._remote: dict[str, str | None] = {}  # a request to a server may take long
+        # fingerprints by URL, since a request to a server may take long
+        self._remote: dict[str, str | None] = {}
         self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
         self._known: OrderedDict[str, EntryFacts] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
-        self.problem = ""  # why no more entries are written
+        self.problem = ""  # why no more entries are written; empty if they are
 
     @property
     def counters(self) -> CacheCounters:
@@ -86,7 +88,8 @@ class RowCache:
     def read(self, group: RowGroup, first: int, reader: Reader) -> Iterator[DecodedColumns]:
         """Yield a row group's columns from number `first` on, from its entry or from `reader`.
 
-        Cells stay valid until the same thread reads again.
+        If there is no entry and `first` is 0, the columns are also written to a new entry. Parts
+        stay valid as for `Reader.read`.
         """
         fingerprint = self.fingerprint(group)
         name = "" if fingerprint is None else self._entry_name(fingerprint, group)
@@ -99,8 +102,8 @@ class RowCache:
             return
         self._count(misses=1)
         parts = reader.read(group, self._columns[first:])
-        # Whole columns of a damaged entry may already be in use: the entry is written again at
-        # the next read of the row group.
+        # If the first columns came from a damaged entry, a new entry is written only at the next
+        # read of the row group.
         if fingerprint is None or first:
             yield from parts
         else:
@@ -113,13 +116,13 @@ class RowCache:
         return os.path.exists(self._folder.path / self._entry_name(fingerprint, group))
 
     def close(self) -> None:
-        """Close all files; no thread may be reading. The cache may be used again."""
+        """Close all files, while no thread reads. The cache may be used again."""
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()
 
     def fingerprint(self, group: RowGroup) -> str | None:
-        """Return the identity and version of a row group's file; `None` if it has none."""
+        """Return the identity and version of a row group's file; `None` if they are unknown."""
         if not is_remote(group.file):
             return self._fingerprint_now(group)
         if group.file not in self._remote:
@@ -148,14 +151,14 @@ class RowCache:
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
     def _found(self, name: str, num_rows: int, first: int) -> Iterator[DecodedColumns]:
-        """Yield an entry's columns; fewer or none if it is missing or cannot be used."""
+        """Yield an entry's columns from number `first` on; fewer or none if it cannot be used."""
         inode = None
         try:
             file = self._file(name, num_rows)
             inode = file.identity[1]
             yield from file.read(self._buffers, first)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            self._forget(name)  # it was never written, or was evicted
+            self._forget(name)  # the entry was never written, or was evicted
         except (DataError, OSError) as error:
             if getattr(error, "errno", None) in _SHORTAGES:
                 self._forget(name)
@@ -201,7 +204,8 @@ class RowCache:
                 if entry is not None and not self._add(entry, part):
                     entry = None
                 yield part
-            # A file that was replaced meanwhile must not become an entry of its former version.
+            # If the file was replaced meanwhile, its rows must not become an entry of its former
+            # version.
             if entry is not None and self._fingerprint_now(group) == fingerprint:
                 self._finish(entry, partial, name)
 

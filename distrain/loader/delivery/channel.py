@@ -1,13 +1,13 @@
 """A bounded channel from one producing thread to one consumer.
 
-Every item is a `Ready` batch, a `Failure` or the `End`. The items alone report how the producer
-ended, not whether its thread is alive. No side polls: each sleeps until the other side, or `close`,
-wakes it.
+Every item is a `Ready` batch, a `Failure` or the `End`. The consumer learns only from the items how
+the producer ended, not from the state of its thread. Neither side polls: each sleeps until the
+other side, or `close`, wakes it.
 
 A garbage collection may drop an iterator, and so close its channel, at any moment in any thread,
-including the producer's own. So there are no locks and conditions here: a thread that closed the
-channel between checking a condition and sleeping would never be woken. `SimpleQueue` is reentrant,
-and keeps a wake-up until a thread takes it.
+including the producer's own. So this module uses no locks and conditions: if a thread closed the
+channel itself between checking a condition and sleeping, it would never wake up. `SimpleQueue` is
+reentrant, and stores an item, which wakes a thread, until a thread takes it.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ class Channel:
         return item
 
     def take_last(self) -> Item:
-        """Like `get`, but the producer makes no other batch in its place."""
+        """Like `get`, but without freeing space: the producer makes no other batch in its place."""
         return End() if self._closed else self._items.get()
 
     def is_closed(self) -> bool:

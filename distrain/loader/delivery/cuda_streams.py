@@ -1,4 +1,4 @@
-"""The CUDA stream for the loader's work, the streams of its consumers, and devices by name."""
+"""The CUDA stream of the loaders' work, its order with consumers' streams, and devices by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _side_streams_lock = threading.Lock()
 
 
 class CudaStreams:
-    """A device: a side stream for the loader's work, and the streams of its consumers."""
+    """A GPU's side stream, for the loaders' work, and its order with the consumers' streams."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -49,7 +49,7 @@ class CudaStreams:
 
     def mark(self) -> torch.cuda.Event:
         """Return an event at the end of the side stream's work so far."""
-        # A thread that waits for it sleeps, and does not spin.
+        # `blocking`: a thread that waits for the event sleeps instead of polling.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.side)
         return event
@@ -57,8 +57,8 @@ class CudaStreams:
     def follow(self, event: torch.cuda.Event, memory: Sequence[Tensor]) -> None:
         """Make the calling thread's current stream wait for the event; the thread does not wait.
 
-        The memory was allocated on the side stream. It is not reused until the work that is queued
-        on the current stream, at the time the memory is dropped, is done.
+        `memory` was allocated on the side stream. After it is dropped, torch reuses it only when
+        the work that was queued on the current stream until then is done.
         """
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
@@ -67,10 +67,10 @@ class CudaStreams:
 
 
 def resolve_device(device: torch.device | str | None) -> torch.device | None:
-    """Return the device of that name; `None` for the host.
+    """Return a device by its name; `None` for `None`, which leaves batches on the host.
 
-    A GPU without an index becomes the calling thread's current GPU, with its index: other threads
-    have their own current GPU, initially the first.
+    For `"cuda"` without an index, return the calling thread's current GPU with its index: other
+    threads may have another current GPU.
 
     Raises:
         SpecError: There is no such device here, or batches cannot be put there.
@@ -105,8 +105,9 @@ def thread_set_up(device: torch.device | None, *, pinned: bool) -> Callable[[], 
     """Return a function that each of the loader's threads calls first, to set its current GPU.
 
     A new thread's current GPU is the first one. Page-locked memory (`pinned`) initialises the
-    current GPU if none is initialised, which costs several hundred MB of its memory. So if batches
-    do not go to a GPU, or to `cuda` without an index, threads use the caller's current GPU.
+    current GPU if no GPU is initialised, which costs several hundred MB of its memory. So threads
+    use `device` if it is a GPU with an index. Otherwise they use the caller's current GPU if
+    batches are page-locked or go to a GPU, and else none: the function then does nothing.
     """
     if device is not None and device.type == "cuda" and device.index is not None:
         return partial(torch.cuda.set_device, device)

@@ -1,4 +1,4 @@
-"""A rank's batches: threads load row groups ahead, and an iterator yields whole batches.
+"""Makes a rank's batches: threads load row groups ahead, and an iterator yields whole batches.
 
 A pool of threads loads row groups in a fixed order, and each thread writes its rows to their final
 places in the batches of the coming steps. One thread (`produce`) delivers batches in the order of
@@ -29,9 +29,9 @@ from distrain.storage.retrying import stop_retrying_when
 
 @dataclass(frozen=True)
 class Production:
-    """The state of the producer's thread."""
+    """The arguments of `produce`, which runs in a thread of its own, the producer."""
 
-    works: Iterator[EpochWork]  # in order, advanced in that thread
+    works: Iterator[EpochWork]  # in order; advanced in the producer's thread
     options: LoaderOptions
     delivery: Delivery
     set_up_thread: Callable[[], None]  # called first by each thread
@@ -39,7 +39,7 @@ class Production:
 
 
 def produce(production: Production, channel: Channel) -> None:
-    """Put all batches into a channel, then the error that ended them, or the end."""
+    """Put all batches into a channel, then `End`; after an error, a `Failure` instead."""
     mark_own_thread()
     options = production.options
     try:
@@ -101,10 +101,10 @@ class EpochIterator:
     """Iterates over a rank's batches, which background threads prepare.
 
     At the end of an epoch or window, the first row groups of the next one are loaded while batches
-    of the current one remain; not for a full shuffle through buckets.
+    of the current one remain, except with a full shuffle through buckets.
 
-    Use it in a `with` statement: leaving it, at the end, early or by an exception, ends the threads
-    and closes the files. So does its garbage collection.
+    Use the iterator in a `with` statement: its end, also early or by an exception, ends the threads
+    and closes the files. So does the garbage collection of the iterator.
 
     Attributes:
         wait_s: Seconds that the consumer has waited for batches so far.
@@ -117,8 +117,9 @@ class EpochIterator:
         self._hand_over = production.delivery.hand_over
         self._stats = production.stats
         self._start_s: float | None = time.perf_counter()
-        # The thread holds the channel but not this object, which can therefore be collected. It is
-        # a daemon only to let the interpreter exit: the finalizer ends and joins it there, too.
+        # The thread has a reference to the channel but not to this iterator, which can therefore be
+        # collected. The thread is a daemon only so that the interpreter can exit: the finalizer
+        # then runs, too, and joins the thread.
         thread = threading.Thread(
             target=produce, args=(production, self._channel), name="loader", daemon=True
         )
@@ -134,8 +135,9 @@ class EpochIterator:
         Raises:
             StopIteration: The epoch is over, or the iterator was closed.
             Unavailable: The storage did not answer for `retry_s`.
-            DataError: A file cannot be read or holds an unusable value; raised after the batches
-                that come before it, and again on every further call.
+            DataError: A file cannot be read or holds an unusable value.
+
+        An error is raised after all batches of earlier steps, and again on every further call.
         """
         if self._error is not None:
             raise self._error
@@ -174,12 +176,13 @@ class EpochIterator:
         self.close()
 
     def close(self) -> None:
-        """End the threads and close the files; may be called again."""
+        """End the threads and close the files; may be called several times."""
         self._stop()
 
 
 def _stop(channel: Channel, thread: threading.Thread) -> None:
     channel.close()
-    # A garbage collection in a loader's thread may call this; it would wait for itself.
+    # A garbage collection in a loader's thread may call this function: the thread would wait for
+    # itself.
     if not in_own_thread():
         thread.join()

@@ -1,4 +1,4 @@
-"""Row groups that are loaded ahead of the current step, across the ends of epochs."""
+"""Loads row groups ahead of the current step, also for the next epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.reader import Expected
 
 BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
-"""Creates the backend of a work and runs its first pass; returns `None` if that was cancelled."""
+"""Creates a work's backend and runs its first pass, which may replace both.
+
+Returns `None` if the first pass was cancelled.
+"""
 
 
 class _Task(NamedTuple):
@@ -35,7 +38,10 @@ class _Task(NamedTuple):
 
 
 class _OpenEpoch:
-    """An epoch with loaded rows and batches that are not delivered yet."""
+    """An epoch or window whose loads have begun and whose batches are not all delivered.
+
+    `first` is the number of its first step, counted over all epochs.
+    """
 
     def __init__(self, work: EpochWork, backend: Backend, first: int):
         self.work = work
@@ -44,9 +50,9 @@ class _OpenEpoch:
             work.rows_in, backend.new_block, backend.num_lists
         )
         self.end = first + len(work.steps)
-        self._offset = first - work.steps.start  # of steps counted over all epochs
+        self._offset = first - work.steps.start  # added to a step of `work.plan`
         self._loads = plan_loads(work.plan, work.chunks, work.lanes, work.steps.start)
-        # Announcing a row group costs as much as decoding a hundred rows.
+        # Not for local files: announcing a row group costs as much as decoding a hundred rows.
         is_remote_work = work.any_remote
         self._expected = (
             backend.expect(_groups(work, self._loads)) if is_remote_work else Expected()
@@ -54,7 +60,7 @@ class _OpenEpoch:
         self._num_done = 0
 
     def tasks(self) -> Generator[_Task, None, None]:
-        """Yield a task for each row group to load, in the order of need."""
+        """Yield a task for each row group to load, ordered by the first step that needs it."""
         work = self.work
         seed = None if work.options.shuffle == "none" else work.options.seed
         for load in _needed(work, self._loads):
@@ -86,7 +92,7 @@ class _OpenEpoch:
         self.backend.close()
 
 
-# A function of an epoch's work, not of the epoch: a reference cycle would keep its batches.
+# It takes the work, not the `_OpenEpoch`: a reference cycle would keep the epoch's batches alive.
 def _needed(work: EpochWork, loads: Iterable[Load]) -> Iterator[Load]:
     return takewhile(lambda load: load.step < work.steps.stop, loads)
 
@@ -97,11 +103,11 @@ def _groups(work: EpochWork, loads: Iterable[Load]) -> Iterator[RowGroup]:
 
 
 class LoadsAhead:
-    """Loads row groups in the order of need, within the available memory.
+    """Loads row groups, ordered by the first step that needs them, within the available memory.
 
     Steps are counted over all epochs, from 0. Which loads begin depends on the current step (see
     `LookAhead`), and not on the order in which other loads finish. Threads continue with the next
-    epoch while batches of the current one remain, and its batches share the same memory.
+    epoch while batches of the current one remain. The batches of both epochs share the memory.
     """
 
     def __init__(
@@ -116,14 +122,18 @@ class LoadsAhead:
         self._begin = begin
         self._pool = pool
         self._epochs: deque[_OpenEpoch] = deque()
-        self._following: EpochWork | None = None  # the next work, once peeked at
-        self._error: Exception | None = None  # why it could not begin, raised in its turn
+        self._following: EpochWork | None = None  # the next work, taken from `works` by `_peek`
+        # why the next work could not begin; raised after the remaining batches
+        self._error: Exception | None = None
         self._tasks: Generator[_Task, None, None] | None = None  # of the last open epoch
-        self._task: _Task | None = None  # the next of them
+        self._task: _Task | None = None  # the next task of `_tasks`, which has not begun
         self._in_flight: deque[tuple[_Task, Future[None]]] = deque()
 
     def epoch_at(self, step: int) -> _OpenEpoch | None:
-        """Return the epoch of a step after closing finished ones; `None` if no step is left."""
+        """Close finished epochs, and return the epoch of a step; `None` if no step is left.
+
+        Raises the error of the next epoch if that could not begin.
+        """
         while self._epochs and self._epochs[0].end <= step:
             self._epochs.popleft().close()
         if not self._epochs:
@@ -133,7 +143,7 @@ class LoadsAhead:
         return self._epochs[0] if self._epochs else None
 
     def begin_loads(self, step: int) -> None:
-        """Begin all loads that may begin at the current step."""
+        """Begin all loads that may begin at the current step, `step` (see `LookAhead`)."""
         while task := self._next_task(step):
             if not self._look_ahead.may_begin(task.steps, step):
                 return
@@ -141,14 +151,17 @@ class LoadsAhead:
             self._in_flight.append((task, self._pool.submit(task.run)))
 
     def wait_for(self, step: int) -> None:
-        """Sleep until all rows of a step are in its batch."""
+        """Sleep until all rows of a step are in its batch; raises the error of a failed load."""
         while self._in_flight and self._in_flight[0][0].steps.first <= step:
             task, result = self._in_flight.popleft()
             result.result()
             task.epoch.count_done()
 
     def drop(self) -> None:
-        """Cancel loads that have not begun: a reference cycle would keep their batches."""
+        """Drop all tasks, whose reference cycles would keep batches alive, and stop prefetching.
+
+        Loads that the pool has received are not cancelled here.
+        """
         if self._tasks is not None:
             self._tasks.close()
         self._task = None
@@ -157,7 +170,7 @@ class LoadsAhead:
             epoch.expect_no_more()
 
     def close(self) -> None:
-        """Close the files; no thread may be loading."""
+        """Close the files, while no thread loads."""
         while self._epochs:
             self._epochs.popleft().close()
 
@@ -170,14 +183,14 @@ class LoadsAhead:
         return self._task
 
     def _open_early(self, step: int) -> bool:
-        """Open the next epoch early, if its loads may begin before the last one ends."""
+        """Open the next epoch, if its loads may begin already; return True if it was opened."""
         last = self._epochs[-1]
         is_too_early = len(self._epochs) > 1 or last.end >= step + last.work.open_steps
         if is_too_early or self._error is not None:
             return False
         try:
             work = self._peek()
-            # A first pass uses all threads, and as much memory as the epoch before.
+            # A first pass waits for the current epoch: it uses all threads, and as much memory.
             return work is not None and work.first_pass is None and self._open_following(last.end)
         except Exception as error:  # raised after the remaining batches
             self._error = error

@@ -15,9 +15,9 @@ class LoaderStats:
 
     Attributes:
         batches: Batches handed out.
-        rows: Rows in them.
+        rows: Rows in these batches.
         row_groups: Row groups read, or slices of large ones. A row group with rows for several
-            ranks is read by each.
+            ranks is read by each of them.
         bytes_read: Compressed bytes of the columns read.
         decode_s: Seconds of reading and decoding, over all threads.
         fill_s: Seconds of shuffling, checking and laying out, over all threads.
@@ -41,9 +41,10 @@ class LoaderStats:
 
     @property
     def mean_queue_depth(self) -> float:
-        """Finished batches that waited when the next one was requested, on average.
+        """The mean number of finished batches that wait when the consumer requests a batch.
 
-        Close to `prefetch_batches`, the loader is ahead; close to 0, the consumer waits for it.
+        If it is close to `prefetch_batches`, the loader is faster than the consumer; if it is close
+        to 0, the consumer waits for the loader.
         """
         return self.queue_depth_sum / max(1, self.batches)
 
@@ -78,13 +79,13 @@ class StatsRecorder:
 
     def _sum_up(self) -> None:
         for _ in range(self._added.qsize()):
-            amounts = self._added.get_nowait()  # only the holder of the lock takes any
+            amounts = self._added.get_nowait()  # not empty: only the lock's holder takes amounts
             for name, amount in amounts.items():
                 setattr(self._stats, name, getattr(self._stats, name) + amount)
 
 
 def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
-    """Return the difference of two readings.
+    """Return `later - earlier`, field by field.
 
     >>> difference(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     3
@@ -95,7 +96,7 @@ def difference(later: LoaderStats, earlier: LoaderStats) -> LoaderStats:
 
 
 def total(one: LoaderStats, other: LoaderStats) -> LoaderStats:
-    """Return the sum of two readings.
+    """Return the sum of two statistics, field by field.
 
     >>> total(LoaderStats(rows=7), LoaderStats(rows=4)).rows
     11

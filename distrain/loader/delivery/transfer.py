@@ -1,4 +1,4 @@
-"""Transfer of finished batches to the consumer: transforms, and few copies to a device.
+"""Applies transforms to finished batches, and copies them to a device with few copies.
 
 Tensors that are views of one storage, as the columns of a batch are, are copied together.
 """
@@ -19,9 +19,10 @@ from distrain.loader.filling.batch_memory import NarrowBatch
 
 Transform = Callable[[Any], Any]
 
-_MOST_COPIES = 2  # one that runs and one that waits keep the link busy
-_ALIGNMENT_BYTES = 16  # enough for any dtype; a view of raw bytes must begin at a multiple
-_MOST_WASTE = 2  # a block is copied whole if its tensors cover at least this part (1/2) of it
+_MOST_COPIES = 2  # one running copy and one waiting copy keep the bus busy
+# A view of raw bytes as another dtype must begin at a multiple of its size; 16 suits any dtype.
+_ALIGNMENT_BYTES = 16
+_MOST_WASTE = 2  # tensors of a storage are copied together if they cover half of the range
 
 
 class HostDelivery:
@@ -49,10 +50,12 @@ class BatchInTransfer(NamedTuple):
 
 
 class DeviceDelivery:
-    """Copies batches on a side stream. The consumer's stream waits for them, its thread does not.
+    """Copies batches to a GPU on a side stream.
 
-    Page-locked memory is held until its copy is complete. Torch itself does this only for copies
-    that start at the beginning of an allocation, which views of a block often do not.
+    The consumer's stream waits for the copies, but the consumer's thread does not.
+
+    Page-locked memory is kept alive until its copy is complete. Torch itself does so only for
+    copies that start at the beginning of an allocation, as views of a block often do not.
     """
 
     def __init__(self, streams: CudaStreams, transforms: Sequence[Transform] = ()):
@@ -101,7 +104,10 @@ def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -
 
 
 class Moved(NamedTuple):
-    """An item on its target: `memory` is all its memory there, `sources` the copied tensors."""
+    """A moved item, the tensors of its memory on the target, and the source tensors of the copies.
+
+    `sources` must be kept alive until the copies are complete.
+    """
 
     item: Any
     memory: list[Tensor]
@@ -113,7 +119,7 @@ def move(item: Any, target: CudaStreams) -> Moved:
 
     Tensors that are views of one storage, such as the columns of a batch, are moved by one copy of
     the bytes from the first to the last, and are views of one storage again, with the same strides.
-    A small part of a large storage is copied separately.
+    If the tensors cover less than half of these bytes, each tensor is copied separately.
     """
     groups: dict[tuple[int, int], list[Tensor]] = {}
 
@@ -144,7 +150,7 @@ def move(item: Any, target: CudaStreams) -> Moved:
 
 
 def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
-    """Return the widened batch on the device; only the current stream uses its memory."""
+    """Copy a narrow batch to the device and return it widened, all on the current stream."""
     lists = move(batch.lists, target)
     block = target.copy(batch.block)
     wide, memory = replace(batch, block=block, lists=lists.item).widened()

@@ -27,11 +27,14 @@ class Backend(Protocol):
     def new_block(self, num_rows: int) -> Any: ...
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Announce the row groups that will be loaded, in this order."""
+        """Announce the row groups that will be loaded, in this order; see `Reader.expect`."""
         ...
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
-        """Write a row group's rows to `batches`, one for each run of the deal; thread-safe."""
+        """Write a row group's rows to `batches`, which has the batch of each run of `deal`.
+
+        Thread-safe.
+        """
         ...
 
     def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch: ...
@@ -41,7 +44,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class EpochWork:
-    """The batches of some steps of an epoch, or of a window of it."""
+    """Everything that is needed to make the batches of some steps of an epoch or window."""
 
     plan: EpochPlan
     chunks: Chunks
@@ -51,8 +54,8 @@ class EpochWork:
     steps: range  # of the plan
     open_steps: int  # steps whose batches may be open, from the current one on
     new_backend: Callable[[], Backend]  # called in the producer's thread
-    # Runs before the first batch, if set. Returns a replacement of the work and its backend;
-    # `None` if it was cancelled.
+    # Runs before the first batch, if set. Returns the work and the backend to use instead; `None`
+    # if it was cancelled.
     first_pass: Preparation | None = None
     # Returns the order of a chunk's rows by the chunk's number; by default `row_permutation`.
     order_of: Callable[[int], NDArray[np.int64]] | None = None

@@ -1,1 +1,1 @@
-"""Decides which row goes to which place of which batch, and writes it there."""
+"""Decides to which place of which batch each row goes, and writes the row there."""

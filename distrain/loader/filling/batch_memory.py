@@ -1,6 +1,6 @@
 """Memory of batches: a pool of blocks, batches being filled, and tiles for the C kernel.
 
-On their way to a device, ids take as few bytes as their vocabularies allow.
+While a batch is copied to a device, its ids take as few bytes as their vocabularies allow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from distrain.loader.filling.kernel import KERNEL
 from distrain.loader.narrow_ids import narrow_type
 from distrain.loader.partition.wanted_columns import WantedColumn
 
-# In this order in memory, so that those of two and four bytes are aligned.
+# The letters of cells in the order of memory, which aligns cells of two and four bytes.
 _LETTERS = "iHTB"
 _MOST_THREE_BYTES = 1 << 24
 
@@ -35,7 +35,8 @@ _MOST_THREE_BYTES = 1 << 24
 class NarrowLayout:
     """The layout of flat columns as contiguous bytes, one column after another.
 
-    Ids below 2^8, 2^16 and 2^24 take one, two and three bytes, all else 4, as in `BatchLayout`.
+    An id column takes one, two or three bytes a row if all its ids are below 2^8, 2^16 or 2^24.
+    Other columns take 4 bytes, as in `BatchLayout`.
 
     Attributes:
         row_bytes: Bytes of a row.
@@ -62,13 +63,13 @@ class NarrowLayout:
         return self.row_bytes < 4 * len(self._cells)
 
     def part(self, columns: slice) -> tuple[bytes, NDArray[np.int64], int]:
-        """Return the filling kernels' arguments for some columns: cells, offsets, row bytes."""
+        """Return the arguments `cells`, `offsets` and `row_bytes` of `fill` for some columns."""
         return self._cells[columns].encode(), self._offsets[columns], self.row_bytes
 
     def widened(self, narrow: Tensor, num_rows: int) -> Tensor:
-        """Return a block as in `BatchLayout`, `[columns, rows]`, int32.
+        """Return a block of `BatchLayout`, `[columns, rows]`, int32, on the same device.
 
-        Runs on the current stream.
+        `narrow` is `[rows * row_bytes]`, uint8. Runs on the current stream.
         """
         if not num_rows:  # torch cannot view empty memory as another type
             shape = (len(self._cells), 0)
@@ -82,11 +83,14 @@ class NarrowLayout:
         return columns.index_select(0, self._places_on(narrow.device))
 
     def _places_on(self, device: torch.device) -> Tensor:
-        """Return the place of each column of a block among the columns sorted by width."""
+        """Return, for each column of a block, its place among the columns ordered by width, int64.
+
+        The tensor, `[columns]`, is on `device`.
+        """
         if device not in self._places:
             by_width = [number for numbers in self._numbers.values() for number in numbers]
             places = np.argsort(by_width).tolist()
-            # Created there: a copy would wait for the device.
+            # Created on the device, since a copy from the host would wait for the device.
             made = [torch.arange(place, place + 1, device=device) for place in places]
             self._places[device] = torch.cat(made)
         return self._places[device]
@@ -109,7 +113,10 @@ class NarrowBatch:
 
 
 def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
-    """Return the layout of these columns, if it saves bytes and `DISTRAIN_NARROW` is not 0."""
+    """Return the narrow layout of these columns.
+
+    `None` if it saves no bytes, or if `DISTRAIN_NARROW` is 0.
+    """
     layout = NarrowLayout(columns)
     return layout if layout.is_narrower and os.environ.get("DISTRAIN_NARROW") != "0" else None
 
@@ -128,7 +135,7 @@ def _as_int32(cells: Tensor, letter: str) -> Tensor:
         return cells.to(torch.int32)
     if letter == "T":
         return torch.constant_pad_nd(cells.view(-1, 3), (0, 1)).view(-1).view(torch.int32)
-    # Not torch.uint16, which few operations support. The mask, int32, makes the result int32.
+    # Not torch.uint16, which few operations support. The int32 mask makes the result int32.
     return torch.bitwise_and(cells.view(torch.int16), _low_half(cells.device))
 
 
@@ -152,7 +159,10 @@ _NO_TILE: Tile = np.empty(0, np.uint8)
 
 
 def tile_bytes(num_rows: int, num_columns: int) -> int:
-    """Return the bytes of the tiles for a row group with these numbers of rows and flat columns.
+    """Return the bytes of the tile for a row group; 0 if a tile would not be faster.
+
+    A tile is scratch memory in which the C kernel stores four columns row by row, before it gathers
+    rows. `num_columns` is the number of flat columns.
 
     >>> tile_bytes(65_536, 40), tile_bytes(65_536, 3), tile_bytes(1_000, 40)
     (2097152, 0, 0)
@@ -167,7 +177,7 @@ class TilePool:
 
     @contextlib.contextmanager
     def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
-        """Yield memory for tiles of `num_rows` rows of some columns; empty if none is used."""
+        """Yield memory for a tile; empty if a tile would not be faster, or no memory is left."""
         if not tile_bytes(num_rows, num_columns):
             yield _NO_TILE
             return
@@ -195,7 +205,10 @@ def _mapped(num_bytes: int) -> mmap.mmap:
 
 
 def _one_huge_page() -> Tile:
-    """Return memory for a tile, empty if there is none. Random access favours a huge page."""
+    """Return memory for a tile in one huge page, in which random access is faster.
+
+    Empty if it cannot be allocated.
+    """
     try:
         memory = _mapped(2 * _TILE_BYTES)
     except (OSError, AttributeError):  # no memory is left, or this system has other flags
@@ -207,7 +220,7 @@ def _one_huge_page() -> Tile:
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """All flat columns of a batch one after another in a block of 4-byte cells.
+    """The layout of a batch's flat columns, one after another in a block of 4-byte cells.
 
     The block is `[columns, rows]`: the ids as int32, then values, labels and weights as the bits
     of float32. So each column is contiguous, and one copy moves a whole batch to a device.
@@ -233,10 +246,7 @@ class BatchLayout:
         return len(names) + self.has_weight + len(self.task_weight_names)
 
     def batch(self, block: Tensor, lists: Mapping[str, Ragged] | None = None) -> Batch:
-        """Return the batch whose columns a filled block, int32, holds.
-
-        Its tensors are views of it.
-        """
+        """Return a filled block, `[columns, rows]`, int32, as a batch of views of the block."""
         num_ids = len(self.categorical_names)
         num_features = num_ids + len(self.continuous_names)
         num_targets = len(self.label_names)
@@ -262,12 +272,13 @@ class BlockPool:
     """Lends blocks `[columns, rows]` of 4-byte cells, and reuses them when they are dropped.
 
     New memory costs a page fault every 4 KiB, a tenth of the loader's work; a reused block causes
-    none. Any thread may borrow a block. It returns when no reference to it, or to a tensor made of
-    it, is left. At most `most_idle` blocks are kept (`None`: all), since a consumer that collects
-    batches and drops them together returns more than a loader ever needs.
+    none. Any thread may borrow a block. A block returns to the pool when no reference to the block,
+    or to a tensor made of it, is left. At most `most_idle` unused blocks are kept (`None`: all): a
+    consumer that collects batches and drops them together returns more than a loader ever needs.
 
-    `pinned` (page-locked) blocks are kept by torch and not by this pool: torch knows which of them
-    a copy to a device still reads. With `narrow_row_bytes`, blocks have that many bytes a row.
+    torch and not this pool reuses `pinned` (page-locked) blocks, since torch records which blocks a
+    copy to a device still reads. With `narrow_row_bytes`, blocks are `[rows * narrow_row_bytes]`,
+    uint8.
 
     Attributes:
         tiles: Scratch memory for the threads that fill blocks.
@@ -298,8 +309,8 @@ class BlockPool:
         if self._pinned:
             return torch.empty(cells, dtype=torch.int32, pin_memory=True).numpy()
         owner = self._idle_or_new(cells)
-        # A view of an array refers to the owner of its memory, so the lent array must not be a view
-        # of `owner` for NumPy: only then is it finalised when it is dropped.
+        # NumPy's views refer to the array that owns their memory. If `lent` were a view of `owner`,
+        # views of `lent` would keep only `owner` alive, and `lent` would be finalized too early.
         lent = np.frombuffer(owner.data, np.int32)
         weakref.finalize(lent, self._idle.append, owner).atexit = False
         return lent[:cells]
@@ -319,7 +330,7 @@ class BlockPool:
 
 
 def _new_cells(count: int) -> NDArray[np.int32]:
-    """Return new memory, which is returned to the system as a whole when it is dropped.
+    """Return new memory for cells; a large one is returned to the system when it is dropped.
 
     malloc keeps fragments of memory that several threads allocate and others free: a process that
     made a loader for each epoch held the memory of five loaders after a few epochs.
@@ -340,7 +351,7 @@ BlockT = TypeVar("BlockT")
 class ListRun(NamedTuple):
     start: int  # where the rows begin in the batch
     stop: int  # where they end, if they are consecutive
-    # each row's place in the batch; `None` if they are consecutive
+    # each row's place in the batch; `None` if the rows are consecutive
     places: NDArray[np.int32] | None
     items: NDArray[np.int32]  # the bits of int32 ids or of float32 values
 
@@ -349,14 +360,18 @@ class ListRun(NamedTuple):
 class OpenBatch(Generic[BlockT]):
     num_rows: int
     block: BlockT  # the flat columns, `[columns, rows]`
-    # For each list column its runs so far: `ListRun` on the host, `DealtLists` on a device. On the
-    # host also the length of each row's list, `[list columns, rows]`.
+    # For each list column the runs so far: `ListRun` on the host, `DealtLists` on a device.
+    # `lengths`, `[list columns, rows]`, is the length of each row's list, only used on the host.
     lists: list[list[Any]] = field(default_factory=list)
     lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
 
 
 class OpenBatches(Generic[BlockT]):
-    """Opens a batch when its first rows arrive; threads fill different rows of it."""
+    """The batches that are being filled, by step; threads fill different rows of one batch.
+
+    A batch is created when the first row for it arrives. `rows_in` returns the number of rows of a
+    step.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The NumPy reference implementation of `_fill.c`, also for machines without a compiler."""
+"""The NumPy reference implementation of `_fill.c`, used if the C code was not built."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LETTER_BYTES = {"i": 4, "T": 3, "H": 2, "B": 1}
-"""Bytes of the cells in blocks, by their letters."""
+"""The bytes of a cell in a block, by the cell's letter (see `fill`)."""
 
 _NO_TILE: NDArray[np.uint8] = np.empty(0, np.uint8)
 DTYPES = {
@@ -46,18 +46,19 @@ def fill(
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
         types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8, `H`
             uint16, `f` float32, `d` float64. Ids are integers; other columns are `f` or `d`.
-        limits: Upper bounds (exclusive) of ids, one a column; from 1 to 2^31.
-        rows: Indices of rows, for all runs.
+        limits: The exclusive upper bound of each column's ids, from 1 to 2^31.
+        rows: Indices of rows of the row group, for all runs, one run after the other.
         starts: The first cell of each run in its block.
         counts: Rows of each run.
-        places: For each entry of `rows` its place in the run; empty if they are consecutive.
-        cells: A letter per column, if blocks are bytes as in `NarrowLayout` or hold other columns
-            too: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first. By default
-            all cells have 4 bytes, and blocks are as above.
+        places: For each entry of `rows` its place relative to the start of the run; empty if the
+            places of a run are consecutive.
+        cells: A letter per column, if blocks are bytes as in `NarrowLayout` or have further
+            columns: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first. By
+            default all cells have 4 bytes, and blocks are as above.
         offsets: With `cells`, each column's offset in a row, in bytes.
         row_bytes: With `cells`, the bytes of a row.
-        tile: Scratch memory for the C kernel: with 16 bytes for each row of the row group it
-            gathers four columns at a time.
+        tile: Scratch memory for the C kernel: with 16 bytes for each row of the row group, the
+            kernel gathers four columns at a time.
 
     Returns:
         A byte per column: 1 if these rows hold a suspicious value (an id not below its limit, a
@@ -89,7 +90,7 @@ def fill(
 
 
 def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
-    """Return integers as int32, or the bits of numbers as float32."""
+    """Return integers as int32; of floating numbers, the bits of their float32 values."""
     if values.dtype.kind in "iu":
         return values.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):
@@ -99,7 +100,10 @@ def cells_of(values: NDArray[Any]) -> NDArray[np.int32]:
 def is_suspicious(
     role: str, values: NDArray[Any], cells: NDArray[np.int32], limit: np.uint64
 ) -> bool:
-    """Return True if one of a column's values, stored as `cells`, is suspicious."""
+    """Return True if one of a column's values is suspicious (see `fill`).
+
+    `cells` are the stored values, and `limit` is the exclusive upper bound of ids.
+    """
     if role == "i":
         return bool((values.view(f"u{values.itemsize}") >= limit).any())
     if role == "l":
@@ -117,11 +121,11 @@ def measure_lists(
     lengths: NDArray[np.int32],
     totals: NDArray[np.int64],
 ) -> int:
-    """Compute the lengths of rows' lists, and the items of each run; return the longest length.
+    """Compute the list length of each row and the number of items of each run.
 
-    Run `k` takes the next `counts[k]` entries of `rows`, and the first `most` items of each list.
-    `offsets` has the start of each list of the row group, and the end of the last one. Fills
-    `lengths`, by entry, and `totals`, by run.
+    Run `k` takes the next `counts[k]` entries of `rows`, and at most the first `most` items of each
+    list. `offsets` has the start of each list of the row group, and the end of the last one. Fills
+    `lengths`, `[rows]`, and `totals`, `[runs]`; returns the maximum length.
     """
     lengths[:] = np.minimum(offsets[1:][rows] - offsets[rows], most)
     ends = np.append(0, np.cumsum(lengths, dtype=np.int64))
@@ -142,8 +146,8 @@ def gather_lists(
 ) -> bool:
     """Write the items of rows, run by run, as 4-byte cells; return True if one is suspicious.
 
-    `items` are those of all rows of the row group, of type `kind`, with the letters and checks
-    of `fill_numpy.fill`. Each of `blocks` has as many cells as its run's lists have items.
+    `items` has the items of all rows of the row group. `role` and `kind` (the type) are letters as
+    for `fill`, with the same checks. Each of `blocks` has one cell for each item of its run.
     """
     values = np.asarray(items).view(DTYPES[kind.decode()])
     suspicious = False
@@ -164,7 +168,11 @@ def place_lists(
     offsets: NDArray[np.int32],
     values: NDArray[np.int32],
 ) -> None:
-    """Write items of consecutive rows to their rows' places in a batch's values."""
+    """Copy the items of a run's rows to a batch's `values`.
+
+    `places` has the row of the batch for each row of the run, in the order of `items`; `offsets`
+    has the start in `values` of each row of the batch, and the end of the last one.
+    """
     starts = offsets[places].astype(np.int64)
     values[_indices(starts, offsets[1:][places] - starts)] = items
 

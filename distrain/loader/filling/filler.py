@@ -17,7 +17,8 @@ from distrain.loader.partition.wanted_columns import WantedColumn, value_problem
 
 Block = NDArray[np.int32]
 
-# The kernels' checks: `l` is 0 or 1, `w` is 0 or more, and a `v` is finite.
+# A column's role by its kind. It determines what the kernels check: ids (`i`) are below a limit,
+# values (`v`) are finite, labels (`l`) are 0 or 1, weights (`w`) are finite and 0 or more.
 _ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w", "task_weight": "w"}
 # The types that the kernels read, in native byte order, and their letters.
 _ID_TYPES = {np.dtype(np.int32): b"i", np.dtype(np.int64): b"q"}
@@ -30,13 +31,16 @@ class _Part(NamedTuple):
     columns: tuple[WantedColumn, ...]
     roles: bytes
     limits: NDArray[np.uint64]
-    # their cells, their offsets in a block, and the bytes of a block's row
+    # the letters of their cells, their offsets in a block's row, and the bytes of that row
     cells: tuple[bytes, NDArray[np.int64], int]
     has_classes: bool
 
 
 class Filler:
-    """Writes flat columns to blocks `[columns, rows]`: int32 ids, else bits of float32."""
+    """Writes flat columns to blocks `[columns, rows]`: ids as int32, all others as float32's bits.
+
+    With `narrow`, blocks are bytes in that layout.
+    """
 
     def __init__(
         self,
@@ -58,11 +62,17 @@ class Filler:
         *,
         first_column: int = 0,
     ) -> None:
-        """Write rows of some columns of a row group to their places.
+        """Write rows of some columns of a row group to their places, and check the values.
 
-        `cells` are consecutive columns, each `[rows of the row group]`, of any integer, floating or
-        boolean type; the first is column `first_column` of a block. `blocks` has the block of each
-        run of the deal. Raises a `DataError` for the first value that `check_values` rejects.
+        Args:
+            cells: Consecutive columns, each `[rows of the row group]`, of any integer, floating or
+                boolean type.
+            deal: The rows and their places.
+            blocks: The block of each run of `deal`.
+            first_column: The number in a block of the first of these columns.
+
+        Raises:
+            DataError: A value cannot be used; see `check_values`.
         """
         if not cells:
             return
@@ -107,7 +117,7 @@ class Filler:
         return known
 
     def copy(self, cells: Block, deal: Deal, blocks: Sequence[Block]) -> None:
-        """Write rows of columns in the format of blocks, `[columns, rows]`, to their places."""
+        """Write rows of all columns, `[columns, rows]` in the format of blocks, unchecked."""
         if not len(cells):
             return
         count = len(cells)
@@ -130,7 +140,7 @@ class Filler:
 
 
 def has_classes(column: WantedColumn) -> bool:
-    """Return True if a column holds labels of classes, which the kernels do not check."""
+    """Return True if a column has multiclass labels, whose range the kernels do not check."""
     return column.kind == "label" and column.target_kind == "multiclass"
 
 
@@ -149,7 +159,10 @@ def type_letter(source: NDArray[Any]) -> bytes:
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ids in a type that the kernels read; ids above int64 become negative: invalid, too."""
+    """Return ids in a type that the kernels read.
+
+    Ids that do not fit int64 become negative, which is invalid as well.
+    """
     if values.dtype in _ID_TYPES:
         return values
     if values.dtype == np.uint64:
@@ -169,9 +182,12 @@ def check_values(
     *,
     row_of_value: NDArray[Any] | None = None,
 ) -> None:
-    """Raise a `DataError` for the first value, of `rows`, that cannot be used.
+    """Raise a `DataError` for the first value that cannot be used.
 
-    `row_of_value` has the rows of a list column's items.
+    Args:
+        values: The values of a row group's rows, or all items of a list column.
+        rows: The indices of the values to check; `None` checks all.
+        row_of_value: The row of each item of a list column; `None` for a flat column.
     """
     checked = values if rows is None else values[rows]
     bad = np.flatnonzero(unusable(column, checked))

@@ -19,7 +19,7 @@ measure_lists = _fill.measure_lists
 place_lists = _fill.place_lists
 
 KERNEL_VERSION = 3
-"""The version of the C code that is called here; `_fill.c` has the same number."""
+"""The version of the C code that this module needs; `_fill.c` must have the same number."""
 
 if KERNEL == "C":
     check_kernel_version(

@@ -1,4 +1,7 @@
-"""List columns: collects the items of each run of rows, and joins a batch's runs at the end."""
+"""Fills list columns: collects the items of each run of rows, and joins a batch's runs at the end.
+
+A run is consecutive rows of one batch (see `schedule.Deal`).
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,14 @@ from distrain.loader.filling.schedule import Deal
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 
-_MOST_ITEMS = 2**31 - 1  # of a column in a batch, whose offsets are int32
+_MOST_ITEMS = 2**31 - 1  # maximum items of a list column in a batch: offsets are int32
 
 
 def list_limits(columns: Sequence[WantedColumn], given: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the maximum list length by column; `given` takes precedence over the schema."""
+    """Return the maximum list length by column; `given` takes precedence over the schema.
+
+    Columns without a limit are missing. Raises a `SpecError` if `given` names another column.
+    """
     limits = {c.name: c.keep_length for c in columns if c.is_list and c.keep_length}
     lists = [column.name for column in columns if column.is_list]
     for name, most in (given or {}).items():
@@ -53,7 +59,7 @@ def cut_lists(rows: pa.Array, most: int | None) -> pa.Array:
 
 
 def check_lists(column: WantedColumn, rows: pa.Array, group: RowGroup) -> None:
-    """Raise a `DataError` for the first list or item of a row group that cannot be used."""
+    """Raise a `DataError` for the first list that is too long, or else the first invalid item."""
     lengths = np.diff(rows.offsets.to_numpy())
     if column.max_length and lengths.size and lengths.max() > column.max_length:
         row = int(np.argmax(lengths > column.max_length))
@@ -77,7 +83,11 @@ def deal_lists(
     batches: Sequence[OpenBatch[Any]],
     group: RowGroup,
 ) -> None:
-    """Distribute lists without nulls to batches, cut to `most` items; `DataError` for a bad row."""
+    """Distribute a column's lists, without nulls, to batches, cut to `most` items (`None`: all).
+
+    `number` is the column's number among the list columns. `batches` has the batch of each run of
+    `deal`. Raises a `DataError` for a list that is too long, or an invalid item.
+    """
     items = source_of(column, rows.values.to_numpy(zero_copy_only=False))
     offsets = rows.offsets.to_numpy()
     kept = _MOST_ITEMS if most is None else most
@@ -113,7 +123,7 @@ def deal_lists(
 
 
 def check_total(column: WantedColumn, num_items: int) -> None:
-    """Raise a `DataError` if a column has too many items in a batch."""
+    """Raise a `DataError` if a list column has more items in a batch than int32 offsets allow."""
     if num_items > _MOST_ITEMS:
         raise DataError(
             f"the lists of column {column.name!r} in a batch have {num_items} items, which is more "
@@ -123,7 +133,7 @@ def check_total(column: WantedColumn, num_items: int) -> None:
 
 
 def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[ListRun]) -> Ragged:
-    """Return a batch's list column, from each row's length and the items of runs in any order."""
+    """Return a batch's list column, from the list length of each row, and all runs in any order."""
     total = sum(len(run.items) for run in runs)
     check_total(column, total)
     offsets = np.zeros(len(lengths) + 1, np.int32)

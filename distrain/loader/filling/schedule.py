@@ -1,8 +1,10 @@
-"""When a rank loads which chunk, and where the chunk's rows go; pure functions of numbers.
+"""Plans when a rank loads each chunk, and where the chunk's rows go in batches; without any I/O.
 
-A lane needs the part of a chunk that is inside the lane's span. A rank loads a chunk when the first
-of its lanes needs it, and writes the rows of all its lanes to their places in the batches of the
-coming steps. Lanes that share a chunk need it at the same time (see `partition.pieces`).
+A chunk is a set of row groups whose rows are shuffled together; a lane is a sequence of rows, from
+which each step takes some (see `partition.epoch_plan`). The rows of a chunk that belong to one lane
+are a piece. A rank loads a chunk when the first of its lanes needs a piece of it. It then writes
+the rows of all its lanes to their places in the batches of the coming steps. Lanes that share a
+chunk need it at the same time (see `partition.pieces`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from distrain.loader.partition.slice_dealing import num_bands
 
 
 class Load(NamedTuple):
-    step: int  # the first step that needs it
+    step: int  # the first step that needs rows of the chunk
     chunk: int  # the chunk's number in the epoch's order
     pieces: tuple[Piece, ...]  # the rows of each of the rank's lanes
 
@@ -51,21 +53,21 @@ class LoadSteps(NamedTuple):
     first: int  # the first step that a load has rows for
     last: int
     open_steps: int  # number of steps whose batches may be open, from the current one on
-    begin: int  # step 0 of the epoch or window
+    begin: int  # the first step of the load's epoch or window
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Return the steps of a load, counted from `begin`."""
+        """Return the steps of a load; `begin` is added to the plan's steps."""
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
 
 
 class LookAhead:
-    """Decides which loads may begin at the current step; loads come in the order of first steps.
+    """Decides which loads may begin at the current step; loads are ordered by their first steps.
 
-    A load may begin if the current step needs it, or if all its rows are for steps that may be
-    open. Of the same epoch, at most `most` loads begin for the second reason; of the next epoch
-    all, since every lane needs a chunk at an epoch's first step.
+    A load may begin if the current step needs it, or if all its rows are for steps whose batches
+    may be open. For the second reason, at most `most` loads of the current epoch begin. For the
+    next epoch there is no such limit, since every lane needs a chunk at an epoch's first step.
     """
 
     def __init__(self, most: int):
@@ -73,7 +75,11 @@ class LookAhead:
         self._ahead: deque[int] = deque()  # first steps of loads that began before they were needed
 
     def may_begin(self, load: LoadSteps, step: int) -> bool:
-        """Return True if a load may begin. The caller then asks about the next load."""
+        """Return True if a load may begin at `step`, and note that it begins.
+
+        Call it for loads in order: after True, for the next load; after False, for the same load
+        at a later step.
+        """
         while self._ahead and self._ahead[0] <= step:
             self._ahead.popleft()
         are_few = len(self._ahead) < self._most or step < load.begin
@@ -84,7 +90,10 @@ class LookAhead:
 
 
 class BatchRuns(NamedTuple):
-    """The places of a piece's rows, by run. A run is consecutive rows of one batch."""
+    """The places of a piece's rows in batches, by run. A run is consecutive rows of one batch.
+
+    For each run: its step, its first row in the rank's batch, and its number of rows.
+    """
 
     steps: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -95,7 +104,7 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
     by_parts = options.shuffle == "chunk"
     slices = dataset.slices
     chunks = chunk_order(
-        # The order of "full" is the same for row groups and for slices.
+        # With "full", the order is the same for row groups and for slices.
         slices.rows if options.shuffle == "full" else dataset.table.compact.rows,
         options.seed,
         epoch,
@@ -118,7 +127,7 @@ def bands_of(options: LoaderOptions) -> int:
 
 
 def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
-    """Return the number of large row groups whose slices a rank reads at a time."""
+    """Return the maximum number of large row groups whose slices a rank reads at a time."""
     slices = dataset.slices
     if not slices.any_large:
         return 0
@@ -135,7 +144,7 @@ def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
-    """Return all loads that some lanes need from `start_step` on, in the order of their steps."""
+    """Return all loads that `lanes` need from `start_step` on, ordered by their first steps."""
     cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
     lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
     steps = plan.step_of(lane, offset)
@@ -155,13 +164,13 @@ def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step
 
 
 def steps_of(plan: EpochPlan, piece: Piece) -> range:
-    """Return the steps that a piece has rows for."""
+    """Return the steps whose batches have rows of a piece."""
     last = piece.offset + piece.stop - piece.start - 1
     return range(plan.step_of(piece.lane, piece.offset), plan.step_of(piece.lane, last) + 1)
 
 
 def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
-    """Return where the rows of a piece go in the batches of the rank that serves `lanes`.
+    """Return the places of a piece's rows in the batches of the rank that serves `lanes`.
 
     >>> plan = EpochPlan(num_rows=12, lanes=2, global_batch_size=4)
     >>> runs = runs_of(plan, range(2), Piece(lane=1, chunk=0, start=6, stop=12, offset=0))
@@ -172,14 +181,15 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     if len(steps) <= _FEW_RUNS:
         return _few_runs(plan, lanes, piece, steps)
     first, last = piece.offset, piece.offset + piece.stop - piece.start
-    # Number of the epoch's rows taken before each of these steps, and before the one after.
+    # Number of the epoch's rows taken before each of these steps, and before the step after them.
     taken = np.arange(steps.start, steps.stop + 1, dtype=np.int64) * plan.global_batch_size
     taken = np.minimum(taken, plan.num_rows)
     below = plan.rows_below(piece.lane, taken)
     of_lane = plan.rows_below(piece.lane + 1, taken) - below
     earlier = below - plan.rows_below(lanes.start, taken)
     bounds = np.minimum(np.maximum(of_lane, first), last)
-    skipped = bounds[:-1] - of_lane[:-1]  # of the first run, if the piece begins inside a step
+    # Rows of the lane in the first step that come before the piece; 0 in all other steps.
+    skipped = bounds[:-1] - of_lane[:-1]
     return BatchRuns(
         np.arange(steps.start, steps.stop), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
     )
@@ -203,7 +213,7 @@ def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> Batc
 
 
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
-    """Return the lane's pieces, without rows before `start_step` and rows that are never used."""
+    """Return the lane's pieces, `[pieces, 5]`, without rows of earlier or dropped steps."""
     first = plan.lane_rows_before(lane, start_step)
     last = plan.lane_rows_before(lane, plan.num_steps)
     cells = lane_pieces(plan, chunks, lane).cells
@@ -217,12 +227,16 @@ def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) ->
 
 _FEW_RUNS = 16
 _NO_PLACES = np.empty(0, np.int32)
-_MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
+_MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 
 
 @dataclass(frozen=True)
 class Deal:
-    """A row group's rows for one rank, run by run. A run is consecutive rows of one batch."""
+    """The rows of a row group that a rank needs, and their places in the rank's batches.
+
+    Rows are listed run by run. A run is consecutive rows of one batch, of which a row group may
+    have some only.
+    """
 
     rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
     steps: NDArray[np.int64]  # the step of each run
@@ -238,10 +252,15 @@ def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 class ChunkDealer:
-    """Deals a chunk's rows, one row group at a time, from any thread.
+    """Computes the places of a chunk's rows in batches, one row group at a time, from any thread.
 
-    `rows_per_group` is in the chunk's order of row groups. Without a `seed`, rows keep their order.
-    With `order`, rows have the order that it returns instead.
+    Args:
+        rows_per_group: Rows of each row group of the chunk, in the chunk's order.
+        seed: Seed of the order of rows; `None` keeps the order of the files.
+        order: Returns the order of the chunk's rows, instead of an order from the seed.
+
+    Raises:
+        SpecError: The chunk has too many rows.
     """
 
     def __init__(
@@ -269,12 +288,16 @@ class ChunkDealer:
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps, self._starts, self._counts = map(_joined, zip(*runs, strict=True))
         self._lock = threading.Lock()
-        self._left = len(rows_per_group)  # row groups left to deal; at 0 the order is dropped
+        # row groups for which `deal` was not called yet; at 0 the order of rows is dropped
+        self._left = len(rows_per_group)
         self._order: NDArray[np.int32] | None = None
         self._by_group: NDArray[np.int64] | None = None
 
     def deal(self, number: int) -> Deal:
-        """Return the rows of the chunk's row group `number`, counted from 0 in the chunk."""
+        """Return the rows and places of the chunk's row group `number`, counted from 0.
+
+        Call it once for each row group.
+        """
         if len(self._bounds) == 2:
             rows = self._dealt_rows()
             return Deal(rows, self._steps, self._starts, self._counts, _NO_PLACES)
@@ -301,7 +324,7 @@ class ChunkDealer:
         return _joined(pieces)
 
     def _group_order(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the entries of `rows`, stably sorted by row group, and the start of each group."""
+        """Return the indices of `rows`, stably sorted by row group, and where each group begins."""
         num_groups = len(self._bounds) - 1
         small = np.uint16 if num_groups < 2**16 else np.uint32  # NumPy sorts 16 bits by counting
         group = (np.searchsorted(self._bounds, rows, side="right") - 1).astype(small)

@@ -1,4 +1,4 @@
-"""Writes rows and lists to batches on a device, bit-identical to `filler` and `list_columns`."""
+"""Writes rows and lists to batches on a device, with the bits of `filler` and `list_columns`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DealtLists(NamedTuple):
 
 
 class TorchListFiller:
-    """Distributes the lists of row groups to batches, and makes the batches' list columns.
+    """Distributes the lists of row groups to batches, and joins them to the batches' list columns.
 
     Args:
         limits: Maximum list lengths by column; the first items are kept.
@@ -56,7 +56,7 @@ class TorchListFiller:
     def deal(
         self, lists: Sequence[DeviceLists], deal: Deal, batches: Sequence[OpenBatch[Tensor]]
     ) -> Tensor:
-        """Add the lists of a deal's rows to the batches of its runs.
+        """Add the lists of a deal's rows to `batches`, which has the batch of each run.
 
         The thread waits for the device once, for the number of items.
 
@@ -136,7 +136,7 @@ def ranges(starts: Tensor, lengths: Tensor, total: int) -> Tensor:
     [5, 6, 9, 10, 11]
     """
     before = lengths.cumsum(0) - lengths
-    # With the size of the result given, torch need not ask the device for it.
+    # With the size of the result given, torch need not wait for the device to compute it.
     first = torch.repeat_interleave(starts - before, lengths, dim=0, output_size=total)
     return first + torch.arange(total, device=starts.device)
 
@@ -176,7 +176,11 @@ class TorchFiller:
         self._device = device
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
-        """Write rows to the block of each run; return `[columns]`, bool: has unusable values."""
+        """Write rows to the block of each run of `deal`, without waiting for the device.
+
+        Returns:
+            `[columns]`, bool: whether these rows have unusable values in a column.
+        """
         rows = to_device(torch.from_numpy(deal.rows), self._device)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
@@ -227,7 +231,7 @@ class TorchFiller:
 
 
 def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
-    """Return the values in a type that holds fill values, too; 0.5 would not fit an int32."""
+    """Return the values in a type that can hold the fill value as well: 0.5 would not fit int32."""
     if column.kind == "id":
         is_wide = values.dtype.itemsize >= 4
         return values if is_wide else _as_id(column, signed_bits(values), values.dtype)
@@ -237,7 +241,10 @@ def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
 
 
 def gather_column(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
-    """Write the rows of a column to `target`, int32; unusable values remain unusable there."""
+    """Write rows of a column to `target`, `[rows]`, int32: ids, or the bits of float32 numbers.
+
+    Unusable values, such as ids above int32, remain unusable there.
+    """
     bits = signed_bits(source)
     if column.kind != "id":
         target = target.view(torch.float32)
@@ -265,7 +272,8 @@ def _as_float(column: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor
     elif kind == torch.uint32:
         values = values.to(torch.int64) & 0xFFFFFFFF
     elif kind == torch.uint64:
-        # The upper half reads as negative: halve it, with a sticky last bit for rounding.
+        # Values above int64 are negative as int64. Halve them as unsigned numbers; the last bit is
+        # set if either of the last two bits was, so that the rounding is right.
         half = ((values >> 1) & (2**63 - 1)) | (values & 1)
         return torch.where(values < 0, half.to(torch.float32) * 2, values.to(torch.float32))
     elif kind == torch.float64 and column.kind == "label":

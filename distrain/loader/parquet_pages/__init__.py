@@ -1,1 +1,1 @@
-"""Decodes pages of flat columns of local files, in C, where that is faster than Arrow."""
+"""Decodes flat columns of local parquet files in C, where that is faster than Arrow."""

@@ -1,4 +1,4 @@
-"""Decodes one column chunk, some rows at a time, from its bytes."""
+"""Decodes one column chunk from its bytes, some rows at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from distrain.loader.parquet_pages import _pages
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4", "ZSTD", "GZIP")
-"""The codecs that are read here, by pyarrow's names; LZ4 is LZ4_RAW in the parquet format."""
+"""The supported codecs, by pyarrow's names; LZ4 is LZ4_RAW in the parquet format."""
 
 _PYARROW_CODECS = {"SNAPPY": "snappy", "ZSTD": "zstd"}
 _DICTIONARY_PAGE, _PLAIN = 2, 0
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-_MOST_SKIPPED = 65_536  # rows at a time
+_MOST_SKIPPED = 65_536  # rows decoded at a time while rows are skipped
 
 
 class _Page(NamedTuple):
@@ -34,14 +34,20 @@ class _Page(NamedTuple):
 
 
 class ColumnChunk:
-    """The values of a column of a row group, read in order, from all bytes of its chunk.
+    """Decodes the values of a column of a row group, in order.
 
-    An `optional` column may hold nulls; a null is an error. With `read_again`, which returns bytes
-    of the chunk by start and count, pages are read when they are decoded.
+    Args:
+        chunk: All bytes of the column chunk.
+        codec: One of `CODECS`.
+        num_values: The number of rows.
+        dtype: The type in the file.
+        optional: Whether the column may have nulls, by the schema. A null is an error.
+        read_again: Returns bytes of the chunk by start and count. If given, `chunk` is not kept,
+            and a page is read when it is decoded.
 
     Raises:
-        ValueError, OSError: The bytes are damaged, or their layout is not supported here: Arrow
-            has to read the column. The methods raise the same.
+        ValueError, OSError: The bytes are damaged, or their layout is not supported: Arrow has to
+            read the column. All methods raise these errors.
     """
 
     def __init__(
@@ -71,10 +77,10 @@ class ColumnChunk:
             self._read_again, self._chunk = read_again, memoryview(b"")
         self._pages: Iterator[_Page] = iter(pages)
         self._page: Any = b""
-        self._left = 0  # values left in that page
-        # of its ids; None if it holds values without a dictionary
+        self._left = 0  # values of `_page` that are left
+        # the C code's position among the page's dictionary ids; `None` for a page of plain values
         self._run: NDArray[np.int64] | None = None
-        self._start = 0  # of its next plain value
+        self._start = 0  # offset in the page of the next plain value
 
     def read(self, rows: int) -> NDArray[Any]:
         values = np.empty(rows, self.dtype)
@@ -86,7 +92,7 @@ class ColumnChunk:
             rows -= len(self.read(min(rows, _MOST_SKIPPED)))
 
     def read_into(self, out: NDArray[Any]) -> None:
-        """Fill an array, `[rows]`, C-contiguous and of the column's type, with the next values."""
+        """Fill an array, `[rows]`, C-contiguous and of type `dtype`, with the next values."""
         done = 0
         while done < len(out):
             if not self._left:
@@ -118,7 +124,7 @@ class ColumnChunk:
             _pages.lookup(self._page, self._run, self._dictionary, out, self.dtype.itemsize)
 
     def _content(self, page: _Page) -> Any:
-        """Return a page's bytes: levels, then values."""
+        """Return a page's decompressed bytes: levels, then values."""
         if self._read_again is not None:
             raw = memoryview(self._read_again(page.start, page.compressed))
         else:
@@ -142,7 +148,7 @@ class ColumnChunk:
             block = np.empty(size, np.uint8)
             _pages.lz4(raw, block)
             return block
-        # The codec does not report how much it wrote; the rest would be stale memory.
+        # The codec does not report how much it wrote; beyond that would be uninitialised memory.
         if _pages.content_bytes(self._codec, raw) != size:
             raise ValueError("a page does not hold as much as its header says")
         return self._pyarrow_codec.decompress(raw, size)

@@ -1,4 +1,4 @@
-"""A column chunk whose rows are read in parts, each in one call of the C code."""
+"""Reads a column chunk in parts; each part takes one call of the C code."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ class Descriptor:
 
 
 class Span(NamedTuple):
-    start: int  # offset of its first byte
-    end: int  # offset after its last byte
+    start: int  # offset in the file of the chunk's first byte
+    end: int  # offset after the chunk's last byte
     codec: int  # 0 for none, 1 for snappy, 7 for LZ4
-    num_rows: int  # of the row group
-    optional: bool  # whether it may hold nulls
+    num_rows: int  # rows of the row group
+    optional: bool  # whether the column may have nulls
     dtype: np.dtype[Any]  # int32, int64, float32 or float64, as in the file
 
 
 class ColumnStream:
-    """The values of a column of a row group, read in order, by one thread at a time.
+    """Decodes the values of a column of a row group, in order, by one thread at a time.
 
-    It holds the column's dictionary and one page. `fill` returns the bytes of the replacement of
-    nulls in a type, or no bytes if nulls are not filled. Values have the first of `dtypes`, ordered
-    by width, until a value does not fit; the last type holds all values.
+    It keeps the column's dictionary and one page in memory. `fill` returns the bytes of the
+    replacement of nulls as a value of a type, or no bytes if nulls are not replaced. `dtypes` are
+    ordered by width: values have the first type until a value does not fit, then the next type. The
+    last type must hold all values.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class ColumnStream:
         )  # fmt: skip
 
     def read(self, rows: int) -> NDArray[Any]:
-        """Return the next values, in memory that the thread reuses once it is not referenced.
+        """Return the next `rows` values, in memory that is reused when there is no reference to it.
 
         Raises:
-            ValueError: Arrow has to read the column, and why.
+            ValueError: Arrow has to read the column; the message says why.
         """
         (values,) = read_aligned([self], rows)
         if isinstance(values, str):
@@ -75,7 +76,10 @@ class ColumnStream:
         return values
 
     def skip(self, rows: int) -> None:
-        """Skip values; pages that are skipped whole are not decompressed. Raises like `read`."""
+        """Skip `rows` values, without decompressing pages that are skipped whole.
+
+        Raises the errors of `read`.
+        """
         try:
             _pages.skip(self._stream, self._file.number, MEMORY.kernel, rows)
         except OverflowError:
@@ -98,7 +102,10 @@ class ColumnStream:
 
 
 def read_aligned(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
-    """Return each stream's next values, from one call of C; or why Arrow must read the column."""
+    """Return the next `rows` values of each stream, with one call of the C code.
+
+    For a column that Arrow has to read, the result has the reason, a text, instead of the values.
+    """
     outs = MEMORY.columns_for(rows, [stream._dtype for stream in streams])
     wanted = [
         (stream._stream, stream._file.number, values)

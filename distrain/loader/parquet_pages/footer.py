@@ -1,6 +1,6 @@
-"""Reads column chunks from the footer of a parquet file, without Arrow.
+"""Reads facts of column chunks from the footer of a parquet file, without Arrow.
 
-pyarrow aborts the process if it is asked for a codec that does not exist, as in damaged footers.
+A damaged footer may have a codec that does not exist; pyarrow aborts the process if that is read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ else:
     IS_BUILT = True
 
 KERNEL_VERSION = 7
-"""The version of the C code that these files call; `_pages.c` has the same number."""
+"""The version of the C code that this package needs; `_pages.c` must have the same number."""
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")
-"""The codecs by number; LZ4 is LZ4_RAW in the parquet format, as in pyarrow."""
+"""The names of codecs, by their number in footers; as in pyarrow, LZ4 is the format's LZ4_RAW."""
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
@@ -39,9 +39,9 @@ class ChunkFacts(NamedTuple):
     """A column chunk as described by the footer; -1 for missing values."""
 
     type: int  # the number of its physical type
-    codec: int  # A number, in `CODECS` if it is known
-    num_values: int  # its values and nulls
-    num_bytes: int  # compressed
+    codec: int  # an index of `CODECS`, if the codec is known
+    num_values: int  # number of values, including nulls
+    num_bytes: int  # compressed size
     data_page: int  # offset of its first data page in the file
     dictionary_page: int  # offset of its dictionary in the file, before the data pages
     nulls: int  # number of nulls
@@ -50,14 +50,21 @@ class ChunkFacts(NamedTuple):
 
 
 def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
-    """Return the column chunks in a row group's part of a footer; `ValueError` if damaged."""
+    """Return the facts of each column chunk, from a row group's part of a footer.
+
+    Raises:
+        ValueError: The bytes are damaged.
+    """
     return [ChunkFacts(*facts) for facts in _pages.chunks(row_group)]
 
 
 def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> list[memoryview]:
     """Return each row group's part of the footer of a file of `num_bytes` bytes.
 
-    `read_at(start, count)` reads bytes of the file. Raises the errors of `chunks_of`.
+    `read_at(start, count)` must return bytes of the file.
+
+    Raises:
+        ValueError: The footer is missing or damaged.
     """
     end = num_bytes - _TAIL_BYTES
     tail = read_at(max(0, end), _TAIL_BYTES)
@@ -70,7 +77,11 @@ def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> lis
 
 
 def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str]]:
-    """Return columns' compressed bytes by codec for each row group; empty if not supported."""
+    """Return the compressed bytes by codec of some columns, for each row group of a file.
+
+    `columns` are numbers of leaves. The list is empty if the C code is not built, or if the footer
+    is damaged.
+    """
     if not IS_BUILT:
         return []
     counts: list[Counter[str]] = []

@@ -1,4 +1,4 @@
-"""Columns of files that may be decoded here, and the types of their values."""
+"""Finds the columns of a file that this package can decode, and the types of their values."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
     ("FLOAT", pa.float32()): np.dtype(np.float32),
     ("DOUBLE", pa.float64()): np.dtype(np.float64),
 }
-"""NumPy's types of values by the physical type in the file and Arrow's type.
+"""The NumPy type that is equal to Arrow's type, by the physical type in the file and Arrow's type.
 
-Arrow's values have the same bits as those in the file, or the lowest of them.
+Arrow's values have the same bits as those in the file, or their lowest bits.
 """
 
 
@@ -48,13 +48,17 @@ class Leaf(NamedTuple):
     dtype: np.dtype[Any]
     logical: np.dtype[Any]
     optional: bool  # whether it may hold nulls
-    fill: float | int | None  # the replacement of nulls; `None` leaves them to Arrow
-    # the types of its values, by rising width. The first one that holds the values is used; the
-    # last one is that of the file.
+    fill: float | int | None  # the replacement of nulls; `None` leaves columns with nulls to Arrow
+    # the types for the values, by rising width; the first one that holds all values is used. The
+    # last one is the type in the file.
     dtypes: tuple[np.dtype[Any], ...]
 
     def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
-        """Return the bytes of the replacement of nulls in a type; none if it does not fit."""
+        """Return the bytes of the replacement of nulls as a value of `dtype`.
+
+        Returns no bytes if nulls are not replaced here: there is no replacement, it does not fit
+        the type, or Arrow's type is not the file's.
+        """
         if self.fill is None or self.logical != self.dtype:
             return b""
         if dtype.kind in "iu":
@@ -64,18 +68,21 @@ class Leaf(NamedTuple):
         return np.array(self.fill, dtype).tobytes()
 
     def as_logical(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of the file in Arrow's type, which may have fewer bits."""
+        """Convert values of the file to Arrow's type, which may have fewer bits."""
         return values if self.logical == self.dtype else values.astype(self.logical)
 
 
 def is_enabled() -> bool:
-    """Return True if pages are decoded here: the C code is built, and `DISTRAIN_PAGES` is not 0."""
+    """Return True if this package decodes pages.
+
+    The C code is built, the machine is little-endian, and `DISTRAIN_PAGES` is not 0.
+    """
     return BUILT and os.environ.get("DISTRAIN_PAGES") != "0"
 
 
 class PageColumns(NamedTuple):
-    leaves: Mapping[str, Leaf]  # by their names
-    num_columns: int  # total number of columns of the files
+    leaves: Mapping[str, Leaf]  # the columns that this package can decode, by name
+    num_columns: int  # number of all leaf columns of the file
 
 
 def page_columns(
@@ -84,11 +91,13 @@ def page_columns(
     fills: Mapping[str, float | int | None] | None = None,
     id_limits: Mapping[str, int] | None = None,
 ) -> PageColumns:
-    """Return the columns of a file, open in Arrow, that may be decoded here.
+    """Return which of some columns of a file, open in Arrow, this package can decode.
 
-    `fills` has the replacements of nulls by column; nulls of others are left to Arrow. `id_limits`
-    has exclusive upper bounds of integers, such as the sizes of vocabularies: these columns are
-    returned as uint8 or uint16 if they fit.
+    Args:
+        names: The columns to consider.
+        fills: The replacement of nulls by column; other columns with nulls are left to Arrow.
+        id_limits: Exclusive upper bounds of integer columns, such as the sizes of vocabularies.
+            These columns are decoded to uint8 or uint16 if their values fit.
     """
     count = parquet.metadata.num_columns
     if not is_enabled():
@@ -125,7 +134,7 @@ def page_columns(
 def _types_to_try(
     dtype: np.dtype[Any], logical: np.dtype[Any], id_limit: int | None
 ) -> tuple[np.dtype[Any], ...]:
-    """Return the types to try for a type of the file, the narrowest first."""
+    """Return the types to try for values of type `dtype` in the file, the narrowest first."""
     narrow = None
     if id_limit is not None and dtype.kind == "i" and logical == dtype:
         narrow = narrow_type(id_limit)

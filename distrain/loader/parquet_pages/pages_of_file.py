@@ -1,7 +1,7 @@
-"""Columns of a local file that are decoded here, from their bytes.
+"""Decodes columns of a local parquet file from their bytes, without Arrow.
 
-Arrow is the reference: damaged or unsupported data is left to it, and so are nulls of
-columns without a fill value.
+Arrow is the reference implementation. Columns with damaged or unsupported data are left to Arrow,
+and so are columns with nulls but without a fill value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if IS_BUILT:
     from distrain.loader.parquet_pages._pages import TOO_WIDE, decode
 
 REFUSED = (ValueError, OSError, pa.ArrowException)
-"""The errors that leave a column to Arrow."""
+"""The errors after which Arrow has to read a column."""
 
 _T = TypeVar("_T")
 
@@ -44,7 +44,7 @@ _TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
 
 
 class _Chunk(NamedTuple):
-    """A column chunk that C decompresses: its offset in the file, its size, its codec."""
+    """A column chunk that the C code decompresses: its offset in the file, its size and codec."""
 
     leaf: Leaf
     start: int
@@ -55,7 +55,7 @@ class _Chunk(NamedTuple):
 class OpenColumn:
     """A column of a row group whose rows are read in order, by one thread at a time.
 
-    `source` returns its values in the file's type.
+    `source` returns the values in a type of the file; `read` converts them to Arrow's type.
     """
 
     def __init__(self, leaf: Leaf, source: column_chunk.ColumnChunk | column_stream.ColumnStream):
@@ -63,7 +63,7 @@ class OpenColumn:
         self.source = source
 
     def read(self, rows: int) -> NDArray[Any]:
-        """Return the next values; raises one of `REFUSED` if Arrow has to read the column."""
+        """Return the next `rows` values; a `REFUSED` error means that Arrow has to read them."""
         return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:
@@ -71,7 +71,7 @@ class OpenColumn:
 
 
 def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDArray[Any]]:
-    """Return the next values of columns of a row group; columns left to Arrow are missing."""
+    """Return the next `rows` values of each column; columns that Arrow has to read are missing."""
     values_of = {}
     streams: dict[str, column_stream.ColumnStream] = {}
     for name, column in columns.items():
@@ -89,10 +89,10 @@ def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDAr
 
 
 class PagesOfFile:
-    """A local parquet file's column chunks, for one thread; opened when a chunk is first read.
+    """The column chunks of a local parquet file, for one thread.
 
-    `span` returns the place of a row group's part of the footer in the file; without it the whole
-    footer is read again and held.
+    The file is opened when a chunk is first read. `span` returns the offsets of a row group's part
+    of the footer, begin and end; `None` reads the whole footer and keeps it.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class PagesOfFile:
     def read(self, index: int, num_rows: int, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Return the columns of a row group that can be decoded without Arrow, each `[num_rows]`.
 
-        Integers have the narrowest of their column's types that holds all values of this row group
-        and of those read before.
+        Integers have the narrowest of their `Leaf.dtypes` that holds all values of this row group
+        and of the row groups read before.
         """
         decoded: dict[str, NDArray[Any]] = {}
         chunks = []
@@ -129,7 +129,10 @@ class PagesOfFile:
         return decoded
 
     def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
-        """Return the compressed bytes of columns of a row group; `None` if Arrow must read them."""
+        """Return the compressed bytes of columns, by leaf number, in a row group.
+
+        `None` if they are not known here, and Arrow's footer has to be read.
+        """
         if not self._columns.leaves:  # the footer is not needed otherwise
             return None
         try:
@@ -139,9 +142,10 @@ class PagesOfFile:
         return sum(facts[number].num_bytes for number in numbers)
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
-        """Open a column to read it in parts, by any one thread; `None` if Arrow must read it.
+        """Open a column of a row group to read it in parts; `None` if Arrow has to read it.
 
-        The result has its own descriptor of the file, and holds one page at a time.
+        The result may be used by any thread, one at a time. It keeps the file open, and has one
+        page in memory at a time.
         """
         leaves = self._leaves_to_try([name])
         return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
@@ -161,11 +165,11 @@ class PagesOfFile:
             facts = self._facts(index)[leaf.number]
             return act(facts, leaf, num_rows) if _is_known(facts, leaf, num_rows) else None
         except REFUSED:
-            self._refused.add(leaf.name)  # the file's other row groups will be no better
+            self._refused.add(leaf.name)  # it will likely fail in the file's other row groups, too
             return None
 
     def _begun(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
-        """Return a column chunk that C decodes, or its values if C does not decompress it."""
+        """Return the chunk for the C code to decode, or its values if C lacks its codec."""
         start, size = self._span_of(facts)
         if facts.codec in _DECOMPRESSED_IN_C:
             return _Chunk(leaf, start, size, facts.codec)
@@ -175,7 +179,7 @@ class PagesOfFile:
     def _decode(
         self, chunks: Sequence[_Chunk], num_rows: int, decoded: dict[str, NDArray[Any]]
     ) -> list[_Chunk]:
-        """Add decoded chunks to `decoded`; return the chunks that need wider types."""
+        """Add the chunks' values to `decoded`, by name; return the chunks that need wider types."""
         dtypes = [self._dtypes_of(chunk.leaf)[0] for chunk in chunks]
         outs = MEMORY.columns_for(num_rows, dtypes)
         described = [
@@ -273,7 +277,7 @@ class PagesOfFile:
         return self._descriptor
 
     def close(self) -> None:
-        """Close the file, once its open columns are dropped; it is reopened if needed."""
+        """Close the file, as soon as its open columns are dropped; it is reopened if needed."""
         self._descriptor = None
 
 

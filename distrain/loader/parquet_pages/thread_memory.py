@@ -1,6 +1,7 @@
-"""Reusable memory of a thread, for the values of column chunks.
+"""Reusable memory of each thread, for the values of column chunks.
 
-Fresh memory of these sizes costs a page fault every 4 KiB, and is returned to the kernel at once.
+New memory of these sizes costs a page fault every 4 KiB, and when it is freed, the kernel takes it
+back at once.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from distrain.loader.parquet_pages.footer import IS_BUILT
 if IS_BUILT:
     from distrain.loader.parquet_pages import _pages
 
-_MOST_KEPT_BYTES = 8 << 20  # larger pieces are not kept
-_MOST_ARRAYS = 8  # columns that streams return at a time, and some that a consumer still uses
+_MOST_KEPT_BYTES = 8 << 20  # larger pieces are not kept for reuse
+# Pieces to keep: for columns that streams return at a time, and some that a consumer still uses.
+_MOST_ARRAYS = 8
 _ALIGNMENT = 64
 
 
 def _references_of_a_list() -> int:
-    """Count the references held by a list, a loop and, before Python 3.14, an argument."""
+    """Return the reference count, here, of an object to which only one list refers.
+
+    It includes the loop's variable and, before Python 3.14, an argument.
+    """
     for owner in [np.empty(0, np.uint8)]:
         count = sys.getrefcount(owner)
     return count
@@ -34,7 +39,7 @@ _ONLY_HERE = _references_of_a_list()
 
 
 class ThreadMemory(threading.local):
-    """Memory of each thread, until the thread ends.
+    """The memory of the calling thread; each thread has its own until it ends.
 
     Attributes:
         kernel: The C code's memory for column chunks, pages and dictionaries.
@@ -46,7 +51,10 @@ class ThreadMemory(threading.local):
         self._arrays: list[NDArray[np.uint8]] = []
 
     def columns_for(self, count: int, dtypes: Sequence[np.dtype[Any]]) -> list[NDArray[Any]]:
-        """Return arrays `[count]` of each type in one piece, reused once none is referenced."""
+        """Return an uninitialised array, `[count]`, of each type, all in one piece of memory.
+
+        The memory is reused when there is no reference to any of the arrays.
+        """
         starts = [0]
         for dtype in dtypes:
             end = starts[-1] + count * dtype.itemsize
@@ -67,7 +75,8 @@ class ThreadMemory(threading.local):
             elif len(owner) >= num_bytes:
                 return owner
         new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
-        # Too small pieces are dropped to make space, and so are the oldest that are still in use.
+        # Unused pieces that are too small are dropped, and so are the oldest pieces in use if there
+        # are too many: their memory is then freed after use.
         self._arrays = [*in_use[-_MOST_ARRAYS + 1 :], new]
         return new
 

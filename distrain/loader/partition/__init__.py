@@ -1,1 +1,1 @@
-"""Turns parquet footers into lanes: which rows each rank trains on at each step of an epoch."""
+"""Decides from parquet footers which rows each rank trains on at each step of an epoch."""

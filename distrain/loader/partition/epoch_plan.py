@@ -1,20 +1,21 @@
 """Assigns the rows of an epoch to lanes, steps and ranks.
 
-The rows of an epoch form a line, `0 .. num_rows-1` (see `row_order`). The line is cut into `lanes`
-spans of equal length, plus or minus one. Steps take rows from the lanes in turn: the epoch's
-`i`-th row taken (from 0) is row `i // lanes` of lane `i % lanes`, and it belongs to step
-`i // global_batch_size`. Hence
+The rows of an epoch form a sequence, the line, with places `0 .. num_rows-1` (see `row_order`). The
+line is cut into `lanes` spans of equal length, plus or minus one. Steps take rows from the lanes in
+turn: the `i`-th row that is taken in an epoch (from 0) is row `i // lanes` of lane `i % lanes`, and
+it belongs to step `i // global_batch_size`. Hence
 
-- after `t` steps lane `l` has given `ceil((min(t * B, N) - l) / S)` rows (B rows a step, N rows in
-  total, S lanes), which is between the floor and the ceiling of an even share;
-- every step holds exactly B rows, the last one the rest, and all lanes end in the same step;
+- after `t` steps `ceil((min(t * B, N) - l) / S)` rows of lane `l` were taken (B rows a step, N rows
+  in total, S lanes), which is an even share, rounded down or up;
+- every step has exactly B rows, but the last one has the rest;
+- the last rows of all lanes are the last S rows that are taken;
 - any S and any B are possible, and nothing depends on the number of ranks.
 
 A rank serves whole lanes, adjacent on the line, so the global batch of a step (the ranks' rows in
 rank order) is the same for every number of ranks that divides the lanes.
 
 A table may be cut into windows (see `windows`). Each window has its own line and plan, and an epoch
-consists of the steps of the windows, in order (`EpochSteps`).
+consists of the steps of all windows, one window after the other (`EpochSteps`).
 """
 
 import math
@@ -72,21 +73,24 @@ class EpochPlan:
         return min(self.global_batch_size, self.num_rows - start)
 
     def lane_span(self, lane: int) -> tuple[int, int]:
-        """Return the first place on the line of the lane's rows, and one past the last."""
+        """Return the place on the line of the lane's first row, and one past that of its last."""
         self._check_lane(lane)
         return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 
     def lane_rows_before(self, lane: int, step: int) -> int:
-        """Return the lane's rows in the steps before `step`, `0 <= step <= num_steps`."""
+        """Return how many of the lane's rows are in the steps before `step`.
+
+        `step` is in `0 .. num_steps`.
+        """
         self._check_lane(lane)
         taken = min(step * self.global_batch_size, self.num_rows)
         return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
 
     def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
-        """Return the lane's rows of a step: the first, and one past the last.
+        """Return the first of the lane's rows that a step takes, and one past the last.
 
-        They are counted from the start of the lane's span, in the lane's order of rows;
-        `lane_pieces` maps them to places on the line.
+        Row `i` of the lane, from 0, has the number `lane_span(lane)[0] + i`. This is not its place
+        on the line if the lane traverses its span in another order; see `lane_pieces`.
         """
         self._check_step(step)
         start = self.lane_span(lane)[0]
@@ -94,11 +98,11 @@ class EpochPlan:
         return start + before, start + self.lane_rows_before(lane, step + 1)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
-        """Return the step that takes row `offset` (from 0) of the lane."""
+        """Return the step that takes row number `offset`, from 0, of the lane's own order."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:
-        """Return the lanes that a rank serves.
+        """Return the lanes whose rows a rank gets.
 
         Raises:
             SpecError: `num_ranks` does not divide the lanes.
@@ -117,7 +121,7 @@ class EpochPlan:
         return range(rank * lanes_per_rank, (rank + 1) * lanes_per_rank)
 
     def rank_rows(self, step: int, rank: int, num_ranks: int) -> int:
-        """Return the rows of a step that a rank serves; may be 0 in a short last step."""
+        """Return the number of rows of a step that a rank gets; may be 0 in a short last step."""
         self._check_step(step)
         lanes = self.lanes_of_rank(rank, num_ranks)
         start = step * self.global_batch_size
@@ -129,9 +133,9 @@ class EpochPlan:
         return up_to - below
 
     def rows_below(self, lane: int, taken: _IntT) -> _IntT:
-        """Return how many of the epoch's first `taken` rows come from the lanes below `lane`.
+        """Return how many of the first `taken` rows of an epoch come from lanes `0 .. lane-1`.
 
-        The rows of a lane, a step or a rank follow from this number alone.
+        The numbers of rows of a lane, a step or a rank are differences of such numbers.
         """
         rounds, rest = divmod(taken, self.lanes)
         # The last two terms are min(rest, lane), for a number and for an array.
@@ -148,9 +152,9 @@ class EpochPlan:
 
 @dataclass(frozen=True)
 class EpochSteps:
-    """The steps of an epoch: those of its windows, in order.
+    """The steps of an epoch: the steps of its windows, one window after the other.
 
-    A table without windows is one window.
+    A table without windows counts as one window.
 
     >>> steps = EpochSteps((EpochPlan(10, 3, 4), EpochPlan(5, 3, 4)))
     >>> steps.num_steps, [steps.rows_in_step(step) for step in range(5)]
@@ -179,11 +183,11 @@ class EpochSteps:
         return self._rows_before[-1]
 
     def window_of(self, step: int) -> int:
-        """Return the window of a step; for the epoch's end, the last one."""
+        """Return the number of a step's window; for `num_steps`, that of the last window."""
         return min(bisect_right(self._firsts, step), len(self.plans)) - 1
 
     def span(self, window: int) -> tuple[int, int]:
-        """Return the window's first step, and one past its last."""
+        """Return the first step of a window, and one past its last step."""
         return self._firsts[window], self._firsts[window + 1]
 
     def rows_in_step(self, step: int) -> int:
@@ -191,7 +195,7 @@ class EpochSteps:
         return self.plans[window].rows_in_step(step - self._firsts[window])
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
-        """Return the number of rows of a step that each rank serves.
+        """Return the number of rows of a step that each rank gets.
 
         >>> EpochSteps((EpochPlan(num_rows=10, lanes=4, global_batch_size=7),)).rank_rows(0, 2)
         (4, 3)
@@ -201,7 +205,7 @@ class EpochSteps:
         return tuple(plan.rank_rows(of_window, rank, num_ranks) for rank in range(num_ranks))
 
     def rows_before(self, step: int) -> int:
-        """Return the rows of the steps before `step`, `0 <= step <= num_steps`."""
+        """Return the number of rows in the steps before `step`, `0 <= step <= num_steps`."""
         window = self.window_of(step)
         plan, of_window = self.plans[window], step - self._firsts[window]
         rows = min(of_window * plan.global_batch_size, plan.num_rows)

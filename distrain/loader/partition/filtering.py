@@ -1,7 +1,7 @@
-"""Row filters, applied to the statistics in footers where possible, otherwise to the values.
+"""Applies row filters: to the statistics in footers where possible, otherwise to the values.
 
-Arrow compares. A comparison with null is null, and a row is selected if the filter is true. NaN is
-unequal to every number, and neither less nor greater.
+Arrow evaluates the comparisons. A comparison with null is null, and a row is selected only if the
+filter is true. NaN is unequal to every number, and neither less nor greater.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ _HINT = "Put texts and dates in quotes: '2026-11-30'. Numbers, true and false ha
 
 
 class RowFilter:
-    """A filter of rows.
+    """A condition that selects rows of a table.
 
     Args:
         text: A condition in the syntax of `distrain.jobs.spec.row_filter.parse_filter`.
         hive: Whether folders named `key=value` define columns.
 
     Attributes:
-        columns: The columns in the condition.
+        columns: The names of the columns in the condition.
+
+    Raises:
+        SpecError: The text is not a condition.
     """
 
     def __init__(self, text: str, *, hive: bool = False):
@@ -66,7 +69,9 @@ class RowFilter:
         self.columns = tuple(dict.fromkeys([*(t.column.name for t in self._tests), *others]))
 
     def outcomes(self, file: str, handle: IO[bytes], schema: ArrowSchema) -> list[bool | None]:
-        """Return for each row group True if all rows match, False if none, `None` if unknown.
+        """Return, for each row group, True if all rows match, False if none, `None` if unknown.
+
+        Only the footer of `handle`, the open file, is read. `schema` is the file's Arrow schema.
 
         Raises:
             SpecError: The filter names a column that the file lacks, or compares unlike types.
@@ -77,7 +82,7 @@ class RowFilter:
         taken = self._expression(self._condition, file, schema)
         fragment = ds.ParquetFileFormat().make_fragment(handle)
         floats = [c for c in self.columns if c in schema.names and _is_float(schema.field(c).type)]
-        # Statistics ignore NaN, for which these tests are true.
+        # Statistics ignore NaN. Tests with `!=` or `not` are true for NaN.
         hold_for_nan = any(
             side.name in floats and (test.operator == "!=" or test.negated)
             for test in self._tests
@@ -88,12 +93,22 @@ class RowFilter:
         try:
             some = all_groups if hold_for_nan else _row_groups(fragment, taken)
             rest = all_groups if floats else _row_groups(fragment, ~taken | taken.is_null())
-        except pa.ArrowInvalid:  # it does not round bounds above 2^53 to compare them with floats
+        except pa.ArrowInvalid:  # Arrow does not compare integer bounds above 2^53 with floats
             some = rest = all_groups
         return [None if n in some & rest else n in some for n in sorted(all_groups)]
 
     def applied(self, table: Table, taken: Sequence[bool | None], retry_s: float = 0.0) -> Table:
-        """Return the matching rows of a table, from the outcomes of its row groups."""
+        """Return a table of the matching rows; reads columns of row groups with unknown outcome.
+
+        Args:
+            taken: The outcome of each row group of the table, as from `outcomes`.
+            retry_s: How long to retry if the storage does not answer, for each file.
+
+        Raises:
+            SpecError: No row matches, or the filter does not fit a file.
+            DataError: A file cannot be read.
+            Unavailable: The storage does not answer.
+        """
         unsure = [group for group, is_taken in zip(table.row_groups, taken, strict=True)
                   if is_taken is None]  # fmt: skip
         read = iter(scan_columns(unsure, self.columns, self._chosen, retry_s))
@@ -122,7 +137,7 @@ class RowFilter:
             return self._expression_of_test(condition, file, schema)
         parts = [self._expression(part, file, schema) for part in condition.conditions]
         join = operator.and_ if condition.word == "and" else operator.or_
-        while len(parts) > 1:  # as a balanced tree, since Arrow descends by recursion
+        while len(parts) > 1:  # as a balanced tree, since Arrow evaluates expressions by recursion
             pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
             parts = [reduce(join, pair) for pair in pairs]
         return parts[0]
@@ -168,7 +183,10 @@ class RowFilter:
     def _operand(
         self, column: ColumnName, other: Any, file: str, schema: ArrowSchema
     ) -> tuple[Expression, DataType]:
-        """Return a column of the file, or its value from a folder's name."""
+        """Return a column of the file, or the value in a folder's name, as expression and type.
+
+        `other` is the value, or the column, that it is compared with.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -193,12 +211,12 @@ class RowFilter:
 
 
 def _row_groups(fragment: ParquetFileFragment, holds: Expression) -> set[int]:
-    """Return the row groups in which an expression may be true for some row."""
+    """Return the numbers of row groups in which an expression may be true for some row."""
     return {group.id for group in fragment.subset(holds).row_groups}
 
 
 def _values(expression: Expression, table: Any) -> Any:
-    """Return the values of an expression for each row."""
+    """Return the value of an expression for each row of an Arrow table."""
     import pyarrow.dataset as ds
 
     return ds.dataset(table).to_table(columns={"": expression})[""]
@@ -211,14 +229,14 @@ def _is_float(kind: DataType) -> bool:
 
 
 def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tuple[Any, Any]:
-    """Return two expressions, or scalars, in types that can be compared."""
+    """Return both operands (expressions or scalars), cast to types that can be compared."""
     import pyarrow as pa
 
     kinds, types = (kind, other_kind), pa.types
     mixed = any(map(_is_float, kinds)) and any(map(types.is_integer, kinds))
     if not mixed and not any(map(types.is_decimal, kinds)):
         return column, other
-    # Arrow itself rejects rounding integers above 2^53, and widening decimals.
+    # Without the casts, Arrow would reject integers above 2^53 and some decimals.
     first, second = (side.cast(pa.float64(), safe=False) for side in (column, other))
     return first, second
 
@@ -232,7 +250,7 @@ def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
         some = pa.array([literal for literal in literals if literal.type == own], own)
         try:
             arrays.append(some.cast(kind))
-        except pa.ArrowInvalid:  # some are not values of the type
+        except pa.ArrowInvalid:  # some literals cannot be values of the type
             for number in range(len(some)):
                 with suppress(pa.ArrowInvalid):
                     arrays.append(some[number : number + 1].cast(kind))
@@ -240,18 +258,21 @@ def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
 
 
 def _equal_floats(numbers: Any, kind: DataType) -> Any:
-    """Return the floats of type `kind` that equal any of the numbers, float64, for `isin`."""
+    """Return the values of float type `kind` that equal any of `numbers`, float64, for `isin`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rounded = numbers.cast(kind, safe=False)
     equal = rounded.filter(pc.equal(rounded.cast(pa.float64()), numbers))
-    zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # different values for `isin`
+    zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # `isin` distinguishes the two
     return pa.concat_arrays([equal, pa.array(zeros, pa.float64()).cast(kind)])
 
 
 def _literal(value: Value, kind: DataType) -> Scalar:
-    """Return a value for the comparison with a column of type `kind`."""
+    """Return a filter's value as a scalar that can be compared with a column of type `kind`.
+
+    Raises a `ValueError` for a text that is not a date or time, if the column has these.
+    """
     import pyarrow as pa
 
     types = pa.types
@@ -275,7 +296,11 @@ def _literal(value: Value, kind: DataType) -> Scalar:
 
 
 def _folder_value(text: str, other: Any) -> Scalar:
-    """Return a value in a folder's name: a number if it is compared with one, else a text."""
+    """Return the value in a folder's name, for the comparison with `other`.
+
+    It is a number or truth value if the text is one and `other` has that type; a number also if
+    `other` is a column. Otherwise it is the text. For the null folder, it is null.
+    """
     import pyarrow as pa
 
     first = other[0] if isinstance(other, tuple) and other else other

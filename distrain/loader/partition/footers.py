@@ -1,4 +1,4 @@
-"""Reads parquet footers: the row groups of a table, and every problem that footers show."""
+"""Reads parquet footers: returns a table's row groups, and reports all problems that they show."""
 
 from __future__ import annotations
 
@@ -45,20 +45,22 @@ _MOST_LISTED = 5
 
 
 RawColumns = Callable[[str], Sequence[str]]
-"""Returns the columns to read of a raw file; a `DataError` if it cannot be used."""
+"""Returns the names of the columns to read from a raw file; `DataError` if it cannot be used."""
 
 
 @dataclass(frozen=True)
 class _Footer:
     file: InputFile
     rows_per_group: tuple[int, ...]
-    taken: tuple[bool | None, ...]  # whether the filter selects all rows of a group, or none
+    # for each row group True if the filter selects all rows, False if none, `None` if unknown
+    taken: tuple[bool | None, ...]
     types: tuple[str, ...]
     problems: tuple[DataError, ...]
     constants: Constants = ()
     version: str = ""
-    labels: frozenset[float | None] = frozenset()  # bounds in its row groups; `None` if unknown
-    # of the row groups with selected rows, if windows are requested
+    # minima and maxima of the first label, over row groups; `None` if unknown
+    labels: frozenset[float | None] = frozenset()
+    # for row groups that may have selected rows, by number, if windows are requested
     spans: Mapping[int, Span] = field(default_factory=dict)
 
 
@@ -79,26 +81,29 @@ def read_footers(
 
     Args:
         patterns: Paths, folders, globs or URLs, as for `distrain.storage.inputs.list_inputs`.
-        schema: Names the columns (tags categorical, continuous, target, weight), the cardinalities
-            and the list columns.
+        schema: The schema of the rows: it determines which columns are read (by the tags
+            categorical, continuous, target, weight), their cardinalities, and which are lists.
         need_label: Whether the target columns, and the weight column if the schema has one, are
             required.
         hive: Whether folders named `key=value` give the files below them a constant column
             (see `distrain.loader.partition.hive`).
         fill_null_id: Replacement of null ids; `None` rejects nulls.
         fill_null_value: Replacement of null values; `None` rejects nulls.
-        row_filter: Selects rows, in the syntax of `distrain.jobs.spec.row_filter`; its columns are
-            read where statistics do not decide. `None` selects all.
-        windows: Which row groups are trained before which; `None` for no such order.
-        raw_columns: For files that are prepared as they are read: returns the columns to read.
-            Their values are checked later, and the schema describes the prepared columns.
+        row_filter: A condition on rows, in the syntax of `distrain.jobs.spec.row_filter`. Its
+            columns are read if the statistics of a row group do not determine the result. `None`
+            selects all rows.
+        windows: How to cut the table into windows, which are trained one after another; `None` for
+            no windows.
+        raw_columns: For raw files, which are prepared as they are read: a function that returns the
+            columns to read. The values are checked later; `schema` is that of the prepared rows.
         retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
         Unavailable: The storage does not answer.
-        DataError: The first few of these mistakes are listed. A file is missing, empty, truncated
-            or not parquet. A column is missing, has a wrong type, or nulls that are not filled. An
-            id, a label or a weight is out of range by the footer's statistics. There are no rows.
+        DataError: A file is missing, empty, truncated or not parquet. A column is missing, has a
+            wrong type, or nulls that are not filled. An id, a label or a weight is out of range by
+            the footer's statistics. There are no rows, or they do not fit the windows. One error
+            lists the first few problems of all files.
         SchemaError: The schema cannot be used (see `wanted_columns`).
         SpecError: The filter is not a condition, names a missing column, compares unlike types, or
             selects no row.
@@ -156,7 +161,7 @@ def _only_label(footers: Sequence[_Footer]) -> float | None:
 
 
 def _refuse_vocabularies(files: Sequence[InputFile]) -> None:
-    """Reject a whole output folder of `distrain prep`: its vocabularies are not rows."""
+    """Raise a `DataError` if files are vocabularies, as in the whole output of `distrain prep`."""
     for file in files:
         folder, is_vocabulary, _ = file.path.rpartition("/workflow/categories/")
         if is_vocabulary:
@@ -315,12 +320,13 @@ def _column_problems(
         if mismatch:
             yield DataError(mismatch, where=where, hint=type_hint(column, kind))
             continue
-        if column.kind == "raw":  # statistics are of values before preparation
+        if column.kind == "raw":  # the statistics describe values before preparation
             continue
         leaf = _leaf_of(leaves, column)
         for group, statistics in enumerate(_statistics_of(metadata, groups, leaf)):
             problem = _null_problem(statistics, column) or _range_problem(statistics, column)
-            if problem and taken[group]:  # otherwise the value may be in a row that is not selected
+            # If not all rows are selected, the value may be in a row that is not.
+            if problem and taken[group]:
                 yield DataError(
                     problem[0],
                     where={"file": file, "row group": group, "column": column.name},
@@ -342,7 +348,10 @@ def _statistics_of(
 def _label_bounds(
     metadata: FileMetaData, groups: Sequence[RowGroupChunks], wanted: Sequence[WantedColumn]
 ) -> Iterator[tuple[float | None, ...]]:
-    """Yield the minimum and maximum first label of each row group; `None` if unknown."""
+    """Yield the minimum and maximum of the first label column in each row group.
+
+    Yields `(None,)` if they are unknown.
+    """
     label = next((column for column in wanted if column.kind == "label"), None)
     leaf = None if label is None else _leaf_of(_leaves(metadata), label)
     for statistics in _statistics_of(metadata, groups, leaf):
@@ -364,7 +373,7 @@ def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
 
 
 def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | None:
-    """Return the file's leaf column that holds the values; `None` if that is ambiguous."""
+    """Return the number of the leaf with a column's values; `None` unless there is exactly one."""
     candidates = [
         index
         for index, (path, repeated) in enumerate(leaves)
@@ -377,7 +386,7 @@ def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | 
 
 
 def _null_problem(statistics: Statistics, column: WantedColumn) -> tuple[str, str] | None:
-    # Writers count empty lists as nulls, so only the reader of lists finds nulls.
+    # Writers count empty lists as nulls, so nulls in lists are only found when rows are read.
     if column.fill_null is not None or column.is_list or not statistics.nulls:
         return None
     message = f"column {column.name!r} has {statistics.nulls} nulls"

@@ -1,4 +1,4 @@
-"""Columns whose values are in the names of folders: `.../day=2026-11/hour=7/part-0.parquet`."""
+"""Reads columns from the names of folders, such as `.../day=2026-11/hour=7/part-0.parquet`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _TRUTHS = {"true": 1, "false": 0}
 def read_constants(
     path: str, wanted: Sequence[WantedColumn]
 ) -> tuple[Constants, tuple[str, ...], list[DataError]]:
-    """Return the wanted columns in the names of a file's folders.
+    """Read the wanted columns that are in the names of the folders above a file.
 
-    Returns the columns' values in the order of `wanted` (integers for ids, floats for others), the
-    names of all wanted columns among the keys, and the problems of any of them.
+    Returns:
+        The name and value of each column, in the order of `wanted` (integers for ids, floats for
+        others); the names of these columns and of columns with problems; and the problems.
     """
     pairs = folder_values(path)
     constants: list[tuple[str, int | float]] = []
@@ -98,7 +99,7 @@ def _parse(column: WantedColumn, text: str) -> int | float | None:
 
 
 def folder_number(text: str) -> int | float | None:
-    """Return the number in a folder's name; `None` if it is another text.
+    """Return the number that a value in a folder's name is; `None` if it is not a number.
 
     >>> folder_number("007"), folder_number("1e3"), folder_number("1_000")
     (7, 1000.0, None)

@@ -1,4 +1,4 @@
-"""Sequences whose items are made from arrays when they are accessed."""
+"""`LazySequence`: a sequence whose items are created from arrays when they are accessed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ItemT = TypeVar("ItemT")
 
 
 class LazySequence(Sequence[ItemT]):
-    """A sequence that stores numbers instead of objects, which take ten times the memory.
+    """A sequence that stores numbers instead of its items, which would take ten times the memory.
 
-    It equals every sequence of the same items.
+    It is equal to any sequence of the same items.
     """
 
     @abstractmethod

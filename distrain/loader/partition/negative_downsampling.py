@@ -1,4 +1,4 @@
-"""Drops rows with label 0 at random, the same rows on any number of ranks, in every epoch."""
+"""Drops rows with label 0 at random: the same rows in every epoch, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from distrain.schema.folders import folder_values
 
 
 def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
-    """Return the table with each row whose label is 0 kept with probability `share`.
+    """Return a table in which each row whose label is 0 is kept with probability `share`.
 
     Whether a row is kept depends on its number in its file, the file's base name, the `key=value`
     folders above it, and the seed; not on other files or on which other rows are selected. Rows
     with other labels are always kept.
 
     Args:
-        share: Above 0 and below 1.
+        label: The name of the label's column.
+        share: The probability, above 0 and below 1.
         retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:

@@ -1,14 +1,15 @@
-"""The pieces of chunks that a lane traverses, in its order.
+"""Computes the pieces of each lane: which rows of which chunks it has, in the lane's order.
 
-Adjacent lanes share the chunk at their border. Even lanes traverse their chunks from first to last,
-odd lanes from last to first. So the two lanes at a border reach the shared chunk at the same time,
-both at the start of the epoch or both at its end, and a rank that serves both needs it once.
-Otherwise one lane's rows of it would be kept for a whole epoch, or decoded again. Within a
-chunk, every lane keeps the chunk's order.
+A lane is a span of the epoch's line, which is a sequence of chunks (see `row_order`). Two adjacent
+lanes may share the chunk at their border. Even lanes traverse their chunks from first to last, odd
+lanes from last to first. So the two lanes reach the shared chunk at the same time, both at the
+start of the epoch or both at its end, and a rank that serves both decodes it once. Otherwise the
+chunk's rows for one lane would have to be kept for a whole epoch, or decoded again. Within a chunk,
+every lane keeps the chunk's order.
 
-All lanes traverse the only chunk of a full shuffle forwards, also if it is read in parts
-(`forward_pieces`). In tables with large row groups, chunks are dealt to lanes instead (see
-`slice_dealing`).
+In a full shuffle all lanes traverse the line forwards, also if its only chunk is stored as several
+buckets (`forward_pieces`). In tables with large row groups, chunks are distributed to lanes instead
+(see `slice_dealing`).
 """
 
 from typing import Any, NamedTuple
@@ -22,20 +23,20 @@ from distrain.loader.partition.row_order import Chunks
 
 
 class Piece(NamedTuple):
-    """Consecutive rows of a chunk, in its shuffled order, that belong to one lane."""
+    """Consecutive rows of a chunk, in the chunk's shuffled order, that belong to one lane."""
 
     lane: int
     chunk: int  # the chunk's number in the epoch's order
-    start: int  # the first row, in the chunk
-    stop: int  # one past the last row
-    offset: int  # the number of the lane's rows before these
+    start: int  # the first row's place in the chunk's order
+    stop: int  # one past the last row's place
+    offset: int  # the number of the lane's rows before this piece
 
 
 class Pieces(LazySequence[Piece]):
-    """Pieces as arrays, int32 or int64: 20 or 40 bytes each.
+    """Pieces, stored as int32 or int64 in 20 or 40 bytes each.
 
     Attributes:
-        cells: `[pieces, 5]`: the attributes of each.
+        cells: `[pieces, 5]`: the fields of each `Piece`.
     """
 
     def __init__(self, cells: NDArray[Any]):
@@ -66,7 +67,7 @@ def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
 
 
 def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
-    """Return the pieces of all lanes, `[pieces, 5]`, if odd lanes traverse chunks forwards, too."""
+    """Return the pieces of all lanes, `[pieces, 5]`, if all lanes traverse the line forwards."""
     cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
     return np.concatenate(cells)
 

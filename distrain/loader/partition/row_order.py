@@ -1,16 +1,18 @@
-"""The order of an epoch: from row groups to one line of rows.
+"""Computes the order of an epoch's rows, the line, from row groups.
 
 The line is a sequence of chunks. A chunk is one or more row groups, whose rows are permuted by
 (seed, epoch, chunk). `shuffle` determines how row groups form chunks:
 
-- `"none"`: in the order of the files; rows keep their order as well.
-- `"chunk"`: a part is a row group, or several of a file that stay together (see `parts_of`). Parts
-  are permuted by (seed, epoch), and every `parts_per_chunk` consecutive ones form a chunk.
-- `"full"`: one chunk holds all row groups in the order of the files, so the line is a uniform
+- `"none"`: chunks consist of consecutive row groups, in the order of the files; rows keep their
+  order as well.
+- `"chunk"`: a part is a row group, or several row groups of a file that stay together (see
+  `parts_of`). Parts are permuted by (seed, epoch); then `parts_per_chunk` consecutive parts form a
+  chunk.
+- `"full"`: one chunk has all row groups in the order of the files, so the line is a uniform
   permutation of all rows.
 
-Large row groups are replaced by slices, and lanes are dealt chunks instead of being cut from the
-line (`sliced_order`); except for `"full"`, whose line stays the same.
+If there are large row groups, they are replaced by slices, and chunks are distributed to lanes;
+lanes are then not spans of the line (`sliced_order`). This does not apply to `"full"`.
 
 Permutations come from sorting distinct keys: raw Philox output in the high bits, the row's own
 number in the low bits. NumPy's `Generator` is not used: NumPy guarantees the raw streams of its
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
 
 
 class Parts(LazySequence[tuple[int, ...]]):
-    """The row groups of each part, in 4 bytes a part.
+    """The row groups of each part, as tuples of indices, stored in 4 bytes a part.
 
-    `bounds` are the first row group of each part, and the number of row groups.
+    `bounds`, `[parts + 1]`, has the first row group of each part, then the number of row groups.
     """
 
     def __init__(self, bounds: NDArray[np.int32]):
@@ -54,7 +56,11 @@ class Parts(LazySequence[tuple[int, ...]]):
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
-        """Return parts from lists of row groups, which must be all row groups, in order."""
+        """Return parts from the row groups of each, which must be `0 .. num_groups-1` in order.
+
+        Raises:
+            ValueError: The row groups are others, or in another order.
+        """
         if list(chain.from_iterable(parts)) != list(range(num_groups)):
             raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
         return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
@@ -69,12 +75,13 @@ class Parts(LazySequence[tuple[int, ...]]):
 def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Parts:
     """Join consecutive row groups of a file to parts of at most `part_rows` rows.
 
-    Small row groups cost a reader more per row than large ones, and shuffling mixes the rows of
-    small ones less. Each row group joins the part before it if both are in the same file and the
-    part has space; so a row group larger than `part_rows` is a part of its own.
+    Reading small row groups costs more per row, and a chunk of few rows shuffles less. Each row
+    group joins the part before it if both are in the same file and the part then has at most
+    `part_rows` rows. So a row group larger than `part_rows` is a part of its own.
 
     Args:
-        part_rows: The maximum rows of a part of several row groups; `None` joins none.
+        part_rows: The maximum rows of a part of several row groups; `None` makes each row group a
+            part.
 
     Returns:
         For each part its row groups, as indices into `row_groups`: each index once, in order.
@@ -105,24 +112,24 @@ def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
 
 
 _NUMBERS_AT_A_TIME = 4  # numbers that Philox draws from each state
-_DRAWS = (0, 0, 0)  # the spawn key of row draws; keys of orders are pairs
+_DRAWS = (0, 0, 0)  # the spawn key of `row_draws`, before the file; orders use keys of two numbers
 
 
 class Chunk(NamedTuple):
-    """Row groups, or slices of them, whose rows are shuffled together."""
+    """Row groups, or slices of row groups, whose rows are shuffled together."""
 
-    row_groups: tuple[int, ...]  # their indices, in the order of their rows in the chunk
+    row_groups: tuple[int, ...]  # indices of its row groups, in the chunk's unshuffled order
     start: int  # the chunk's first row on the epoch's line
     num_rows: int  # rows of all its row groups
 
 
 class Chunks(LazySequence[Chunk]):
-    """The chunks of an epoch, in its order: 4 bytes a row group and 12 a chunk.
+    """The chunks of an epoch, in its order, stored in 4 bytes a row group and 12 a chunk.
 
     Attributes:
-        starts: Each chunk's first row on the epoch's line, and the number of rows.
-        dealt: The pieces of all lanes, lane by lane, from `slice_dealing`; `None` if lanes are cut
-            from the line.
+        starts: `[chunks + 1]`: each chunk's first row on the epoch's line, then the number of rows.
+        dealt: The pieces of all lanes, `[pieces, 5]`, lane by lane (see `pieces`), if they were
+            computed with the chunks; `None` if `lane_pieces` computes them from the line.
     """
 
     def __init__(
@@ -164,7 +171,7 @@ def chunk_order(
             order. By default each row group is a part.
 
     Raises:
-        SpecError: `seed` is negative.
+        SpecError: `seed` is negative, with `shuffle="chunk"`.
         ValueError: `parts` are not the row groups in their order.
 
     >>> list(chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2))
@@ -190,11 +197,15 @@ def chunk_order(
 
 
 def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands: int) -> Chunks:
-    """Return the chunks of an epoch whose large row groups are read in slices, dealt to lanes.
+    """Return the chunks of an epoch with large row groups in slices, and the pieces of all lanes.
 
-    A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
-    the next the second, and so on to the end of the largest row group. Each band works on its own
-    run; see `slice_dealing`.
+    A chunk of large row groups becomes a run of chunks: the first has the first slice of each row
+    group, the second has the second slices, and so on to the end of the largest row group. Each
+    band of lanes works on its own run; see `slice_dealing`.
+
+    Args:
+        lane_rows: The number of rows of each lane.
+        bands: The number of bands.
     """
     runs = [_layers(chunk, slices.firsts) for chunk in chunks]
     sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
@@ -207,21 +218,21 @@ def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands
 
 
 def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-    """Return the first slice of each row group of a chunk, then the second where it exists, ..."""
+    """Return arrays of slices: the first of each of a chunk's row groups, then the second, ..."""
     first, end = firsts[list(chunk.row_groups)], firsts[[n + 1 for n in chunk.row_groups]]
     layers = (first.astype(np.int64) + number for number in range(int((end - first).max())))
     return [layer[layer < end] for layer in layers]
 
 
 def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:
-    """Return the order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
+    """Return the shuffled order of a chunk's rows: its row `result[i]` moves to place `i`."""
     return _permutation(num_rows, seed, epoch, stream=1 + chunk)
 
 
 def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int32]:
-    """Return `row_permutation` as int32, in a third of the time if the kernel is built.
+    """Return `row_permutation` as int32, in a third of the time if the C code is built.
 
-    At most 2^31 rows.
+    There may be at most 2^31 rows.
 
     >>> row_order(5, 1, 2, 0).tolist() == row_permutation(5, 1, 2, 0).tolist()
     True
@@ -235,10 +246,10 @@ def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.in
 
 
 def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Return distinct keys of rows `first .. first+count-1` of the only chunk of `"full"`.
+    """Return the sort keys of rows `first .. first+count-1` of the table, for `shuffle="full"`.
 
-    The line is the rows in the order of their keys, so a part of the line can be found without
-    the permutation of the whole table.
+    A full shuffle orders the rows by these distinct keys. So a part of that order can be computed
+    without a permutation of the whole table.
 
     >>> keys = [row_keys(7, 1, 2, first, 1) for first in range(7)]
     >>> np.argsort(np.concatenate(keys)).tolist() == row_permutation(7, 1, 2, 0).tolist()
@@ -250,8 +261,9 @@ def row_keys(num_rows: int, seed: int, epoch: int, first: int, count: int) -> ND
 def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
     """Return the argsort of some of `row_keys`, for a table of `num_rows` rows.
 
-    It takes half the time of `np.argsort`: keys are sorted with their places in their low bits,
-    instead of the row's number, which matters only if all higher bits are equal.
+    It takes half the time of `np.argsort`: in the low bits of each key, the row's number is
+    replaced by the key's index, and the keys are sorted. If the other bits of two keys are equal,
+    `np.argsort` is used instead.
 
     >>> keys = row_keys(7, 1, 2, 0, 7)
     >>> key_order(keys, 7).tolist() == np.argsort(keys).tolist()
@@ -270,7 +282,9 @@ def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
 
 
 def row_draws(seed: int, file: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Return a random number of each row `first .. first+count-1` of a file, `[count]`.
+    """Return a random number for each row `first .. first+count-1` of a file, `[count]`.
+
+    The numbers depend on the seed, on the number `file` and on the row's number in the file.
 
     >>> np.array_equal(row_draws(1, 7, 0, 9)[5:], row_draws(1, 7, 5, 4))
     True
@@ -309,8 +323,8 @@ def _keys(
 ) -> NDArray[np.uint64]:
     keys = _numbers(_source(seed, epoch, stream), first, count)
     # The keys are distinct, so any correct sort gives the same result. Rows with equal random bits
-    # above the row number keep their order. Ties are chance: of 2^24 rows (40 random bits) one in
-    # 65,000 ties, of 2^28 rows (36 bits) one in 256.
+    # keep their order. Such ties are rare: of 2^24 rows (40 random bits) one in 65,000 has a tie,
+    # of 2^28 rows (36 bits) one in 256.
     number_bits = _number_bits(size)
     keys >>= number_bits
     keys <<= number_bits

@@ -1,4 +1,4 @@
-"""Reads files in parallel before training: footers, and columns of row groups."""
+"""Reads files in parallel before training: footers, or some columns of row groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Columns: TypeAlias = "Mapping[str, ChunkedArray]"
 
 _READERS = 16
-_SAMPLED_ROWS = 2_000_000  # approximate; more do not improve a mean
+_SAMPLED_ROWS = 2_000_000  # approximate; more rows do not improve a mean
 _CHANGED = "The file is damaged, or was removed or changed since its footer was read; start again."
 
 ItemT = TypeVar("ItemT")
@@ -32,7 +32,7 @@ ResultT = TypeVar("ResultT")
 def read_files(
     files: Sequence[str], read: Callable[[int], ResultT], retry_s: float
 ) -> list[ResultT]:
-    """Return the result of `read` for each index of `files`, in order, computed in parallel.
+    """Return `read(index)` for each index of `files`, in order, computed in parallel threads.
 
     If the storage does not answer, a file is retried for `retry_s`.
     """
@@ -60,13 +60,13 @@ def scan_columns(
     result_of: Callable[[RowGroup, Columns, int], ResultT],
     retry_s: float = 0.0,
 ) -> list[ResultT]:
-    """Return the result of `result_of` for some columns of each row group, in order.
+    """Read some columns, and return the result of `result_of` for each row group, in order.
 
     Args:
-        groups: Whole row groups; those of a file are consecutive.
-        columns: Columns that a file lacks are not passed.
-        result_of: Called in any thread, with the columns of the selected rows, and the number in
-            the file of the row group's first row.
+        groups: Row groups, not slices; row groups of a file must be consecutive.
+        columns: The columns to read. Columns that a file lacks are not passed to `result_of`.
+        result_of: Called in any thread, with the row group, the columns of its selected rows, and
+            the number in the file of the row group's first row.
         retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
@@ -74,7 +74,7 @@ def scan_columns(
         Unavailable: The storage does not answer.
     """
     by_file = [list(of_file) for _, of_file in groupby(groups, lambda group: group.file)]
-    cuts = max(1, _READERS // max(1, len(by_file)))  # a single file uses all threads, too
+    cuts = max(1, _READERS // max(1, len(by_file)))  # so that few files also use all threads
     pieces = [
         of_file[first : first + size]
         for of_file in by_file
@@ -89,7 +89,10 @@ def scan_columns(
 
 
 def sampled_groups(table: Table) -> list[RowGroup]:
-    """Return evenly spaced row groups of about two million rows; all of a smaller table."""
+    """Return evenly spaced row groups with about two million rows in total.
+
+    Of a smaller table, return all row groups.
+    """
     stride = -(-table.num_rows // _SAMPLED_ROWS)
     return [table.row_groups[n] for n in range(0, len(table.row_groups), stride)]
 
@@ -98,6 +101,8 @@ def column_moments(
     table: Table, columns: Sequence[ColumnSchema], weight: str | None = None
 ) -> dict[str, tuple[float, float]]:
     """Return mean and standard deviation of numeric columns, from evenly spaced row groups.
+
+    Nulls and infinite values do not count. Columns without any value that counts are missing.
 
     Args:
         columns: The columns. Rows whose label is unknown do not count for that target.
@@ -130,8 +135,8 @@ def column_moments(
         if some := [part[name] for part in parts if name in part]:
             sizes, means, squares = np.array(some).T
             mean = np.average(means, weights=sizes)
-            # Not a difference of large sums, which would lose a spread that is small beside the
-            # mean.
+            # Not as a difference of large sums, which would be inaccurate if the deviation is much
+            # smaller than the mean.
             variance = (squares + sizes * np.square(means - mean)).sum() / sizes.sum()
             moments[name] = (float(mean), float(np.sqrt(variance)))
     return moments

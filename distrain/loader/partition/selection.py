@@ -1,4 +1,4 @@
-"""The rows of a row group that a job selects, if it does not select all."""
+"""`Selection`: the rows of a row group that a job uses, if it does not use all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Selection:
-    """Some rows of a row group, at least one, in one bit a row."""
+    """Some rows of a row group, at least one; stored in one bit for each row of the row group."""
 
     group_rows: int  # rows of the whole row group
     num_rows: int  # rows that are selected
@@ -20,7 +20,7 @@ class Selection:
 
     @classmethod
     def of(cls, is_taken: NDArray[np.bool_]) -> Selection:
-        """Return the selection of a mask, `[group_rows]`.
+        """Return the selection of the rows where a mask, `[group_rows]`, is True.
 
         >>> Selection.of(np.array([True, False, True])).places.tolist()
         [0, 2]
@@ -36,7 +36,7 @@ class Selection:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """The selected rows, by their numbers in the row group, `[num_rows]`."""
+        """The numbers in the row group of the selected rows, `[num_rows]`."""
         return np.flatnonzero(self.is_taken)
 
     @cached_property

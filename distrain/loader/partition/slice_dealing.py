@@ -1,16 +1,17 @@
-"""Deals slices of large row groups to lanes, so that few row groups are open at a time.
+"""Distributes slices of large row groups to lanes, so that few row groups are open at a time.
 
-A slice can only be decoded after those before it, so a lane must not begin inside a row group,
-as it does when lanes are cut from the epoch's line. Instead, adjacent lanes form bands. A band
-takes a run (the consecutive chunks of the same row groups) and gives each chunk to its least
-advanced lane, until the run is over. So a band has one run open, and a rank those of its lanes'
-bands. When no run is left, a band joins another one in its run.
+A slice can only be decoded after the slices before it in its row group. So a lane must not begin
+inside a row group, as it does when lanes are spans of the epoch's line. Instead, adjacent lanes
+form bands. A band takes a run (the consecutive chunks of the same row groups) and gives each chunk
+to the one of its lanes that has the fewest rows so far, until the run is over. So each band has one
+run open, and a rank has the runs of its lanes' bands open. When no run is left, a band shares the
+run of another band.
 
-If all lanes began with a whole chunk, all would start new chunks at the same steps. So two lanes
-share their first chunk, which is cut at a different place for each pair. A lane's last chunk is cut
-where the lane is full.
+If all lanes began with a whole chunk, all would start new chunks at the same steps. So the lanes of
+each pair share their first chunk, which is cut at a different place for each pair. A lane's last
+chunk is cut where the lane has all its rows.
 
-The result depends only on the rows of the chunks, the runs, and the lanes.
+The result depends only on the runs, the rows of their chunks, and the rows of the lanes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES_PER_BAND = 3
-"""With more lanes in a band, fewer row groups are open, and fewer are mixed in a batch."""
+"""The number of lanes in a band. With more, fewer row groups are open, and a batch mixes fewer."""
 
 
 def num_bands(lanes: int) -> int:
@@ -33,17 +34,17 @@ def num_bands(lanes: int) -> int:
 def deal_runs(
     runs: Iterable[Sequence[int]], capacities: Sequence[int], bands: int
 ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-    """Deal the chunks of runs to lanes.
+    """Distribute the chunks of runs to lanes.
 
     Args:
-        runs: The rows of each chunk of each run; their sum is that of the capacities.
-        capacities: Rows of each lane.
+        runs: The rows of each chunk of each run; their sum must be the sum of `capacities`.
+        capacities: The number of rows that each lane gets.
         bands: The number of groups of adjacent lanes; each works on its own run.
 
     Returns:
-        The order in which chunks are begun, as (run, chunk of the run); and the pieces
-        `[pieces, 5]` of all lanes, as in `Pieces`: chunks are numbered in that order, and the
-        pieces of a lane are in the order of their rows.
+        The order in which chunks are begun, as (run, chunk of the run); and the pieces of all
+        lanes, `[pieces, 5]`, as in `Pieces`, lane by lane. In the pieces, chunks are numbered in
+        the order in which they are begun; a lane's pieces are in the order of its rows.
     """
     table = _Table(runs, bands)
     lanes, size = len(capacities), -(-len(capacities) // bands)
@@ -66,7 +67,7 @@ def deal_runs(
         at = give(lane, chunk, at, cut)
         at = give(lane + 1, chunk, at, stop) if shared else at
         table.give_back(lane // size, (chunk, at, stop))
-    # In the order of the epoch's rows, which come from the lanes in turn.
+    # The lane with the fewest rows is next, since an epoch takes its rows from the lanes in turn.
     turns = [(done[lane], lane) for lane in range(lanes) if done[lane] < capacities[lane]]
     heapq.heapify(turns)
     while turns:
@@ -90,7 +91,7 @@ class _Table:
         self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
 
     def next_for(self, band: int) -> tuple[int, int, int]:
-        """Return the number of the band's next chunk, and the range of its rows to deal."""
+        """Return the number of the band's next chunk, and the range of its rows that are left."""
         if self._rests[band]:
             return self._rests[band].pop()
         if not self._open[band]:
@@ -103,6 +104,6 @@ class _Table:
         return len(self.begun) - 1, 0, rows
 
     def give_back(self, band: int, rest: tuple[int, int, int]) -> None:
-        """Keep the undealt rest of a chunk, if any, as the next one of its band."""
+        """Keep the rest of a chunk, if any, as the next chunk of the band."""
         if rest[1] < rest[2]:
             self._rests[band].append(rest)

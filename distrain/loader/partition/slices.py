@@ -1,8 +1,8 @@
-"""Large row groups, cut into slices that are read one after another.
+"""Cuts large row groups into slices, which are read one after another.
 
-Other tools write row groups of 250,000 to 1,000,000 rows. Decoding them whole would hold as many
-rows for each lane, and delay the first batch. So slices take the place of small row groups in
-chunks and lanes. The number of slices depends on the row group's rows alone.
+Other tools write row groups of 250,000 to 1,000,000 rows. If they were decoded whole, a rank would
+have to keep that many rows for each lane, and the first batch would come late. So chunks consist of
+slices instead of large row groups. How a row group is cut depends only on its number of rows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from distrain.loader.partition.lazy_sequence import LazySequence
 from distrain.loader.partition.table import RowGroup, RowGroups, Slice
 
 LARGE_ROWS = 131_072
-"""Larger row groups are cut into equal slices (but the last) of at most a quarter of this."""
+"""A row group with more rows is cut into slices of at most a quarter of this number.
+
+All slices of a row group are equal, except the last.
+"""
 
 
 def slice_sizes(rows: NDArray[np.int64], large_rows: int = LARGE_ROWS) -> NDArray[np.int64]:
-    """Return the rows of a slice of each row group; all its rows if it is not large.
+    """Return the rows of each row group's slices; all its rows if a row group is not large.
 
     >>> slice_sizes(np.array([131_072, 131_073, 1_000_000])).tolist()
     [131072, 26215, 32259]
@@ -32,12 +35,12 @@ def slice_sizes(rows: NDArray[np.int64], large_rows: int = LARGE_ROWS) -> NDArra
 
 
 class Slices(LazySequence[RowGroup]):
-    """The slices of all row groups, in 24 bytes each; a small row group is one slice.
+    """The slices of all row groups, stored in 24 bytes each; a small row group is one slice.
 
     Attributes:
-        firsts: Each row group's first slice, and the number of slices: `[row groups + 1]`.
-        rows: Rows of each slice.
-        sizes: Rows of each row group's first slice, which is its largest.
+        firsts: `[row groups + 1]`: each row group's first slice, then the number of slices.
+        rows: The selected rows of each slice, `[slices]`.
+        sizes: The rows of each row group's first slice, which is its largest, `[row groups]`.
     """
 
     def __init__(self, groups: RowGroups, large_rows: int = LARGE_ROWS):
@@ -61,7 +64,7 @@ class Slices(LazySequence[RowGroup]):
 
     @cached_property
     def most_read(self) -> int:
-        """The maximum rows that are read at a time, including rows between selected ones."""
+        """The maximum number of rows read at a time, including rows that are not selected."""
         most = int(self.rows.max())
         for group, selection in self._groups.selections.items():
             first, end = self.firsts[group : group + 2].tolist()

@@ -1,4 +1,4 @@
-"""Statistics of column chunks, from a footer's bytes: pyarrow aborts on damaged footers."""
+"""Reads statistics of column chunks from a footer's bytes: pyarrow aborts on damaged footers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _FORMATS = {"BOOLEAN": "?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE
 _I16, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 4, 6, 7, 8, 9, 12
 
 RowGroupChunks = list[dict[int, Any]]
-"""The fields of each column chunk, by their numbers in parquet.thrift."""
+"""The fields of each column chunk of a row group, by their numbers in parquet.thrift."""
 
 
 class Statistics(NamedTuple):
     """Statistics of a column chunk: its number of nulls, its minimum and its maximum."""
 
     nulls: int | None = None  # `None` if unknown
-    bounds: tuple[float, ...] = ()
+    bounds: tuple[float, ...] = ()  # minimum and maximum; empty if unknown
 
 
 def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
-    """Return the column chunks of each row group of a file; an `OSError` for damaged footers."""
+    """Return the column chunks of each row group of a parquet file; `OSError` if it is damaged."""
     handle.seek(-8, 2)
     length = int.from_bytes(handle.read(4), "little")
     handle.seek(-8 - length, 2)
@@ -40,7 +40,11 @@ def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
 
 
 def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool) -> Statistics:
-    """Return the statistics of the chunk of one leaf column, whose physical type is `kind`.
+    """Return the statistics of the chunk of leaf column number `leaf`.
+
+    Args:
+        kind: The column's physical type, as in the footer's schema.
+        unsigned: Whether the column has unsigned integers.
 
     Raises:
         OSError: The footer is damaged.
@@ -94,11 +98,14 @@ def _read_value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
         return values, at
     if kind > _DOUBLE:
         raise TypeError
-    return None, at + (8 if kind == _DOUBLE else 1)  # not used
+    return None, at + (8 if kind == _DOUBLE else 1)  # skipped: values of these types are not used
 
 
 def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Read a struct of Thrift's compact protocol; integers stay zigzag-encoded."""
+    """Return a struct of Thrift's compact protocol, by field number, and the offset after it.
+
+    Integers stay zigzag-encoded.
+    """
     fields: dict[int, Any] = {}
     number = 0
     while kind := data[at] & 15:
@@ -122,7 +129,7 @@ class _NotRead(Exception):
 
 
 class _NothingToRead(io.RawIOBase):
-    """A file with a size, none of whose bytes can be read."""
+    """A file object that has a size, but raises `_NotRead` if bytes are read."""
 
     def __init__(self, size_bytes: int):
         self._size_bytes = size_bytes
@@ -145,9 +152,10 @@ class _NothingToRead(io.RawIOBase):
 def refuse_bad_chunks(metadata: FileMetaData, size_bytes: int, names: Sequence[str]) -> None:
     """Raise Arrow's error for column chunks that are encrypted, or whose metadata is damaged.
 
-    pyarrow aborts the process if Python asks for the metadata of such a chunk, while a read by
-    Arrow raises. Arrow checks all chunks before it reads the first. So a source without bytes is
-    read here, and only the errors of the check are raised.
+    pyarrow aborts the process if Python code gets the metadata of such a chunk, but a read by Arrow
+    raises an error. Arrow checks all chunks before it reads the first one. So this function lets
+    Arrow read a source without bytes, which only raises the errors of the check. `names` are the
+    columns to check.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

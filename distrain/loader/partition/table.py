@@ -1,4 +1,4 @@
-"""A table: its row groups in little memory, and its serialised form for another process."""
+"""`Table`: the row groups of a table in little memory, which can be sent to another process."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from distrain.loader.partition.selection import Selection
 
 
 class Slice(NamedTuple):
-    """A slice of a large row group: the range of its selected rows that are read at a time."""
+    """A slice of a large row group: consecutive rows of its selection, which are read together."""
 
-    number: int  # which slice of the row group, from 0
-    slice_rows: int  # rows of each slice; the last one may have fewer
-    group_rows: int  # rows of the whole row group
+    number: int  # the slice's number in the row group, from 0
+    slice_rows: int  # selected rows of each slice; the last slice may have fewer
+    group_rows: int  # selected rows of the whole row group
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a parquet file, or a slice of one, with all its rows or some."""
+    """A row group of a parquet file, or a slice of a row group, with all or some of its rows."""
 
     file: str  # a local path, or an fsspec URL
-    index: int  # which row group of the file, from 0
-    num_rows: int  # the selected rows of it, or of the slice; at least 1
+    index: int  # the row group's number in the file, from 0
+    num_rows: int  # the selected rows of the row group, or of the slice; at least 1
     # columns with one value for all rows, from the names of the file's folders: integers for ids,
     # floats for others
     constants: Constants = ()
     # the file's version when its footer was read; "" if unknown
     version: str = field(default="", compare=False)
-    slice: Slice | None = None  # which of the selected rows these are; `None` for all of them
-    # which rows of the row group are selected; `None` for all of them
+    slice: Slice | None = None  # if set, only this slice of the selected rows
+    # which rows of the row group are selected; `None` if all are
     selection: Selection | None = None
 
     def taking(self, is_taken: NDArray[np.bool_]) -> RowGroup | None:
-        """Return the row group (not a slice) with some of its rows; `None` without any.
+        """Return the row group with some of its rows; `None` if no row is taken. Not for slices.
 
         Args:
-            is_taken: Whether each of its current rows is selected, `[num_rows]`.
+            is_taken: Whether to keep each of the currently selected rows, `[num_rows]`.
 
         >>> group = RowGroup("a", 0, 4).taking(np.array([False, True, True, True]))
         >>> again = group.taking(np.array([True, False, True]))
@@ -67,14 +67,14 @@ class RowGroup:
 
     @property
     def group_rows(self) -> int:
-        """Rows of the row group in the file."""
+        """The number of rows of the whole row group in the file."""
         if self.selection:
             return self.selection.group_rows
         return self.slice.group_rows if self.slice else self.num_rows
 
     @cached_property
     def rows_in_file(self) -> NDArray[np.int64]:
-        """Each row's number in the row group, `[num_rows]`."""
+        """The number of each selected row in the row group of the file, `[num_rows]`."""
         first = self.slice.number * self.slice.slice_rows if self.slice else 0
         if self.selection is None:
             return np.arange(first, first + self.num_rows)
@@ -82,7 +82,7 @@ class RowGroup:
 
     @property
     def first_row(self) -> int:
-        """The first row that is read, by its number in the row group."""
+        """The number in the row group of the first row to read."""
         if not self.slice:
             return 0
         if self.selection:
@@ -91,23 +91,26 @@ class RowGroup:
 
     @property
     def read_rows(self) -> int:
-        """Number of consecutive rows, from `first_row` on, to read for the selected ones."""
+        """The number of consecutive rows to read, from `first_row` on, to get the selected rows."""
         if not self.selection:
             return self.num_rows
         return int(self.rows_in_file[-1]) + 1 - self.first_row if self.slice else self.group_rows
 
     @property
     def taken(self) -> NDArray[np.int64] | None:
-        """The selected rows among those that are read; `None` if all are."""
+        """The indices of the selected rows among the rows that are read; `None` to keep all."""
         return self.rows_in_file - self.first_row if self.selection else None
 
     def row_in_file(self, row: int) -> int:
-        """Return the number in the row group of row `row`."""
+        """Return the number in the file's row group of selected row `row`, from 0."""
         return int(self.rows_in_file[row]) if self.selection else self.first_row + row
 
     @property
     def spans(self) -> NDArray[np.int64]:
-        """The first row to read of each slice of the row group, and one past the last."""
+        """For each slice of the row group its first row to read, and one past its last.
+
+        `[slices, 2]`, by the rows' numbers in the row group. Only for a slice.
+        """
         assert self.slice is not None
         firsts = np.arange(0, self.slice.group_rows, self.slice.slice_rows)
         lasts = np.minimum(firsts + self.slice.slice_rows, self.slice.group_rows) - 1
@@ -121,12 +124,12 @@ class RowGroup:
 
 
 class RowGroups(LazySequence[RowGroup]):
-    """Row groups in 16 bytes each, plus one bit a row for partially selected ones.
+    """Row groups, stored in 16 bytes each, plus one bit a row for partially selected row groups.
 
     Row groups of a file are consecutive.
 
     Attributes:
-        selections: Selections of partially selected row groups, by index.
+        selections: The selections of partially selected row groups, by place in this sequence.
     """
 
     def __init__(self, groups: Iterable[RowGroup]):
@@ -154,7 +157,7 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def group_rows(self) -> NDArray[np.int64]:
-        """The rows of each row group in its file."""
+        """The number of rows of each row group in its file, selected or not."""
         rows = self._num_rows.copy()
         for place, selection in self.selections.items():
             rows[place] = selection.group_rows
@@ -165,7 +168,7 @@ class RowGroups(LazySequence[RowGroup]):
         return list(dict.fromkeys(self._files[n][0] for n in np.unique(self._numbers).tolist()))
 
     def at(self, places: NDArray[np.int64]) -> RowGroups:
-        """Return the row groups at `places`, in that order."""
+        """Return the row groups at some places of this sequence, in the order of `places`."""
         some = RowGroups(())
         some._files, some._numbers = self._files, self._numbers[places]
         some._indices, some._num_rows = self._indices[places], self._num_rows[places]
@@ -189,13 +192,13 @@ class RowGroups(LazySequence[RowGroup]):
 
 
 class Windows(NamedTuple):
-    """The order of windows: all row groups of a window are trained before those of the next."""
+    """A table's windows: all row groups of a window are trained before those of the next."""
 
-    names: tuple[str, ...]  # in their order
+    names: tuple[str, ...]  # in the order of training
     of_group: NDArray[np.int32]  # the window of each row group
 
     def at(self, is_kept: Sequence[bool]) -> Windows:
-        """Return the windows of the kept row groups; empty windows are dropped."""
+        """Return the windows of the row groups where `is_kept`; empty windows are dropped."""
         numbers, of_group = np.unique(self.of_group[np.array(is_kept, bool)], return_inverse=True)
         names = tuple(self.names[number] for number in numbers.tolist())
         return Windows(names, of_group.astype(np.int32))
@@ -210,7 +213,7 @@ class Table:
     # the used columns, and the columns from its folders. It does not depend on the files' location
     # otherwise, and rows are not read. If rows are dropped, the selection is hashed too.
     fingerprint: str
-    # the label of all rows; `None` if there are two, or footers do not tell
+    # the label of all rows; `None` if labels differ, or footers have no bounds of labels
     only_label: float | None = field(default=None, compare=False)
     # the windows of its row groups; `None` if not requested
     windows: Windows | None = field(default=None, compare=False)
@@ -229,7 +232,11 @@ class Table:
         return int(self.compact.rows.sum())
 
     def taking(self, kept: Sequence[RowGroup | None]) -> Table:
-        """Return the table of the given parts of its row groups; `None` drops a row group."""
+        """Return a table of parts of this table's row groups.
+
+        `kept` has, for each row group in order, the row group with the kept rows, or `None` to drop
+        it.
+        """
         digest = hashlib.sha256(self.fingerprint.encode())
         for group in kept:
             some = group and group.selection
@@ -240,13 +247,16 @@ class Table:
         return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
     def followed_by(self, other: Table) -> Table:
-        """Return the rows of both tables, which must share no file and have no windows."""
+        """Return a table of the rows of both tables.
+
+        They must have no windows and no file in common.
+        """
         both = hashlib.sha256(f"{self.fingerprint}{other.fingerprint}".encode()).hexdigest()
         label = self.only_label if self.only_label == other.only_label else None
         return Table([*self.row_groups, *other.row_groups], both, label)
 
     def of_window(self, window: int) -> Table:
-        """Return the row groups of one window, in the order of the files."""
+        """Return a table of the row groups of window number `window`, in the order of the files."""
         assert self.windows is not None
         places = np.flatnonzero(self.windows.of_group == window)
         return Table(self.compact.at(places), self.fingerprint, self.only_label)
@@ -273,7 +283,10 @@ class Table:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Table:
-        """Return the table from `to_bytes`; raises `ValueError` for other bytes."""
+        """Return the table that `to_bytes` serialised, without `only_label`.
+
+        Raises a `ValueError` for other bytes.
+        """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 header = json.loads(arrays["told"].tobytes())

@@ -1,4 +1,4 @@
-"""The columns to read from a table's files, and their permitted types and values."""
+"""Decides which columns to read from a table's files, and checks their types and values."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _MOST_CLASSES = 2**24
 @dataclass(frozen=True)
 class WantedColumn:
     name: str
-    # `"id"` (categorical), `"value"` (continuous), `"label"` or one of weights; `"raw"` for files
-    # that are prepared as they are read: any type, lists or not
+    # `"id"` (categorical), `"value"` (continuous), `"label"`, or one of the two kinds of weights;
+    # `"raw"` (any type, lists or not) for files that are prepared as they are read
     kind: Kind
     # ids, or classes of labels, are in `0 .. cardinality-1`; `None` if unknown
     cardinality: int | None = None
-    is_list: bool = False  # whether each row holds a list of such values instead of one
-    # the maximum length of a list in the schema; `None` if unbounded
+    is_list: bool = False  # whether each row has a list of values instead of one value
+    # the schema's maximum length of a list; `None` if unbounded
     max_length: int | None = None
-    # the maximum items of a list to keep, the first ones; `None` for all
+    # the maximum number of items to keep, from the start of each list; `None` keeps all
     keep_length: int | None = None
     # the replacement of nulls, or of null items in a list (a null list becomes an empty one);
     # `None` rejects nulls
@@ -52,7 +52,7 @@ class WantedColumn:
 
     @property
     def id_limit(self) -> int:
-        """Exclusive upper bound of ids; they are stored as int32 for any cardinality."""
+        """The exclusive upper bound of ids: the cardinality, at most 2^31 since ids are int32."""
         return min(self.cardinality or _INT32_IDS, _INT32_IDS)
 
 
@@ -65,8 +65,8 @@ def wanted_columns(
 ) -> tuple[WantedColumn, ...]:
     """Return the columns that the schema's tags select.
 
-    In this order, each group in the order of the schema: ids, values, labels, the weight, weights
-    of tasks, lists of ids, lists of values.
+    Their order is: ids, values, labels, the weight, weights of tasks, lists of ids, lists of
+    values; each group in the order of the schema.
 
     Args:
         schema: Categorical columns are ids, continuous ones values, targets labels; at most one
@@ -79,7 +79,8 @@ def wanted_columns(
     Raises:
         SchemaError: There is no feature column, a column has two of these roles, a label is needed
             and there is none, there are two weights, a label or a weight is a list, a multiclass
-            target has no number of classes, or `fill_null_id` is outside the ids of some column.
+            target has no usable number of classes, or `fill_null_id` is outside the ids of some
+            column.
         SpecError: `fill_null_value` is not a finite float32 number.
 
     >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)
@@ -115,7 +116,9 @@ def wanted_columns(
 
 
 def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> str | None:
-    """Return the column that a leaf of a parquet schema belongs to; `None` if it is not listed.
+    """Return the name of the column that a leaf of a parquet schema belongs to, by its path.
+
+    `None` if the column is in neither of the collections, of flat and of list columns.
 
     >>> column_of_leaf("tags.list.element", (), ("tags",)), column_of_leaf("a.b", ("a", "a.b"), ())
     ('tags', 'a.b')
@@ -128,7 +131,7 @@ def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> 
 
 
 def type_problem(column: WantedColumn, kind: DataType) -> str | None:
-    """Return why values of an Arrow type cannot be used; `None` if they can."""
+    """Return why a column cannot have values of an Arrow type; `None` if it can."""
     from pyarrow import types
 
     if column.kind == "raw":  # the workflow checks its inputs
@@ -146,7 +149,7 @@ def type_problem(column: WantedColumn, kind: DataType) -> str | None:
         filled = column.fill_null is not None or column.is_list
         return None if filled else f"{holds}: all its values are missing"
     whole = types.is_integer(kind) or types.is_boolean(kind)
-    # Labels and weights have no origin from which days could be counted.
+    # Dates are read as numbers that count from 1970, which makes no sense for labels and weights.
     date = types.is_date(kind) and column.kind in ("id", "value")
     if column.kind == "id":
         return None if whole or date else f"{holds}, but integer ids are needed"
@@ -186,7 +189,7 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
 
 
 def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] | None:
-    """Return why a non-null value cannot be used, and a hint; `None` if it can."""
+    """Return why a column cannot have a value (not null), and a hint; `None` if it can."""
     name = repr(column.name)
     if column.kind == "id":
         if 0 <= value < column.id_limit:

@@ -1,9 +1,9 @@
-"""Windows of a table: which row groups are trained strictly before which.
+"""Assigns row groups to windows: all rows of a window are trained before those of the next.
 
 A window is a range of time or of another number, or a single value, for example a day. The window
-of a row group follows from its file's name, from the folders above it, or from the minimum and
-maximum of a column in the footer. Rows are read only if a row group crosses a border: it then
-counts as two, each with the rows of one window.
+of a row group follows from its file's name, from the names of folders above the file, or from the
+minimum and maximum of a column in the footer. Rows are read only if these do not determine one
+window. A row group with rows of two windows counts as two, each with the rows of one window.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ _NAMES = {"time": "times", "number": "numbers", "text": "texts"}
 
 
 class Span(NamedTuple):
-    """The minimum and maximum of a row group; times as nanoseconds since 1970, in UTC."""
+    """The minimum and maximum of a row group's values; times in nanoseconds since 1970, UTC."""
 
     kind: Kind
     low: Any
     high: Any
-    is_sure: bool = True  # if False, some rows may have no value, and are read
+    # if False, the values must be read: some may be null or NaN, or the bounds are unknown
+    is_sure: bool = True
 
 
 def row_group_spans(
@@ -54,7 +55,7 @@ def row_group_spans(
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
 ) -> tuple[dict[int, Span], list[DataError]]:
-    """Return the span of each of some row groups of a file, by number; or the problems."""
+    """Return the span of each of `groups`, row groups of a file by number; and the problems."""
     if windows.by == "file":
         return dict.fromkeys(groups, Span("file", path, path)), []
     if windows.by in schema.names:
@@ -73,7 +74,7 @@ def row_group_spans(
 
 
 def _of_text(text: str) -> Span:
-    """Return the span of a value in a folder's name.
+    """Return the span of a value in a folder's name: a number, else a time, else a text.
 
     >>> _of_text("2026-11-03").kind, _of_text("20261103").low, _of_text("north").kind
     ('time', 20261103, 'text')
@@ -119,7 +120,7 @@ def _of_column(
             leaf.max_definition_level > 0 if statistics.nulls is None else statistics.nulls > 0
         )
         is_known = len(statistics.bounds) == 2 and all(map(math.isfinite, statistics.bounds))
-        # The rows of a filter may all have values, even if the footer has no bounds.
+        # Without bounds, the selected rows may still all have values: they are read.
         low, high = (bound * (factor or 1) for bound in (statistics.bounds if is_known else (0, 0)))
         is_sure = is_known and not (may_be_nan or may_be_null)
         spans[place] = Span("time" if factor else "number", low, high, is_sure)
@@ -127,11 +128,11 @@ def _of_column(
 
 
 def _factor(kind: DataType) -> int | None:
-    """Return the nanoseconds per unit of a type's values; 0 for numbers, `None` for other types."""
+    """Return the nanoseconds per unit of a time type; 0 for numbers, `None` for other types."""
     from pyarrow import types
 
     if types.is_timestamp(kind):
-        # Parquet has no seconds: Arrow writes these as milliseconds.
+        # Parquet has no timestamps in seconds: Arrow writes them in milliseconds.
         return _UNIT_NS["ms" if kind.unit == "s" else kind.unit]
     if types.is_date(kind):
         return _DAY_NS
@@ -141,13 +142,18 @@ def _factor(kind: DataType) -> int | None:
 def cut_windows(
     windows: WindowsSpec, table: Table, spans: Mapping[tuple[str, int], Span], retry_s: float
 ) -> Table:
-    """Put a table's row groups into windows, in the order of their values.
+    """Return a table whose row groups are in windows, ordered by their values.
+
+    Rows are read if `spans` do not determine the window of a row group.
 
     Args:
         spans: The span of each row group, by its file and number.
+        retry_s: How long to retry if the storage does not answer, for each file.
 
     Raises:
-        DataError: Rows of a row group are in more than two windows, or values are of mixed kinds.
+        DataError: Rows of a row group are in more than two windows or have no value, values are of
+            mixed kinds, the size does not fit the values, or a file cannot be read.
+        Unavailable: The storage does not answer.
     """
     groups = list(table.row_groups)
     own = [spans[group.file, group.index] for group in groups]
@@ -171,7 +177,7 @@ def cut_windows(
     pairs: list[tuple[Any, RowGroup]] = []
     for group, (low, _), is_sure in zip(groups, keys, sure, strict=True):
         pairs += [(low, group)] if is_sure else next(read)
-    # Files are in the order of their names already, with numbers in names compared as numbers.
+    # Files are ordered by their names already, with numbers in names compared as numbers.
     keys_present = [key for key, _ in pairs]
     order = list(dict.fromkeys(keys_present)) if kind == "file" else sorted(set(keys_present))
     numbers = {key: number for number, key in enumerate(order)}
@@ -181,7 +187,7 @@ def cut_windows(
 
 
 def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
-    """Raise an error for nulls, NaN and infinity in an Arrow column."""
+    """Raise a `DataError` if an Arrow column has nulls, NaN or infinity."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -199,7 +205,7 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
 
 
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
-    """Return the window of each value of an Arrow column, as from `_key`."""
+    """Return the key of the window of each value of an Arrow column, as `_key` returns it."""
     import pyarrow as pa
 
     kind, unit = values.type, 0
@@ -208,7 +214,7 @@ def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
     elif pa.types.is_date(kind):
         values, unit = values.cast(pa.timestamp("ms")).cast(pa.int64()), _UNIT_NS["ms"]
     numbers: NDArray[Any] = values.to_numpy()
-    if numbers.dtype.itemsize < 8:  # a width may not fit
+    if numbers.dtype.itemsize < 8:  # the window's width may not fit a narrower type
         numbers = numbers.astype(np.int64 if numbers.dtype.kind in "iu" else np.float64)
     if unit:
         if max(-int(numbers.min()), int(numbers.max())) * unit >= 2**63:  # e.g. year 9999
@@ -269,7 +275,7 @@ def _labels(order: Sequence[Any], kind: Kind, width: float | None) -> list[str]:
 
 
 def _label(value: Any, kind: Kind) -> str:
-    """Return a window's name: its value, or its start.
+    """Return a window's name, from its only value or its start.
 
     >>> _label(86_400 * 10**9, "time"), _label(3_600 * 10**9, "time"), _label(7, "number")
     ('1970-01-02', '1970-01-01T01:00:00', '7')

@@ -1,4 +1,4 @@
 """Decodes row groups to columns with Arrow. Prefetches remote files; rejects changed files.
 
-`raw_rows` is imported only for raw rows, since it imports `prep`.
+`raw_rows` is imported only to read raw rows, since it imports `prep`.
 """

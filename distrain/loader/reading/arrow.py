@@ -1,4 +1,4 @@
-"""Reads row groups of parquet files with Arrow, or with `loader/parquet_pages` where possible."""
+"""Reads row groups of parquet files, with `loader/parquet_pages` where possible, else Arrow."""
 
 from __future__ import annotations
 
@@ -43,25 +43,28 @@ _OPEN_FILES_PER_THREAD = 32
 _MOST_LISTED = 5
 _HEADER_BYTES = 100
 _CHANGED = "The file is damaged, or was changed since its footer was read; start again."
-# Columns decoded together should stay in the CPU cache until they have been gathered from:
-# 65,536 rows of twelve columns are 3 MB. With less, threads wait more for Python's GIL. Slices of
-# a large row group are decoded in order, so its columns must form enough streams for all threads.
+# Columns that are decoded together should stay in the CPU cache until their rows are gathered:
+# 65,536 rows of twelve columns are 3 MB. With fewer cells, threads wait more for Python's GIL.
+# Slices of a large row group are decoded in order; so that all threads can work, the columns must
+# form several streams, of fewer cells.
 _CELLS_AT_A_TIME = 12 * 65_536
 _CELLS_OF_A_SLICE = 4 * 65_536
-_COLUMNS_TOGETHER = 4  # they are gathered in fours
+_COLUMNS_TOGETHER = 4  # rows are gathered from four columns at a time
 
 
 class ArrowReader(Reader):
-    """Reads row groups, the wanted columns only, from any thread.
+    """Reads the wanted columns of row groups, from any thread.
 
     Each thread has its own handle of a file, so that threads do not wait for each other; the
     handles of a file share its footer, which is read once. A thread keeps its 32 latest files open
     until it ends: a loader with overlapping epochs never closes its reader, but its threads end.
-    Each row group of a remote file is a file in memory, which is fetched as a whole, and in advance
-    if it is expected (`Fetcher`); threads keep none of these.
+
+    A row group of a remote file is fetched as a whole to a file in memory, in advance if the row
+    group is expected (`Fetcher`). Threads close these files after each read.
 
     Slices of a row group are decoded one after another, each once, if they are requested in this
-    order. Decoders stay open for `open_groups` row groups; `threads` may request slices at a time.
+    order. `open_groups` is the number of row groups whose decoders stay open between slices;
+    `threads` is the number of threads that may request slices at a time.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class ArrowReader(Reader):
         fetch: FetchOptions | None = None,
     ):
         self._columns = tuple(columns)
-        # One group more for each thread: another epoch's, or a leftover for the next.
+        # One group more for each thread: a row group of the next epoch, or one not yet closed.
         self._streams = SliceStreams(len(columns) * (open_groups + threads), threads)
         self._known: dict[str, FileFacts] = {}
         self._latest = LatestColumns()
@@ -95,13 +98,13 @@ class ArrowReader(Reader):
             yield from self._parts(group, columns)
         finally:
             if is_remote(group.file):
-                self._close_file(group)  # it holds the image
+                self._close_file(group)  # otherwise it would keep the image in memory
 
     def _parts(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
         num_bytes = self._check(group)
         flat = [column for column in columns if not column.is_list]
         lists = [column for column in columns if column.is_list]
-        # All slices of a row group are read in the same groups of columns: each group has a stream.
+        # For all slices of a row group the columns are grouped alike: each group has its stream.
         rows, cells = group.group_rows, _CELLS_AT_A_TIME
         if group.slice:
             rows = rows * group.slice.slice_rows // group.slice.group_rows
@@ -134,7 +137,7 @@ class ArrowReader(Reader):
         )
 
     def _read_cells(self, group: RowGroup, names: list[str]) -> Columns:
-        if group.slice:  # its stream decides how each column is decoded
+        if group.slice:  # `SliceStream` decides how each column is decoded
             return self._read_arrow(group, names)
         columns = self._read_pages(group, names)
         if left := [name for name in names if name not in columns]:
@@ -184,7 +187,10 @@ class ArrowReader(Reader):
             raise unreadable(group, error, first_line(error), hint, **more) from error
 
     def _check(self, group: RowGroup) -> int:
-        """Compare a row group with the plan; return the compressed bytes of the wanted columns."""
+        """Return the compressed bytes of the wanted columns; `DataError` if the file has changed.
+
+        The row group must have the planned number of rows, and the file the wanted columns.
+        """
         with self._errors_translated(group):
             handle = self._handle(group)
             row_group = handle.row_group(group.index)
@@ -209,7 +215,7 @@ class ArrowReader(Reader):
             try:
                 parquet, index = handle.find(group.index)
                 parquet.read_row_group(index, columns=[name])
-            except Exception:  # the error is known; this only finds the columns
+            except Exception:  # the error is already known; this finds the damaged columns
                 damaged.append(name)
         if len(damaged) == len(names):
             return {}
@@ -222,7 +228,7 @@ class ArrowReader(Reader):
             handle.close()
 
     def close(self) -> None:
-        """Close the files of all threads, none of which may read; the reader may be used again."""
+        """Close the files of all threads, while no thread reads. The reader may be used again."""
         self._streams.close()
         for files in list(self._open_files):
             files.close()
@@ -264,13 +270,14 @@ class ArrowReader(Reader):
     def _spans(
         self, group: RowGroup, paths: Sequence[str], metadata: pq.RowGroupMetaData
     ) -> list[Span]:
-        # The metadata of other columns may be encrypted, and reading it aborts the process.
+        # Only wanted columns: others may be encrypted, and reading their metadata would then abort
+        # the process.
         numbers = column_numbers(paths, self._columns_in(group))
         return [_span(metadata.column(number)) for number in numbers]
 
 
 def _key(group: RowGroup) -> tuple[str, int]:
-    """Return the key of a handle: a local file, or a row group of a remote one."""
+    """Return the key of a handle: of a local file, or of one row group of a remote file."""
     return group.file, group.index if is_remote(group.file) else -1
 
 
@@ -285,7 +292,7 @@ def _span(chunk: pq.ColumnChunkMetaData) -> Span:
 def _other_rows(num_rows: int, group: RowGroup) -> DataError:
     planned = group.group_rows
     if group.slice and num_rows < group.read_rows:
-        num_rows += group.first_row  # where its pages end
+        num_rows += group.first_row  # the row of the row group where the pages end
     message = f"the row group has {num_rows} rows, not {planned} as planned"
     return DataError(message, where=group.where, hint=_CHANGED)
 
@@ -293,7 +300,7 @@ def _other_rows(num_rows: int, group: RowGroup) -> DataError:
 def _taken(
     values: NDArray[Any] | pa.ChunkedArray, group: RowGroup
 ) -> NDArray[Any] | pa.ChunkedArray:
-    """Return the selected rows, before the values of others are checked."""
+    """Return the selected rows of a column; it is called before values are checked."""
     rows = group.taken
     if rows is None:
         return values
@@ -315,7 +322,10 @@ def _cells(
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return dates as integers: days since 1970, or milliseconds."""
+    """Return dates as integers, days (date32) or milliseconds (date64) since 1970.
+
+    Other arrays are returned unchanged.
+    """
     if pa.types.is_date32(array.type):
         return array.view(pa.int32())
     return array.view(pa.int64()) if pa.types.is_date64(array.type) else array
@@ -332,7 +342,7 @@ def _without_nulls(
 
 
 def _wider_type(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
-    """Return a type that holds the values and their fill value: 0.5 does not fit an int32."""
+    """Return a type for both the values and the fill value: 0.5 would not fit an int32."""
     if column.kind == "id":
         has_room = not pa.types.is_null(kind) and kind.bit_width >= 32
         return kind if has_room else pa.int32()
@@ -356,7 +366,10 @@ def null_item_error(column: WantedColumn, row: int, group: RowGroup) -> DataErro
 
 
 def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa.Array:
-    """Return lists without nulls: if nulls are filled, a null list becomes an empty one."""
+    """Return a `pa.ListArray` without nulls; if nulls are filled, a null list becomes an empty one.
+
+    Raises a `DataError` for nulls that are not filled.
+    """
     rows = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
     if not pa.types.is_list(rows.type):  # large, or of fixed size
         rows = rows.cast(pa.list_(rows.type.value_type))

@@ -22,8 +22,8 @@ from distrain.loader.reading.shared_image import shared_image
 from distrain.storage.ranges import Connections
 
 _Key = tuple[str, int]
-_MOST_AHEAD = 64  # row groups, each of which holds an open file
-_MOST_LOOKED_AT = 1024  # beyond those that were loaded
+_MOST_AHEAD = 64  # maximum of prefetched row groups, since the image of each is an open file
+_MOST_LOOKED_AT = 1024  # how many row groups to look ahead, after those that were loaded
 _FILES_WITH_HANDLES = 32
 _DEMANDED, _AHEAD = 0, 1  # the urgency of a request
 
@@ -32,12 +32,12 @@ IsHeld = Callable[[RowGroup], bool]
 
 
 class Fetcher:
-    """Returns images of row groups, which hold the bytes of the wanted columns.
+    """Returns images of row groups: files in memory with the bytes of the wanted columns.
 
-    Expected row groups are fetched in the order of expectation, within the limits of
-    `FetchOptions`; a row group that is requested earlier takes precedence. A failed request is
-    retried only after a caller has received the error and asks again; other requests of the row
-    group are kept. `spans_of` returns the byte ranges of a row group's wanted columns.
+    Expected row groups are fetched in the announced order, within the limits of `FetchOptions`; a
+    row group that a caller waits for takes precedence. A failed request is retried only when a
+    caller has received the error and calls again; ranges of the row group that were fetched are
+    kept. `spans_of` returns the byte ranges of a row group's wanted columns.
     """
 
     def __init__(self, spans_of: SpansOf, options: FetchOptions | None = None):
@@ -47,7 +47,7 @@ class Fetcher:
         self._connections = Connections(self._options.connections)
         self._files: dict[str, RemoteFile] = {}
         self._with_handles: OrderedDict[str, RemoteFile] = OrderedDict()  # oldest use first
-        self._wanted: dict[_Key, _Wanted] = {}  # in the order of their announcement
+        self._wanted: dict[_Key, _Wanted] = {}  # row groups being fetched, in announced order
         self._images: weakref.WeakValueDictionary[_Key, Image] = weakref.WeakValueDictionary()
         self._expectations: list[_Expectation] = []
         self._tasks: list[tuple[int, int, Callable[[], None]]] = []
@@ -55,12 +55,12 @@ class Fetcher:
         self._num_threads = 0
 
     def file(self, url: str) -> RemoteFile:
-        """Return a file; its handles may be closed if many other files are used."""
+        """Return the file with a URL; its idle handles may be closed if many files are in use."""
         with self._changed:
             return self._file(url)
 
     def expect(self, groups: Iterator[RowGroup | None], is_held: IsHeld | None = None) -> Expected:
-        """Prefetch row groups that will be requested in this order, except those held elsewhere."""
+        """Prefetch row groups that will be requested in this order; see `Reader.expect`."""
         expectation = _Expectation(groups, is_held, self._forget)
         with self._changed:
             self._expectations.append(expectation)
@@ -68,9 +68,9 @@ class Fetcher:
         return expectation
 
     def take(self, group: RowGroup) -> Image:
-        """Return the image of a row group.
+        """Return the image of a row group; waits until it is fetched.
 
-        Raises the filesystem's errors, and may be called again.
+        Raises the filesystem's errors. After an error, call it again to retry.
         """
         with self._changed:
             image = self._images.get((group.file, group.index)) or self._fetched(group)
@@ -131,7 +131,7 @@ class Fetcher:
             self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Start the fetches that fit into memory; the lock is held."""
+        """Start the fetches that the memory bound allows. The caller holds the lock."""
         ahead = [wanted for wanted in self._wanted.values() if not wanted.is_taken]
         held = sum(wanted.num_bytes for wanted in ahead if wanted.is_started)
         for wanted in ahead:
@@ -201,7 +201,7 @@ class Fetcher:
             if self._is_held(wanted):
                 return
             metadata, begin, part = file.row_group(group.index)
-            # With a damaged footer some may be beyond the end of the file.
+            # With a damaged footer, spans may be beyond the end of the file.
             spans = [
                 Span(max(0, span.begin), min(span.end, file.num_bytes))
                 for span in self._spans_of(group, file.paths, metadata)
@@ -215,7 +215,7 @@ class Fetcher:
                 self._fail(wanted, error)
             return
         with self._changed:
-            self._file(group.file)  # which has a handle more
+            self._file(group.file)  # marks the file as used last: it has one more idle handle
             wanted.is_planning = False
             wanted.image, wanted.missing = image, set(ranges)
             wanted.num_bytes = sum(span.num_bytes for span in ranges)
@@ -225,7 +225,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def _is_held(self, wanted: _Wanted) -> bool:
-        """Return True if a row group is held elsewhere; then forget it."""
+        """Return True if another source has a row group that no caller waits for; then drop it."""
         expectation = wanted.expectation
         if wanted.is_taken or expectation is None or expectation.is_held is None:
             return False
@@ -245,7 +245,7 @@ class Fetcher:
 
     def _fetch(self, wanted: _Wanted, span: Span) -> None:
         with self._changed:
-            if span not in wanted.missing:  # another thread has it, or it is not needed any more
+            if span not in wanted.missing:  # another thread fetches it, or it is no longer needed
                 return
             wanted.missing.remove(span)
             wanted.in_flight += 1
@@ -262,7 +262,7 @@ class Fetcher:
                 self._fail(wanted, error)
             return
         with self._changed:
-            self._file(wanted.group.file)  # which has a handle more
+            self._file(wanted.group.file)  # marks the file as used last: it has one more handle
             wanted.in_flight -= 1
             self._changed.notify_all()
 
@@ -276,7 +276,7 @@ class Fetcher:
 
 
 def _image(file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span) -> Image:
-    """Return the memory of a row group, shared between processes if the file has a version."""
+    """Return a row group's image; shared between processes if the file's version is known."""
     name = (group.file, file.version, group.index)
     shared = shared_image(name, file.num_bytes, ranges, footer) if file.version else None
     return shared or Image(file.num_bytes)
@@ -298,7 +298,10 @@ class _Expectation(Expected):
         self._images: dict[_Key, Image] = {}
 
     def next(self) -> _Wanted | None:
-        """Return the next row group that was not passed yet, unless it is too far ahead."""
+        """Return the next row group that was not passed yet; `None` if it is too far ahead.
+
+        `None` also after the last row group.
+        """
         count = self.num_passed + _MOST_LOOKED_AT - self._num_seen
         for group in itertools.islice(self._groups, max(0, count)):
             number = self._num_seen
@@ -310,9 +313,10 @@ class _Expectation(Expected):
         return None
 
     def hold(self, group: RowGroup, image: Image) -> None:
-        """Keep the image while slices of the row group remain: a thread may be late with the first.
+        """Keep the image until all slices of the row group were loaded.
 
-        Otherwise it would be fetched again if the others have finished by then.
+        Otherwise a thread that is late with a slice would fetch the row group again, if the threads
+        with its other slices have finished by then.
         """
         key = (group.file, group.index)
         if self._last_of.get(key, -1) >= self.num_passed:
@@ -332,21 +336,24 @@ class _Expectation(Expected):
 
 
 class _Wanted:
-    """A row group being fetched: the `number`-th expected, or one requested out of order."""
+    """A row group that is being fetched.
+
+    It is number `number` of `expectation`, or was requested without being expected.
+    """
 
     def __init__(self, group: RowGroup, expectation: _Expectation | None = None, number: int = 0):
         self.group = group
         self.key = (group.file, group.index)
         self.expectation = expectation
         self.number = number
-        self.image: Image | None = None  # once its ranges are planned
-        self.missing: set[Span] = set()  # ranges that are not being requested
+        self.image: Image | None = None  # `None` until the ranges are planned
+        self.missing: set[Span] = set()  # ranges that still have to be requested
         self.in_flight = 0  # number of ranges being requested
-        self.num_bytes = 0  # of all its ranges
+        self.num_bytes = 0  # bytes of all ranges
         self.is_planning = False
-        self.is_started = False  # its ranges may be requested
-        self.is_taken = False  # a caller waits for it
-        self.error: BaseException | None = None  # of the last failed request
+        self.is_started = False  # its ranges were handed to the fetching threads
+        self.is_taken = False  # a caller has requested it
+        self.error: BaseException | None = None  # the error of the last failed request
         self.is_reported = False  # a caller has received the error
 
     @property

@@ -1,4 +1,4 @@
-"""Parts of a remote file: ranges to request, and memory that is read like a local file."""
+"""Plans which ranges of a remote file to request, and stores them in memory like a local file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Span(NamedTuple):
 
 
 def plan_ranges(spans: Iterable[Span], *, gap_bytes: int, most_bytes: int) -> list[Span]:
-    """Return the ranges to request, in the order of the file, without overlaps.
+    """Return the ranges to request for some spans, in the order of the file, without overlaps.
 
-    Gaps of up to `gap_bytes` are read as well, which is faster than another request. Ranges longer
-    than `most_bytes` are cut into equal parts, which several connections fetch at a time.
+    Gaps of up to `gap_bytes` between spans are read as well, which is faster than another request.
+    Ranges longer than `most_bytes` are cut into equal parts, which are fetched by several
+    connections at a time.
 
     >>> spans = [Span(100, 140), Span(0, 10), Span(12, 20)]
     >>> [tuple(span) for span in plan_ranges(spans, gap_bytes=2, most_bytes=30)]
@@ -43,10 +44,10 @@ def _cut(span: Span, most_bytes: int) -> list[Span]:
 
 
 class Image:
-    """A file in memory of the size of a remote one; only written parts take memory.
+    """A file in memory with the size of a remote file, of which only some ranges are written.
 
-    Bytes that were not written read as zeros. The memory is freed when nothing refers to it and
-    all readers that opened `path` have closed it.
+    Only written ranges take memory; all other bytes read as zeros. Open it at `path`. The memory is
+    freed when there is no reference to the image and all files opened at `path` are closed.
     """
 
     _memory: _HasNumber
@@ -57,14 +58,14 @@ class Image:
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def write(self, begin: int, content: bytes) -> None:
-        """Write bytes to their place in the file; from any thread."""
+        """Write bytes at offset `begin`; may be called from any thread."""
         view = memoryview(content)
         while view:
             count = os.pwrite(self._memory.number, view, begin)
             begin, view = begin + count, view[count:]
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Read a range of the file with `read(begin, end)`, and write it to its place."""
+        """Get a range of the remote file from `read(begin, end)`, and write it at its offset."""
         self.write(span.begin, read(*span))
 
 
@@ -73,10 +74,10 @@ class _HasNumber(Protocol):
 
 
 class _Memory:
-    """A descriptor of new memory, closed when nothing refers to it any more.
+    """The file descriptor of new memory, closed when there is no reference to this object.
 
-    It is separate from `Image`, which is looked up by weak references: these still return an object
-    while its `__del__` runs, when the descriptor is closed or may belong to another file.
+    It is not part of `Image`, which `Fetcher` finds by weak references. These may return an object
+    whose `__del__` already runs: its descriptor would be closed, or be that of another file.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The readers of row groups by name, and the properties that the loader depends on."""
+"""The readers of row groups by name, with the properties that the loader depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class ReaderKind:
     cell_bytes: int = 8  # the maximum bytes of a decoded value on the host
-    on_gpu: bool = False  # whether it decodes on the batches' GPU, bypassing the host
+    on_gpu: bool = False  # whether it decodes on the batches' GPU and not on the host
 
 
 READERS = {

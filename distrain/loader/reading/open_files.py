@@ -1,4 +1,4 @@
-"""Parquet files that are open for a thread, or for a stream of slices, and their columns."""
+"""Handles of open parquet files, for a thread or for a stream of slices, and their columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distrain.loader.partition.wanted_columns import WantedColumn, column_of_lea
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
 
-# Of each column that stays open. Without it Arrow reads a column's whole chunk at once.
+# The buffer of each column that is read in parts; otherwise Arrow reads whole column chunks.
 _STREAM_BUFFER_BYTES = 64 << 10
 
 
@@ -23,13 +23,13 @@ _ARROW_SCHEMA = b"ARROW:schema"
 
 
 class FileColumns(NamedTuple):
-    problem: str | None  # why they differ from the wanted columns, if they do
-    numbers: list[int]  # their indices in the file's row groups
-    pages: PageColumns  # the decoder of some of them without Arrow
+    problem: str | None  # why the file's columns cannot be used; `None` if they can
+    numbers: list[int]  # the numbers of the wanted columns' leaves in the file
+    pages: PageColumns  # the columns that can be decoded without Arrow
 
 
 class LatestColumns:
-    """Returns the columns of files, reusing the result if a file has the schema of the last one.
+    """Returns the columns of files; reuses the last result if the next file has the same schema.
 
     Arrow's schema conversion and the comparison with the wanted columns cost two milliseconds for
     40 columns, as much as 10,000 rows. Thread-safe.
@@ -79,7 +79,7 @@ def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> lis
 
 
 class OpenFiles:
-    """A thread's open handles, the most recently used last; closed when the thread ends."""
+    """A thread's open handles, the most recently used last. They are closed when it is dropped."""
 
     def __init__(self) -> None:
         self.handles: OrderedDict[tuple[str, int], Handle] = OrderedDict()
@@ -101,15 +101,21 @@ class OpenFiles:
 
 
 class FileFacts(NamedTuple):
-    footer: pq.FileMetaData | SlicedFooter  # of a long one what `SlicedFooter` keeps
-    columns: FileColumns | None  # `None` until a handle has read them
+    footer: pq.FileMetaData | SlicedFooter  # sliced if the footer is long
+    columns: FileColumns | None  # `None` until a handle has computed them
 
 
 class Handle:
     """A parquet file, for one thread or for a stream of slices; opened in Arrow only if needed.
 
-    `index` is a row group that will be read; `image` holds that row group of a remote file.
-    `streams` is whether Arrow reads the row group in parts.
+    Args:
+        file: The path of a local file or of an image.
+        columns_of: Returns the file's columns; called if `known` has none.
+        known: Facts from an earlier handle of the same file, if any.
+        index: The first row group that will be read.
+        streams: Whether Arrow reads the row group in parts.
+        image: For a remote file, the image of that row group, which is kept in memory until
+            `close`.
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class Handle:
             sliced = slice_footer(footer, handle)
         if sliced is None:
             return footer
-        self._close_parquet()  # it holds the whole footer
+        self._close_parquet()  # otherwise it would keep the whole footer in memory
         return sliced
 
     def row_group(self, index: int) -> pq.RowGroupMetaData:
@@ -169,18 +175,18 @@ class Handle:
         return self._parquet, 0
 
     def _open(self, footer: pq.FileMetaData | None) -> pq.ParquetFile:
-        # Without verification, a flipped bit would be a wrong number without an error.
+        # Without verification, a damaged bit could be read as a wrong number without an error.
         return pq.ParquetFile(
             self._file,
             metadata=footer,
             pre_buffer=False,
             buffer_size=self._buffer_bytes,
             page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",  # as for raw rows elsewhere
+            coerce_int96_timestamp_unit="us",  # as where `prep` reads raw rows
         )
 
     def close_row_group(self) -> None:
-        """Close the state of the last row group: about 300 KB for 40 columns."""
+        """If footers are sliced, free the last row group's state: about 300 KB for 40 columns."""
         if isinstance(self.footer, SlicedFooter):
             self._close_parquet()
 

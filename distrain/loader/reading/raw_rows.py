@@ -1,4 +1,4 @@
-"""Row groups of raw parquet files, which a fitted workflow prepares as they are read."""
+"""Reads row groups of raw parquet files, and prepares them with a fitted workflow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from distrain.prep.transforming import raw_tables
 class RawReader(ArrowReader):
     """Reads raw row groups with Arrow, and returns the columns that the workflow makes of them.
 
-    A row group, or a slice of a large one, is prepared as a whole in the calling thread.
+    `workflow` is the workflow's folder; `options` are those of `ArrowReader`. A row group, or a
+    slice of a large one, is prepared as a whole in the calling thread.
     """
 
     def __init__(self, columns: Sequence[WantedColumn], workflow: str, **options: Any):

@@ -1,4 +1,4 @@
-"""The interface of readers of row groups, and their common errors."""
+"""`Reader`, the interface of classes that read row groups, and the errors that they share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from distrain.storage.retrying import is_transient
 
 @dataclass(frozen=True)
 class DecodedColumns:
-    """Some columns of a row group, without nulls, in the order of `WantedColumn`.
+    """Some columns of a row group, without nulls, in the order of the reader's columns.
 
     On the host, cells are arrays, `[rows]`, of any int, float or bool dtype, C-contiguous. They may
-    be unaligned and may be in a reused buffer: they are valid until the same thread reads the next
-    row group. Lists are `pa.ListArray`. For a reader on a GPU, both are tensors there (see
+    be unaligned, and may be in a reused buffer: use them before the next part is requested. Lists
+    are `pa.ListArray`. A reader on a GPU returns tensors on that GPU and `DeviceLists` instead (see
     `cudf_reader`).
     """
 
@@ -33,28 +33,28 @@ class DecodedColumns:
 
 
 class Expected:
-    """The row groups that a reader expects; this implementation ignores them."""
+    """Row groups that were announced to a reader. This base class does nothing."""
 
     def passed(self, count: int) -> None:
-        """Note that the first `count` row groups have been loaded, or are not needed."""
+        """Report that the first `count` row groups have been loaded, or are not needed."""
 
     def close(self) -> None:
-        """Note that no more row groups will be requested."""
+        """Report that no more of these row groups will be requested."""
 
 
 class Reader(Protocol):
     """Reads row groups, or slices of large ones, from any thread."""
 
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
-        """Yield columns of the selected rows of a row group: flat ones first, some at a time.
+        """Yield columns of a row group's selected rows in parts: flat columns first, then lists.
 
         A part stays valid until the next one is requested. A decoding reader yields few columns at
         a time, so that they are still in the CPU cache when they are used. `columns` are the last
-        of those that the reader was created for, in the same order.
+        ones of the columns that the reader was created for, in the same order.
 
         Raises:
-            DataError: The row group cannot be read, or is not the planned one; the error names
-                file, row group and, where it can, the column.
+            DataError: The row group cannot be read, or differs from the plan; the error names the
+                file, the row group and, if known, the column.
             Unavailable: The storage does not answer; another call opens the file again.
         """
         ...
@@ -62,24 +62,33 @@ class Reader(Protocol):
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
-        """Note the row groups that will be requested, in this order.
+        """Announce the row groups that will be requested, in this order; readers may prefetch them.
 
-        `None` is a row group that another source provides. The iterator may be advanced in any
-        thread, one at a time, and must not block. `is_held` returns True if a row group comes from
-        elsewhere; it may take long, and is called in any thread, by several at a time. A
-        prefetching reader holds its data until the row group is requested or passed.
+        A prefetching reader keeps a row group's data until the row group is requested or passed.
+
+        Args:
+            groups: The row groups; `None` counts as one that need not be prefetched. The iterator
+                must not block. It may be advanced in any thread, by one thread at a time.
+            is_held: Returns True if a row group need not be prefetched, because another source,
+                such as a cache, has it. It may take long, and is called by several threads.
+
+        Returns:
+            The object to report progress to; `close` it when no more are requested.
         """
         return Expected()
 
     def close(self) -> None:
-        """Release all files and buffers; no thread may be reading. The reader may be used again."""
+        """Release all files and buffers, while no thread reads. The reader may be used again."""
         ...
 
 
 def unreadable(
     group: RowGroup, error: Exception, reason: str, hint: str, **more: object
 ) -> DataError | Unavailable:
-    """Return the error for an unreadable row group: `Unavailable` if a retry may help."""
+    """Return the error to raise for an unreadable row group: `Unavailable` if a retry may help.
+
+    Otherwise a `DataError`, with `hint` and with `more` in its place.
+    """
     message = f"could not read a row group: {reason}"
     if is_transient(error):
         return Unavailable(message, where=group.where)

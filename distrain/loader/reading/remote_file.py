@@ -1,4 +1,4 @@
-"""A remote parquet file: ranges of it, requested by many threads at a time, and its footer."""
+"""Reads ranges and the footer of a remote parquet file, from many threads at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from distrain.storage.ranges import Connections, SignedRanges, signed_ranges
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
-_FIRST_BYTES = 64 << 10  # read from the end of a file: most footers are shorter
+_FIRST_BYTES = 64 << 10  # the first request reads these last bytes: most footers are shorter
 
 
 class RemoteFile:
     """A parquet file on an fsspec filesystem. All methods are thread-safe.
 
-    Each reading thread has its own handle, so that ranges are requested concurrently. Errors of the
-    filesystem are passed on. S3 objects are read by `SignedRanges` if possible.
+    Each reading thread uses a handle of its own, so that ranges are requested concurrently. Errors
+    of the filesystem are raised unchanged. S3 objects are read by `SignedRanges` if possible.
     """
 
     def __init__(self, url: str, connections: Connections):
@@ -38,7 +38,7 @@ class RemoteFile:
         self._one_at_a_time = threading.Lock()
         self._idle: list[Any] = []
         self._size: int | None = None
-        self.version: str | None = None  # the server's identifier of the version, if it has one
+        self.version: str | None = None  # the server's id of the file's version, if it has one
         self._tail = b""
         self._footer: pq.FileMetaData | SlicedFooter | None = None
         self._footer_lock = threading.Lock()
@@ -51,24 +51,25 @@ class RemoteFile:
 
     @property
     def footer(self) -> pq.FileMetaData | SlicedFooter:
-        """The stored part of the footer, which is read once."""
+        """The footer, sliced if it is long; it is read at the first use."""
         with self._footer_lock:
             if self._footer is None:
                 self._footer = self._read_footer()
             return self._footer
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return bytes of the file, in one request if the filesystem supports it.
+        """Return the bytes `begin .. end-1`, in one request if the filesystem supports it.
 
         Raises:
-            DataError: The file is not the one that was first opened.
+            DataError: The file was replaced or changed since it was first opened.
+            OSError: The file ends before `end`, or the filesystem failed.
         """
         if self._signed is not None:
             content = self._signed.read(begin, end)
             if content is not None:
                 return content
         handle = self._take_handle()
-        # In fsspec's memory filesystem all handles are one object with one position.
+        # In fsspec's memory filesystem all handles of a file are one object with one position.
         shared = self._one_at_a_time if isinstance(handle, io.BytesIO) else contextlib.nullcontext()
         try:
             with shared:
@@ -87,7 +88,10 @@ class RemoteFile:
         return bytes(content)
 
     def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
-        """Return a row group's metadata, the offset of its part of the footer, and that part."""
+        """Return a row group's metadata, and an offset and the bytes of the footer there.
+
+        The bytes are the row group's part of a sliced footer, else the whole footer.
+        """
         footer = self.footer
         if isinstance(footer, SlicedFooter):
             begin, end = footer.span(index)
@@ -103,7 +107,7 @@ class RemoteFile:
             _close(handle)
 
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
-        self._give_back(self._take_handle())  # which requests the size
+        self._give_back(self._take_handle())  # opening a handle sets `num_bytes`
         size = self.num_bytes
         tail = self.read(max(0, size - _FIRST_BYTES), size)
         length = int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
@@ -148,6 +152,6 @@ class RemoteFile:
 
 
 def _close(handle: Any) -> None:
-    if not isinstance(handle, io.BytesIO):  # which belongs to the filesystem
-        with contextlib.suppress(Exception):  # its connection may be broken
+    if not isinstance(handle, io.BytesIO):  # fsspec's memory filesystem still uses this object
+        with contextlib.suppress(Exception):  # the connection may be broken
             handle.close()

@@ -1,4 +1,4 @@
-"""Images of row groups that the processes of a machine fetch together, and store once."""
+"""Images of row groups in shared memory: the processes of a machine fetch each range once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from distrain.loader.reading.image import Image, Span
 
 _FOLDER = Path(SHARED_MEMORY)
 _LEAST_BYTES = 1 << 20  # several ranks rarely read the same smaller row group
-_FREE_PART = 0.5  # of the folder's filesystem, which other programs need as well
+_FREE_PART = 0.5  # share of the folder's filesystem that is left free, for other programs
 _ATTEMPTS = 20
 _PAUSE_S = 0.001
-_PATIENCE_S = 2.0  # about the time of a range from a slow store
+_PATIENCE_S = 2.0  # about how long a slow store takes to send a range
 _POLL_S = 0.01
 _MARK_BYTES = 8
 _MARKS = ".marks"
@@ -33,11 +33,17 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 def shared_image(
     name: object, num_bytes: int, ranges: Sequence[Span], footer: Span
 ) -> SharedImage | None:
-    """Return an image whose `ranges` other processes of this user on this machine fetch as well.
+    """Return an image that is shared with other processes of this user on this machine.
 
-    It is in shared memory while a process refers to it. Leftovers of killed processes are removed.
-    The `repr` of `name` must differ if bytes of the file may differ. Returns `None` for a small
-    image, without shared memory, or if less than half of that would remain free.
+    Each of the `ranges` is fetched by one of the processes. The image is in shared memory while a
+    process refers to it; leftovers of killed processes are removed. `None` if the image is small,
+    if there is no shared memory, or if less than half of the shared memory would remain free.
+
+    Args:
+        name: Identifies the content: its `repr` must differ if bytes of the file may differ.
+        num_bytes: The size of the remote file.
+        ranges: The ranges that will be fetched.
+        footer: A further range, which each process writes itself.
     """
     if sum(span.num_bytes for span in ranges) < _LEAST_BYTES:
         return None
@@ -59,11 +65,11 @@ def shared_image(
 class SharedImage(Image):
     """An image of which each range is fetched by one of the processes that refer to it.
 
-    A file of marks has one mark for each fetched range: the inode of the file that holds the bytes,
-    so that marks never refer to a file that was removed. A process holds a shared lock on the file
-    of marks while it refers to the image, and a lock on a mark while it fetches the range. Both
-    locks end with the process, even if it is killed. The process that gets the exclusive lock is
-    the last one, and removes the files.
+    A second file, the file of marks, has a mark for each fetched range: the inode of the file with
+    the bytes, so that a mark is not valid for a file that replaces it. A process has a shared lock
+    on the file of marks while it refers to the image, and a lock on a mark while it fetches the
+    range. The system releases both locks when the process ends, even if it is killed. A process
+    that can get the exclusive lock is the last one, and removes the files.
     """
 
     def __init__(
@@ -80,7 +86,7 @@ class SharedImage(Image):
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Fetch a range, unless another process has fetched it or does so in time."""
+        """Fetch a range, unless another process has fetched it or fetches it within two seconds."""
         place = self._places[span]
         is_mine = self._lock(place)
         try:
@@ -92,10 +98,11 @@ class SharedImage(Image):
                 _lock_mark(self._marks, place, fcntl.F_UNLCK)
 
     def _lock(self, place: int) -> bool:
-        """Lock a range that another process may be fetching; return False without a lock.
+        """Lock a range that is to be fetched, and return True; return False if it was not locked.
 
-        Waits until the other process has fetched it, but not for long, and not again after a
-        timeout.
+        A range that is fetched already is not locked. If another process has the lock, the call
+        waits until the range is fetched, for two seconds at most, and then returns False. After one
+        such timeout, later calls do not wait.
         """
         end = time.monotonic() + _PATIENCE_S
         while not self._is_there(place):
@@ -117,7 +124,10 @@ class SharedImage(Image):
 
 
 class _SharedMemory:
-    """Descriptors of an image's bytes and marks, closed like those of `_Memory`."""
+    """The descriptors of an image's bytes and marks, closed when there is no reference to it.
+
+    The last process also removes the files.
+    """
 
     def __init__(self, path: Path, marks: int):
         self.path = path
@@ -138,16 +148,16 @@ _held: weakref.WeakSet[_SharedMemory] = weakref.WeakSet()
 
 @atexit.register
 def _remove_held() -> None:
-    """Remove the names of held images.
+    """Remove the files of images that this process alone refers to.
 
-    Threads that end with the process may still write to them.
+    The descriptors stay open, since daemon threads may still write to them.
     """
     for memory in list(_held):
         _remove_if_last(memory.path, memory.marks)
 
 
 def _own_folder() -> Path:
-    """Return a folder that only this user can read; otherwise raise an `OSError`."""
+    """Return a folder that only this user can read; `OSError` if it cannot be created so."""
     folder = _FOLDER / f"distrain-fetched-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -158,7 +168,7 @@ def _own_folder() -> Path:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the images of killed processes, to which no process refers."""
+    """Remove the images to which no process refers: their processes were killed."""
     for marks in folder.glob(f"*{_MARKS}"):
         with contextlib.suppress(OSError):  # another process removes it
             number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)
@@ -167,7 +177,10 @@ def _remove_left(folder: Path) -> None:
 
 
 def _open_marks(path: Path) -> int | None:
-    """Return the file of marks, locked; `None` if another process is removing it."""
+    """Open the file of marks, with a shared lock, and return its descriptor.
+
+    `None` if another process is removing it.
+    """
     name = path.with_suffix(_MARKS)
     marks = os.open(name, _FLAGS, 0o600)
     try:
@@ -184,12 +197,12 @@ def _open_marks(path: Path) -> int | None:
 
 
 def _remove_if_last(path: Path, marks: int) -> None:
-    """Remove an image and its file of marks if no other process holds it."""
+    """Remove the files of an image if no other process refers to it; ignores `OSError`."""
     name = path.with_suffix(_MARKS)
     with contextlib.suppress(OSError):
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _has_name(marks, name):
-            # First, so that a kill at any time leaves no marks of bytes that are gone.
+            # Marks first: if the process is killed in between, no marks of removed bytes are left.
             os.ftruncate(marks, 0)
             path.unlink(missing_ok=True)
             name.unlink()
@@ -203,13 +216,19 @@ def _has_name(number: int, name: Path) -> bool:
 
 
 def _lock_mark(marks: int, place: int, kind: int) -> None:
-    """Lock or unlock a mark for this descriptor, without waiting."""
+    """Lock or unlock mark number `place` for this descriptor; `OSError` instead of waiting.
+
+    `kind` is `fcntl.F_WRLCK` or `fcntl.F_UNLCK`.
+    """
     request = struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0)
     fcntl.fcntl(marks, fcntl.F_OFD_SETLK, request)
 
 
 def _allocate(number: int, spans: Sequence[Span]) -> None:
-    """Allocate memory for spans of a file, so that no write fails for space; else `OSError`."""
+    """Allocate memory for spans of a file, so that no later write can fail for lack of space.
+
+    Raises an `OSError` if there is too little.
+    """
     wanted = sum(span.num_bytes for span in spans)
     if os.fstat(number).st_blocks * 512 < wanted:
         room = os.fstatvfs(number)

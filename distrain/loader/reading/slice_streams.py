@@ -1,9 +1,9 @@
-"""Slices of large row groups, decoded one after another by decoders that stay open.
+"""Decodes slices of large row groups one after another, with decoders that stay open.
 
-The position of a slice in a column follows from the pages before it. So a decoder stays open from
-one slice to the next, and returns each slice once. Any thread may request a slice. If the decoder
-is before the slice, the thread skips or decodes those between, and keeps slices that other threads
-will request soon.
+Where a slice begins in a column is only known after the pages before it are read. So a decoder
+stays open from one slice to the next, and returns each slice once. Any thread may request a slice.
+If the decoder has not reached the slice, the thread skips or decodes the slices between, and keeps
+those that other threads will request soon.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from distrain.loader.reading.open_files import Handle
 
 _Key = tuple[str, int, Selection | None, tuple[str, ...]]
 Columns = dict[str, Any]
-"""Rows of some columns: arrays of `loader/parquet_pages`, or Arrow's `ChunkedArray`."""
+"""Rows of some columns, by name: NumPy arrays of `loader/parquet_pages`, or Arrow's `ChunkedArray`.
+"""
 
 
 class SliceStream:
-    """Some columns of a row group, slice after slice.
+    """Decodes some columns of a row group, slice after slice.
 
-    `file` is only used when the stream is created; `open_file` opens another one for Arrow.
+    `file` is only used when the stream is created. `open_file` opens another handle, if columns
+    have to be read with Arrow.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class SliceStream:
         self._at = 0  # the row that is read next
         self._open_file = open_file
         self._file: Handle | None = None
-        self._image = file.image  # kept until everything is read
+        self._image = file.image  # kept in memory until everything is read
         rows = group.group_rows
         opened = {name: file.pages.open(self._index, rows, name) for name in names}
         self._opened = {name: column for name, column in opened.items() if column is not None}
@@ -71,7 +73,7 @@ class SliceStream:
         self._batches.append((names, ahead))
 
     def _skip_batches(self, ahead: _RowsAhead, rows: int) -> None:
-        while rows > 0:  # a slice's rows at a time, which are in memory meanwhile
+        while rows > 0:  # a slice's rows at a time, since skipped rows are decoded into memory
             ahead.take(min(rows, self._slice_rows))
             rows -= self._slice_rows
 
@@ -79,7 +81,10 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
-        """Return the slice; keep the last `most_kept` before it for late threads."""
+        """Return slice `number`; keep up to `most_kept` slices before it for late threads.
+
+        The caller holds `lock`, and `can_give` must be true.
+        """
         self._skip_to(number - most_kept)
         while self.following <= number:
             self.kept[self.following] = self._decode_next()
@@ -123,7 +128,7 @@ class SliceStream:
             batch = ahead.take(end - first)
             columns.update(zip(names, batch.columns, strict=bool(batch.columns)))
         self._at = end
-        # A column whose pages end early shortens the slice; its reader raises an error.
+        # If the pages of a column end early, the slice is shorter; `ArrowReader` raises the error.
         rows = min((len(column) for column in columns.values()), default=0)
         if len(columns) < len(self._names):
             rows = 0
@@ -131,7 +136,7 @@ class SliceStream:
 
     def _from_pages(self, rows: int) -> Columns:
         columns: Columns = dict(read_columns(self._opened, rows))
-        # Arrow reports the errors of the others.
+        # Arrow reads the columns that could not be decoded, or raises their errors.
         self._leave_to_arrow([name for name in self._opened if name not in columns])
         return columns
 
@@ -149,7 +154,7 @@ class _RowsAhead:
         self._rest: pa.RecordBatch | None = None
 
     def take(self, rows: int) -> pa.Table:
-        """Return the next rows; fewer at the end of the row group."""
+        """Return the next `rows` rows; fewer at the end of the row group."""
         result: list[pa.RecordBatch] = []
         while rows > 0:
             batch = next(self._batches, None) if self._rest is None else self._rest
@@ -162,9 +167,10 @@ class _RowsAhead:
 
 
 class SliceStreams:
-    """The open streams of a reader; `threads` may request consecutive slices at a time.
+    """The open streams of a reader, for at most `threads` threads.
 
-    Decoders of `most_columns` columns stay open, the most recently used ones.
+    Streams with at most `most_columns` columns in total stay open; the least recently used streams
+    are closed first, except those in use.
     """
 
     def __init__(self, most_columns: int, threads: int):
@@ -180,7 +186,11 @@ class SliceStreams:
         file: Handle,
         open_file: Callable[[], Handle],
     ) -> Columns:
-        """Return the columns of a slice; fewer rows than planned if the file has fewer."""
+        """Return the columns of a slice, with fewer rows than planned if the file has fewer.
+
+        `names` must be the same for all slices of a row group. `file` and `open_file` are as for
+        `SliceStream`.
+        """
         assert group.slice is not None
         cut = group.slice
         key = (group.file, group.index, group.selection, tuple(names))
@@ -191,11 +201,11 @@ class SliceStreams:
                 stream = self._open(key, cut, opened)
             with stream.lock:
                 if not stream.can_give(cut.number):
-                    continue  # another thread was faster, or it was closed
+                    continue  # another thread has read past the slice, or closed the stream
                 try:
                     columns = stream.take(cut.number, self._most_kept)
                 except BaseException:
-                    self._end(key, stream)  # an iterator that raised is over
+                    self._end(key, stream)  # an iterator cannot continue after it has raised
                     raise
                 if stream.following * cut.slice_rows >= cut.group_rows and not stream.kept:
                     self._end(key, stream)
@@ -208,7 +218,10 @@ class SliceStreams:
             stream.close()
 
     def _find(self, key: _Key, number: int) -> SliceStream | None:
-        """Return the stream that is nearest to the slice and not past it."""
+        """Return the stream that is closest to slice `number` without being past it.
+
+        `None` if there is no such stream.
+        """
         with self._lock:
             streams = self._streams.get(key, ())
             usable = [stream for stream in streams if stream.can_give(number)]

@@ -1,12 +1,13 @@
-"""Long footers of parquet files, of which a reader keeps only an index.
+"""Keeps only an index of the long footer of a parquet file.
 
 Arrow needs about 300 bytes for each column of each row group to hold a parsed footer; for a large
-table, that exceeds all batches. So only the ends of a long footer are kept, and the offset of each
-row group's part in the file. Ends and part form the footer of a file with that one row group.
+table, that is more memory than all batches take. So only the ends of a long footer are kept, and
+the offset of each row group's part in the file. The ends and one such part form the footer of a
+file with that row group alone.
 
-A footer is a struct in Thrift's compact protocol. Row groups are located by the bytes with which
-each begins. Their number must match the footer's, and the first and the last must equal Arrow's
-reading of them; otherwise the whole footer is kept.
+A footer is a struct in Thrift's compact protocol. The parts of row groups are found by the bytes
+with which each begins. Their number must match the footer's, and the first and last row group must
+be the same as when Arrow parses the whole footer; otherwise the whole footer is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 LONG_BYTES = 256 << 10
-"""Shorter footers are kept as they are."""
+"""The minimum size of a footer that is sliced; shorter footers are kept whole."""
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
@@ -30,10 +31,10 @@ _FILE_OFFSET = b"\x26"  # the first byte of each column of a row group: field 2,
 
 @dataclass(frozen=True)
 class SlicedFooter:
-    """The ends of a footer, and the offsets of the row groups between them."""
+    """The ends of a footer, and the offsets in the file of the row groups' parts between them."""
 
-    head: bytes  # the schema, up to the list of row groups
-    tail: bytes  # the part after that list
+    head: bytes  # the beginning, with the schema, up to the list of row groups
+    tail: bytes  # the rest after the list of row groups
     # the offset of each row group's part in the file, and the end of the last one
     bounds: array[int]
 
@@ -46,7 +47,11 @@ class SlicedFooter:
 
 
 def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | None:
-    """Slice a footer that Arrow has read; `None` if it is short or has another layout."""
+    """Return the sliced form of a footer that Arrow has parsed; `None` if it must be kept whole.
+
+    Footers are kept whole if they are short, have fewer than two row groups, or have another
+    layout. `handle` is the open file.
+    """
     length, groups = footer.serialized_size, footer.num_row_groups
     keys = list(footer.metadata or ())
     if length < LONG_BYTES or groups < 2:
@@ -93,7 +98,7 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
 
 
 def _list_of(count: int) -> bytes:
-    """Return the head of a list of `count` structs."""
+    """Return the first bytes of an encoded list of `count` structs: its length and type."""
     return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
 
 

@@ -1,4 +1,4 @@
-"""Reads row groups for a loader: cache, reader, retries and the check for changed files."""
+"""Reads row groups for a loader, from a cache or reader, with retries and checks of versions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _Version = tuple[int, int, int, int]
 
 
 class Source:
-    """The row groups of a table, for all epochs of a loader and from any thread.
+    """Reads the row groups of a table, for all epochs of a loader and from any thread.
 
-    The reader is created at its first use. Each user takes a `lease`; the files are closed when
-    the last lease ends.
+    The reader is created for the first `lease`. Each user, such as an epoch's backend, takes a
+    lease; the files are closed when the last lease ends.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Source:
     def read(self, group: RowGroup) -> Iterator[DecodedColumns]:
         """Yield a row group's columns, some at a time; see `Reader.read`.
 
-        If the storage does not answer, the missing columns are read again for `retry_s`.
+        If the storage does not answer, columns that were not yet yielded are retried for `retry_s`.
         """
         first = 0
         parts = self._parts(group, first)
@@ -59,7 +59,7 @@ class Source:
             nonlocal parts
             try:
                 return next(parts, None)
-            except BaseException:  # it ends the generator: the next try needs a new one
+            except BaseException:  # a generator that raised is over: the next try needs a new one
                 parts = self._parts(group, first)
                 raise
 
@@ -70,8 +70,9 @@ class Source:
     def _parts(self, group: RowGroup, first: int) -> Iterator[DecodedColumns]:
         """Yield a row group's columns from number `first` on.
 
-        A local file must be unchanged before and after, whether its rows come from the file or from
-        the cache: otherwise rows of two versions could be mixed. URLs have versions of their own.
+        A local file is checked before and after, whether its rows come from the file or from the
+        cache: if it has changed, a `DataError` is raised, since rows of two versions must not be
+        mixed. The reader checks the versions of remote files.
         """
         assert self._reader is not None
         self._check_version(group)
@@ -81,7 +82,7 @@ class Source:
             else:
                 yield from self._reader.read(group, self._columns[first:])
         except DataError:
-            self._check_version(group)  # if the file changed as well, that is the reason
+            self._check_version(group)  # if the file has changed, that is the better error
             raise
         self._check_version(group)
 
@@ -101,7 +102,7 @@ class Source:
             raise another_version(group.where)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Note the row groups that will be read, in this order."""
+        """Announce the row groups that will be read, in this order; see `Reader.expect`."""
         assert self._reader is not None
         return self._reader.expect(groups, None if self._cache is None else self._cache.holds)
 
@@ -126,12 +127,12 @@ class Source:
 
 
 class Lease:
-    """One user's access to a source, from any thread."""
+    """One user's access to a source, from any thread; created by `Source.lease`."""
 
     def __init__(self, source: Source):
         self._source = source
         self.read, self.expect = source.read, source.expect
 
     def close(self) -> None:
-        """End the lease; further calls have no effect."""
+        """End the lease; further calls of `close` have no effect."""
         self._source.end(self)
