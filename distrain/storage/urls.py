@@ -1,4 +1,4 @@
-"""URLs: how they differ from paths, and the passwords that they must not contain."""
+"""Tells URLs from paths, and finds passwords in URLs, which must not contain any."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _S3 = ("s3", "s3a")
 def is_remote(path: str | Path) -> bool:
     """Return True if a path is a URL, which fsspec opens, rather than a local path.
 
-    A `file://` URL counts as one: `Path` and `os` do not accept its text.
+    A `file://` URL counts as a URL, since `Path` and `os` do not accept its text.
 
     >>> is_remote("s3://bucket/day_0"), is_remote("data/day_0")
     (True, False)
