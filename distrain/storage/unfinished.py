@@ -68,7 +68,7 @@ def make_locked(partial: Path) -> Iterator[None]:
     handle = os.open(new, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a filesystem without locks
-                # Not LOCK_NB: a process that checks the folder holds its lock for a moment.
+            # Not LOCK_NB: a process that checks the folder holds its lock for a moment.
             fcntl.flock(handle, fcntl.LOCK_EX)
         os.replace(new, partial)
         yield

@@ -16,7 +16,7 @@ from distrain.prep.operators.spelling import texts_of
 from distrain.prep.vocabulary import Vocabulary, check_cardinality
 
 _SPELLING = 3
-"""The version of the spelling of values as texts; versions 1 and 2 spelled some values otherwise."""
+"""The version of the spelling of values as texts; versions 1 and 2 differ for some values."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Text files cut into ranges of bytes, and the text of a range in pieces of whole lines.
+"""Divides text files into ranges of bytes, and reads a range in pieces of whole lines.
 
-Compressed text is decompressed by one thread, and parsed by others at the same time.
+Compressed text is decompressed by one thread, and parsed by other threads at the same time.
 
 A line belongs to the range that holds its first byte. A compressed file is cut at the starts of
 members (`compressed.py`); a single member is one range. Memory is bounded.
@@ -38,7 +38,7 @@ Parsed = TypeVar("Parsed")
 def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
     """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
-    A plain range is one block; a compressed one has one for each `block_bytes`.
+    A plain range is one block; a compressed range has one block for each `block_bytes` of text.
     """
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is None:
@@ -53,7 +53,7 @@ def parsed_pieces(
 ) -> Generator[tuple[int, Parsed], None, None]:
     """Yield the result of `parse` for each piece of a range, in order, with its block's number.
 
-    Compressed text is decompressed by one thread and parsed by others, ahead of the caller.
+    Compressed text is decompressed by one thread and parsed by other threads, ahead of the caller.
 
     Args:
         parse: Called with a piece and the number of lines of the range before it.
@@ -75,9 +75,9 @@ def made_ahead(
 ) -> Generator[Parsed, None, None]:
     """Yield the result of `make` for each item, in order, computed ahead of the caller.
 
-    One thread iterates over the items, and `threads` others compute results, at most one more than
-    there are threads. Errors are raised in the place of a result. A caller that stops early closes
-    `items`.
+    One thread iterates over the items, and `threads` other threads compute results; at most
+    `threads + 1` results are in progress or waiting. An error is raised in the place of its result.
+    If the caller stops early, `items` is closed.
 
     >>> list(made_ahead(lambda n: n * n, (n for n in range(4)), 2))
     [0, 1, 4, 9]
@@ -124,7 +124,7 @@ def check_stream(text: TextRange) -> None:
     A flipped bit first yields wrong bytes; the checksum at the end detects it.
 
     Raises:
-        DataError: It cannot be decompressed, or its checksum does not match.
+        DataError: The range cannot be decompressed, or its checksum does not match.
     """
     if text.codec is None:
         return
@@ -153,10 +153,11 @@ def count_lines_before(text: TextRange) -> int:
 
 
 class _WholeLines:
-    """Cuts text that arrives in parts after its line ends.
+    """Takes text in parts of any size, and returns it in pieces of whole lines.
 
     Attributes:
-        is_within_line_before: Whether only a line of the previous range has arrived so far.
+        is_within_line_before: Whether all text so far is of a line of the previous range, which is
+            skipped.
         rest: The text after the last line end.
     """
 
@@ -215,7 +216,8 @@ def _stream(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
-    A range begins after its first line end, and ends after the first one of the next range.
+    The lines of a range begin after its first line end (of the first range, at its start), and end
+    after the first line end of the next range.
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
@@ -242,7 +244,7 @@ def _stream(
 
 @contextmanager
 def _reading(text: TextRange) -> Iterator[None]:
-    # Otherwise it would look like an error of the output that is being written.
+    # An `OSError` would look like an error of the output that is being written.
     try:
         yield
     except OSError as error:
@@ -286,7 +288,10 @@ def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[Te
 def plan_all(
     files: Sequence[tuple[InputFile, str | None]], block_bytes: int, runner: TaskRunner
 ) -> list[list[TextRange]]:
-    """Return the ranges of each file, given with its codec; tasks search large compressed ones."""
+    """Return the ranges of each file, given with its codec.
+
+    Tasks on workers search large compressed files for cuts.
+    """
     large = [
         number
         for number, (file, codec) in enumerate(files)

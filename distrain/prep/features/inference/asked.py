@@ -67,7 +67,7 @@ class Asked:
 
     @property
     def column_of_parts(self) -> str | None:
-        """The column that says which rows are for validation, if one was named."""
+        """The column that selects validation rows, if the user named one; otherwise `None`."""
         split = self.valid if isinstance(self.valid, Mapping) else {}
         return split.get("column") if split.get("by") == "column" else None
 
@@ -159,12 +159,12 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 
 
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
-    """Return a target's values; numbers that float64 would round are integers."""
+    """Return a target's values, as integers if float64 would round the numbers."""
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
         return texts
     if abs(facts.numbers).max() > EXACT_DOUBLES:
-        with suppress(BadValues):  # texts for missing values
+        with suppress(BadValues):  # of texts that mean a missing value
             is_whole = pa.types.is_integer(values.type)
             whole = values if is_whole else integers_of(values)
             integers: list[int] = whole.drop_null().to_pylist()

@@ -77,11 +77,14 @@ class Suggestion:
     facts: Facts  # from the sample
     features: tuple[Feature, ...] = field(default=())  # the features made of it
     doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
-    left_out: str = ""  # why there are none
+    left_out: str = ""  # why the column has no features
 
 
 def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
-    """Return a column's suggestion; with `is_typed`, from parquet, texts are not numbers."""
+    """Return a column's suggestion.
+
+    `is_typed`: the column is from parquet, where texts become numbers only with `as: number`.
+    """
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
@@ -266,7 +269,11 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """Return a guess of the target, binary if there is such a column."""
+    """Return a guess of the target.
+
+    It is a column with the name of a target, else a rating, else the last column of two values. If
+    there is none, it is a placeholder, which the user must replace.
+    """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
@@ -347,7 +354,7 @@ def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
 def target_of_many(
     facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
 ) -> Target:
-    """Return a multiclass target with these classes in order, or a regression if there are none."""
+    """Return a multiclass target with these classes in order; if `None`, a regression target."""
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     if classes is None:
         value["kind"], reason = "regression", reason + "numbers"
@@ -364,9 +371,9 @@ def target_of_many(
 
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
-    """Return further targets by their names, if the first target was chosen by its name.
+    """Return further columns with names of targets, if the first target was chosen by its name.
 
-    Rows without one of them are kept, since they have the first.
+    Rows without such a target are kept, since they have the first target.
     """
     answers = _named_answers(columns)
     if first.column not in answers:
@@ -383,7 +390,10 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
-    """Return the column of the rows' weights, by its name and values, and the reason."""
+    """Return the column of the rows' weights, and the reason; `None` if there is none.
+
+    The column's name and values decide.
+    """
     for facts in columns:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
@@ -393,7 +403,10 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
 
 
 def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
-    """Return windows of the first column of times without missing values, and the reason."""
+    """Return windows of the first column of times without missing values, and the reason.
+
+    `None` if there is no such column with several days or hours.
+    """
     for facts in columns:
         if facts.kind != "time" or facts.missing:
             continue
@@ -408,7 +421,7 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
 
 
 def part_for_validation(facts: Facts) -> str | None:
-    """Return the value of a column such as `split` whose rows are for validation.
+    """Return the value, in a column such as `split`, that marks validation rows; `None` if none.
 
     >>> part_for_validation(Facts("split", "text", "text", 9, 0, few=("train", "test")))
     'test'
