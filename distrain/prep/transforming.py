@@ -167,9 +167,9 @@ class RawTables:
 
     @property
     def needs_other_rows(self) -> str | None:
-        """What makes a row's output depend on other rows: "histories of" or "windows of" rows.
+        """The output that depends on other rows, as words for errors; `None` if there is none.
 
-        `None` if each row can be prepared alone.
+        The words are "histories of" or "windows of"; "rows" follows.
         """
         if self.workflow.history is not None:
             return "histories of"

@@ -284,7 +284,7 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
 
 
 def _most_alike(values: list[Any]) -> list[Any]:
-    """Return the lists or the single values, whichever are more; the others are of bad lines."""
+    """Return the larger group, the lists or the single values; other values are of bad lines."""
     lists = [value for value in values if isinstance(value, list)]
     single = [v for v in values if v is not None and not isinstance(v, list)]
     return lists if len(lists) > len(single) else single

@@ -38,7 +38,7 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PartHistory:
-    """Where the histories of a part's rows are; `opened` reads them."""
+    """The place of the histories of a part's rows; `opened` reads their spans."""
 
     log: EventLog
     number: int  # the index of the part among those that need histories
@@ -61,7 +61,7 @@ class OpenHistory:
     def pieces(self, places: Int64Array, most_rows: int) -> Iterator[Int64Array]:
         """Yield `places` in pieces of at most `most_rows` rows whose lists fit `most_bytes`.
 
-        A piece has at least one row, whatever its size.
+        A piece has at least one row, even if its lists are larger.
         """
         ends = np.cumsum(self.spans.length[places]) * self.log.bytes_of_event
         begin, before = 0, 0

@@ -1,8 +1,8 @@
 """Counts of each value of a column, and sums of its labels, by folds of training rows.
 
 A cell is a value in a fold. The fit counts cells, and adds the counts up piece by piece; a piece is
-a range of buckets of the values' hashes. Sums are added in the order of the rows' parts, whichever
-worker has counted them, so the same rows give the same bits.
+a range of buckets of the values' hashes. Sums are added in the order of the rows' parts, which does
+not depend on the workers that counted them, so the same rows give the same bits.
 """
 
 from __future__ import annotations
