@@ -41,7 +41,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, independent of their width.
+    """Return the kind of a type's values, whether they have 32 or 64 bits, as words for errors.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')
@@ -64,9 +64,9 @@ _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns that go through the same operators.
+    """Columns with the same operators, which are applied one after another.
 
-    A group that ends in Categorify makes int32 ids; any other makes float32.
+    A group whose last operator is Categorify makes int32 ids; any other group makes float32.
     """
 
     columns: tuple[str, ...]

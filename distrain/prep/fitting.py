@@ -137,9 +137,9 @@ class _Fit:
         return workflow, reports
 
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
-        """Update the vocabularies with the values of the parts; nothing else changes.
+        """Update the vocabularies with the values of the parts; the workflow stays unchanged.
 
-        The old vocabularies, and the counts kept with them, are in the staging folder.
+        The old vocabularies, and the counts kept with them, are read from the staging folder.
         """
         units = vocabulary_units(workflow)
         old = f"{self.staging}/{_OLD}/{CATEGORIES}"

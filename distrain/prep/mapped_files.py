@@ -43,7 +43,7 @@ class MappedFile:
         """Map a file of the staging folder; of a remote file, map a temporary local copy.
 
         Raises:
-            DataError: It cannot be read.
+            DataError: The file cannot be read.
         """
         with _readable(path), ExitStack() as opened:
             local = opened.enter_context(fetched(path)) if is_remote(path) else path
@@ -63,7 +63,7 @@ class MappedFile:
             return pa.ipc.open_file(self.content).read_all()
 
     def forget(self) -> None:
-        """Release the resident pages from this process's memory; they are reloaded when needed."""
+        """Release the file's pages from this process's memory; they are read again when needed."""
         if self.content.size:
             place, size = ctypes.c_void_p(self.content.address), ctypes.c_size_t(self.content.size)
             _LIBC.madvise(place, size, mmap.MADV_DONTNEED)

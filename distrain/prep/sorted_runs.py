@@ -50,7 +50,7 @@ class SortedRun:
         return pa.table(columns, schema=some.schema)
 
     def forget(self) -> None:
-        """Release the mapped pages of a run that is not in use for now."""
+        """Release the mapped pages of the run's files; they are read again when needed."""
         for file in self.files:
             file.forget()
 

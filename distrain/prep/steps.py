@@ -235,7 +235,7 @@ def _keys_of(values: Sequence[Any], column: Sequence[Any]) -> Array:
 
 
 def keys_of(values: Sequence[Any]) -> Array:
-    """Return the hash inputs of values of one kind, int64: integers, or the CRC-32 of texts."""
+    """Return the numbers that are hashed for values, int64: integers, or the CRC-32 of texts."""
     if len(values) and isinstance(values[0], str):
         values = [zlib.crc32(one.encode()) for one in values]
     return np.array(values, np.int64)

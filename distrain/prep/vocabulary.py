@@ -264,7 +264,7 @@ class VocabularyWriter(CountsWriter):
 
 
 def check_cardinality(cardinality: int) -> None:
-    """Raise a `DataError` if there are more ids than int32 holds."""
+    """Raise a `DataError` if this number of ids does not fit into int32."""
     if cardinality > np.iinfo(np.int32).max:
         raise DataError(
             f"{cardinality:,} ids do not fit into int32", hint="Set freq_threshold or max_size."

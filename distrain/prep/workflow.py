@@ -139,7 +139,7 @@ class Workflow:
 
     @property
     def domains(self) -> dict[str, str]:
-        """The domain of each column that shares its vocabulary."""
+        """The domain of each column that shares its vocabulary with other columns."""
         return {
             column: group.domain
             for group in self.groups
@@ -165,7 +165,7 @@ class Workflow:
 
     @property
     def text_categories(self) -> frozenset[str]:
-        """The categorical columns whose categories are texts."""
+        """The categorical columns whose fitted vocabulary has texts."""
         vocabularies = self._vocabularies().items()
         return frozenset(column for column, one in vocabularies if is_text(one.values.type))
 
@@ -237,7 +237,10 @@ class Workflow:
         return replace(self, groups=tuple(groups))
 
     def with_blocks(self, times: Any) -> Workflow:
-        """Return the workflow with time blocks for operators that learn in time order."""
+        """Return the workflow with time blocks for operators that learn in time order.
+
+        `times` is a sample of the training rows' times, in seconds.
+        """
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
@@ -272,8 +275,8 @@ class Workflow:
     def transform(self, table: pa.Table) -> pa.Table:
         """Return the table's columns after all operators: int32 ids and float32, non-null.
 
-        List columns become lists of these; a missing list becomes an empty one. A column `label`
-        comes first, unchanged; other columns without operators are dropped.
+        List columns become lists of such values; a missing list becomes an empty list. A column
+        `label` comes first, unchanged; other columns without operators are dropped.
 
         Raises:
             DataError: A column is missing, or has another type than the fitted one; a value
@@ -335,7 +338,7 @@ class Workflow:
         """Write `workflow.json` and `categories/` into a folder, created if missing, or to a URL.
 
         Raises:
-            OutputError: It could not be written.
+            OutputError: A file could not be written.
         """
         self.save_document(folder)
         by_name = {self.domains.get(c, c): found for c, found in self._vocabularies().items()}

@@ -51,7 +51,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Convert an `OSError` inside to an `OutputError` that names `path` and a remedy."""
+    """Convert an `OSError` raised inside to an `OutputError` with `path` and a hint."""
     try:
         yield
     except OSError as error:
@@ -217,7 +217,7 @@ def check_output(path: str | Path, replace: bool) -> None:
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Raise an `OutputError` if an output folder holds an input: replacing would remove it."""
+    """Raise an `OutputError` if an input is in the output's folder: replacing would remove it."""
     of_url = is_remote(path)
     out = Path(path).resolve()
     for used in inputs:

@@ -95,7 +95,7 @@ _PASSING_WORDS = re.compile(
 def is_transient(error: BaseException) -> bool:
     """Return True if a retry may succeed: the storage does not answer, or is overloaded.
 
-    The error and its causes are examined, the outermost first; the first known one decides.
+    The error and its causes are examined, the outermost first; the first known error decides.
     Missing, forbidden or damaged files and unknown errors are not transient.
 
     >>> is_transient(OSError(errno.ESTALE, "Stale file handle")), is_transient(FileNotFoundError())

@@ -47,7 +47,7 @@ def boot_id() -> str:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return a process's start in ticks after boot; `None` if it has ended or is a zombie."""
+    """Return a process's start in clock ticks after boot; `None` if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -103,7 +103,10 @@ def fit_vocabularies(
     memory: MemoryPlan,
     keep_counts: int = 0,
 ) -> list[VocabularyReport]:
-    """Write the vocabularies of counted columns to the folder `categories`."""
+    """Write the vocabularies of counted columns to the folder `categories`; return the reports.
+
+    Raises a `DataError` if a column has more ids than int32 holds.
+    """
     work = []
     for column in counted:
         operator = cast(Categorify, column.operator)
@@ -146,7 +149,10 @@ def _write_fitted(
 
 
 def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[int, int]:
-    """Write the kept counts, if any; return their number and the file's size."""
+    """Write the kept counts of a vocabulary; return their number and the file's size in bytes.
+
+    Writes nothing and returns zeros if no counts are kept.
+    """
     runs = [piece.rare for piece in pieces if piece.rare is not None]
     if not runs:
         return 0, 0

@@ -65,7 +65,10 @@ class FeatureConfig:
     def built_in(
         cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
     ) -> FeatureConfig:
-        """Return the document for Criteo's form: the workflow's columns and a label."""
+        """Return the configuration for raw Criteo text and parquet with a workflow's own columns.
+
+        The columns are used unchanged.
+        """
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
         # Not validated: a workflow may use names that a document may not.

@@ -252,7 +252,7 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and further columns that histories and target means need."""
+        """The features, and the columns that histories and target means need besides them."""
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 

@@ -151,7 +151,7 @@ def window_values(
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
-    """Return the number of each value's window, `[rows]`; numbers ascend in the windows' order."""
+    """Return the number of each value's window, `[rows]`; later windows have larger numbers."""
     if windows.size_ns is not None:
         # In microseconds: dates such as 9999-12-31 do not fit into nanoseconds.
         numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)

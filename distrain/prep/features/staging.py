@@ -207,7 +207,7 @@ class _ParsedPiece(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """All rows, including dropped ones."""
+        """The number of all rows in the piece, including dropped rows and bad lines."""
         return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
 
 

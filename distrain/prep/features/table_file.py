@@ -107,7 +107,7 @@ class TableFile:
         return self.added[column].text is None if column in self.added else self.is_typed
 
     def type_to_keep(self, column: str) -> pa.DataType | None:
-        """Return the type that a column to keep is cast to; `None` leaves it unchanged."""
+        """Return the type to which a kept column is cast; `None` if it is kept unchanged."""
         if self.kind != "jsonl" or column not in self.types:
             return None
         dtype = self.types[column]  # of the first lines; later lines may differ

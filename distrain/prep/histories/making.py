@@ -80,7 +80,7 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
 
 
 def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
-    """Raise an `InputError` if a log is missing, or not needed."""
+    """Raise an `InputError` if there is a log without a history, or a fitted one without a log."""
     if history is None and log is not None:
         raise InputError(
             "a log is only for histories, but the workflow has none",

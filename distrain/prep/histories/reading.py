@@ -17,7 +17,7 @@ from distrain.prep.parts import Part, read_part
 
 @dataclass(frozen=True)
 class Values:
-    """One column of all events in order, in a file."""
+    """The file with one column's values for all events, in sort order."""
 
     name: str  # the name of the lists
     path: str

@@ -146,7 +146,7 @@ def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) 
 
 
 def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
-    """Write the values in id order, and each batch's keys and places sorted by key."""
+    """Write values and counts in id order, and each batch's keys and places sorted by key."""
     schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
 

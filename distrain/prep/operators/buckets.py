@@ -111,7 +111,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
 
 @dataclass(frozen=True)
 class HashBucket(SettingsOnly):
-    """A bucket of each value by its hash, `0 .. num_buckets-1`, int64; nulls stay null.
+    """The hash bucket of each value, `0 .. num_buckets-1`, int64; nulls stay null.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()
     [5, 0, None, 5]

@@ -74,7 +74,10 @@ class Categorify(LearntByColumn):
         return table
 
     def finish(self, state: Counts) -> Vocabulary:
-        """Return the vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
+        """Return the vocabulary: the `max_size` most frequent values that reach the threshold.
+
+        Raises a `DataError` if there are more ids than int32 holds.
+        """
         kept = self._frequent(state)
         kept = kept.take(by_frequency(kept))
         if self.max_size:

@@ -165,7 +165,7 @@ def _integers(values: pa.Array) -> Hashes:
 def text_hashes(values: pa.Array) -> Hashes:
     """Return a hash of each string, `[values]`, uint64: the same on every machine.
 
-    Tabulation hashing: a random number for each byte at each position, summed over a string.
+    It is tabulation hashing: the sum of a random number for each byte at its position (modulo 64).
     """
     values = values.cast(pa.large_string())
     pieces = [

@@ -73,7 +73,7 @@ class LabelledOperator(FittedOperator, Protocol):
     """An operator that learns from labels; training rows get other values than later rows."""
 
     def of_rows(self, rows: TrainingRows) -> Self:
-        """Return the operator for the values of these training rows, in this order."""
+        """Return the operator for values that belong to these training rows, in the same order."""
         ...
 
 
@@ -193,7 +193,7 @@ def concrete(values: pa.Array) -> pa.Array:
 
 @contextmanager
 def in_column(name: str) -> Iterator[None]:
-    """Add the column, or the domain, to a `DataError` raised inside."""
+    """Add the name of a column or domain to a `DataError` raised inside."""
     try:
         yield
     except DataError as error:

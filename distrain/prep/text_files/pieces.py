@@ -135,7 +135,7 @@ def check_stream(text: TextRange) -> None:
 
 
 def count_lines_before(text: TextRange) -> int:
-    """Count the lines that start before a range; reads all of them, so only call it on failure."""
+    """Return how many lines start before a range; reads them all, so only call it on failure."""
     if not text.start:
         return 0
     total = 1  # the line that ends in the range, after the next line end
@@ -199,7 +199,10 @@ def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
 
 
 def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
-    """Return the rest of the handle's current line; fsspec's `readline` has no limit."""
+    """Return the rest of the handle's current line.
+
+    Raises a `DataError` if the rest exceeds 1 MiB; fsspec's `readline` would have no limit.
+    """
     rest = b""
     while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
         rest += data
@@ -274,7 +277,7 @@ class TextRange:
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
-    """Return the ranges of one file.
+    """Return the ranges of one file: a compressed file is one range.
 
     >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
     [(0, 10), (10, 20), (20, 25)]

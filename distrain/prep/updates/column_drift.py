@@ -219,7 +219,7 @@ def _grown(
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the inputs that the workflow was already fitted on, or updated with, by path."""
+    """Return the inputs with the path of a file on which the workflow was fitted or updated."""
     updates = workflow.record.get(UPDATES)
     days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
     known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}

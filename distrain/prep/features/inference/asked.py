@@ -97,10 +97,13 @@ class Asked:
     def targets_of(
         self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
     ) -> tuple[Target, list[Target]]:
-        """Return the first target and the others.
+        """Return the first target and the list of further targets.
 
         Args:
-            values: The targets' columns, from which the classes are numbered.
+            values: The values of the targets' columns, from which classes get their numbers.
+
+        Raises:
+            DataError: A column is missing, or cannot be a target of the wanted kind.
         """
         first, *others = (
             _target(_named(columns, name), self.task, values[name], UNKNOWN if place else DROP)

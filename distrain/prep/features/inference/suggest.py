@@ -207,7 +207,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
 def with_further(
     suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
 ) -> Suggestion:
-    """Return the suggestion with additional features of a column that help click models.
+    """Return the suggestion with additional features of its column: buckets, counts, target means.
 
     Args:
         is_learnable: Returns whether the column's values predict the target.
@@ -307,7 +307,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the columns whose names suggest a target; `y` beside `x` is a coordinate."""
+    """Return the columns whose names suggest a target; `y` does not if there is a column `x`."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -322,7 +322,7 @@ def _is_pair(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Return the texts of a pair that mean yes, or whose counterpart means no."""
+    """Return the texts of a column of two values that mean yes, or whose opposite means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
