@@ -31,12 +31,12 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
-    line: int  # its number, from 1; counted from the block's start until corrected
-    kind: str  # in few words, for counting
+    line: int  # the line's number, from 1: in the block, and after `at` in the file
+    kind: str  # the kind of the problem in few words, by which bad lines are counted
     problem: str  # the column, its value and the expected value
     text: str  # the line, cut to fit on a screen
     hint: str | None = None  # the likely cause, if known
-    file: str = ""  # the file's name, once known
+    file: str = ""  # the file's name, set by `at`
 
     def at(self, file: str, lines_before: int) -> BadLine:
         return replace(self, file=file, line=self.line + lines_before)

@@ -203,7 +203,7 @@ class ColumnGroup:
             DataError: A value cannot be used, or an operator is not fitted.
         """
         for operator in self.operators:
-            # isinstance() with a protocol would take as long as preparing a row.
+            # Not `isinstance` with the protocol: it takes as long as preparing a row.
             is_fitted = getattr(operator, "is_fitted", None)
             if is_fitted is not None and not is_fitted(column):
                 raise DataError(

@@ -34,7 +34,7 @@ class MappedFile:
     def open(cls, path: str | Path) -> MappedFile:
         if not Path(path).stat().st_size:  # an empty file cannot be mapped
             return cls(pa.py_buffer(b""), str(path))
-        # Python's own maps keep a descriptor each.
+        # Arrow's map, since each map of Python's `mmap` keeps a descriptor open.
         with pa.memory_map(str(path)) as file:
             return cls(file.read_buffer(), str(path))
 

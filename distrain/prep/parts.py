@@ -152,7 +152,7 @@ def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
-# INT96 times, of Spark and Impala, are nanoseconds by default, which end in the year 2262.
+# Arrow reads INT96 times, of Spark and Impala, as nanoseconds by default: only up to the year 2262.
 _SETTINGS: dict[str, Any] = {
     "page_checksum_verification": True,
     "coerce_int96_timestamp_unit": "us",

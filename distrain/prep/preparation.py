@@ -135,7 +135,7 @@ def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = None
-    if request.saved_workflow:  # its vocabularies and tables may be larger than memory
+    if request.saved_workflow:  # not read whole: vocabularies and tables may exceed the memory
         categories = f"{request.saved_workflow}/{CATEGORIES}"
         look_at_table = partial(SavedTable.look_at, categories)
         look_at = partial(SavedVocabulary.look_at, categories)
@@ -259,7 +259,7 @@ class _Run:
     def _fit(
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
-        if self._request.features is not None:  # for later rows, which are not split
+        if self._request.features is not None:  # saved for later rows, which are not split
             features = self._request.features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(

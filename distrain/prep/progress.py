@@ -41,7 +41,7 @@ def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
     of_file: dict[str, int] = {}
     for task, length in zip(tasks, lengths, strict=True):
         of_file[task.file] = of_file.get(task.file, 0) + length
-    # Tasks on parts, or on ranges of compressed text, get their share of the file's bytes.
+    # Tasks on parts, or on ranges of compressed text, count as their share of the file's bytes.
     return [
         task.file_bytes * length // max(of_file[task.file], 1)
         for task, length in zip(tasks, lengths, strict=True)

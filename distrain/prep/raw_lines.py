@@ -47,13 +47,13 @@ _CSV_TYPES = {
     **dict.fromkeys(CONTINUOUS, pa.int64()),
     **dict.fromkeys(CATEGORICAL, pa.binary(8)),
 }
-# This fits a core's cache: twice as fast as whole blocks.
+# Pieces of this size fit a core's cache, which is twice as fast as whole blocks.
 _PARSED_AT_ONCE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class TextLayout:
-    delimiter: str = "\t"  # what separates the fields, one character
+    delimiter: str = "\t"  # the character between fields
     header: bool = False  # whether each file's first line names the columns
     # whether lines begin with a label; if false, lines may have a label, which is not used
     labeled: bool = True
@@ -358,7 +358,7 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
 
 
 def _fits_int64(number: bytes) -> bool:
-    # Without leading zeros: Python rejects thousands of digits.
+    # Leading zeros are removed: `int` rejects texts of thousands of digits.
     digits = number.removeprefix(b"-").lstrip(b"0") or b"0"
     sign = -1 if number.startswith(b"-") else 1
     return len(digits) <= _INT64_DIGITS and sign * int(digits) in _INT64_RANGE

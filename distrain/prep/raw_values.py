@@ -160,7 +160,7 @@ def _kind_in(value: Any, takes: frozenset[str]) -> str:
 
 def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
     kind = _kind_in(value, takes)
-    if kind == "text":  # for an enumeration member its value, as in Arrow
+    if kind == "text":  # `str.__str__` gives the value of an enumeration's member, as Arrow does
         text = str.__str__(value)
         return canonical(text) if is_canonical else text
     if kind == "bool":

@@ -138,7 +138,7 @@ def refuse_files(
             where={"files": ", ".join(sorted(shared)[:5])},
             hint="Metrics on training rows are meaningless; name other files.",
         )
-    # Prepared rows have Criteo's column names too; a second logarithm would go unnoticed.
+    # Prepared rows have Criteo's column names, too: preparing them again would not be noticed.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
         if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):

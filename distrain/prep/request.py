@@ -20,7 +20,7 @@ from distrain.storage.urls import path_or_url
 
 BLOCK_BYTES = 64 << 20
 ROW_GROUP_ROWS = 65536
-# A raw Criteo line takes about this much text.
+# The approximate size of a raw Criteo line.
 _BYTES_PER_ROW = 256
 
 
@@ -164,8 +164,8 @@ class PrepResult:
     inputs: tuple[str, ...]  # the training files
     valid_inputs: tuple[str, ...]  # the validation files, if named
     seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
-    # differences from the rows that the workflow was fitted on: of validation rows, and of all rows
-    # with a saved workflow
+    # columns that differ from the rows that the workflow was fitted on: in validation rows; with a
+    # saved workflow, also in training rows
     drifted: tuple[Drifted, ...] = ()
     # with `update`, the number of new ids, by categorical column
     new_ids: dict[str, int] | None = None

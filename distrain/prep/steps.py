@@ -61,7 +61,7 @@ def fill_missing(values: Values, step: Step, _: Any) -> Values:
 
 def clip(values: Values, step: Step, _: Any) -> Values:
     x, low, high = values.x, step["min"], step["max"]
-    if isinstance(low, float) or isinstance(high, float):  # bounds outside the integer type
+    if isinstance(low, float) or isinstance(high, float):  # a bound may not fit the integer type
         x = x.astype(np.float64)
     x = x if low is None else np.where(x <= low, low, x)  # 0 for -0.0, too
     return values._replace(x=x if high is None else np.where(x > high, high, x))
@@ -145,7 +145,7 @@ def calendar_part(clock: Any, part: str) -> Any:
         return (days + 3) % 7
     era, of_era = (days + 719_468) // 146_097, (days + 719_468) % 146_097
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (year * 365 + year // 4 - year // 100)  # from the first of March
+    of_year = of_era - (year * 365 + year // 4 - year // 100)  # days since the first of March
     month = (of_year * 5 + 2) // 153
     later = month // 10  # 1 for January and February
     if part == "day":

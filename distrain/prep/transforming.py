@@ -49,13 +49,13 @@ _INDEXED_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class WrittenPart:
-    source: str  # the input file of its rows
+    source: str  # the input file of the part's rows
     num_rows: int  # number of rows written
     # number of missing values, by feature; for list columns, of missing lists
     missing: dict[str, int]
     # minimum and maximum length of the written lists, by list column
     list_lengths: dict[str, tuple[int, int]]
-    seen: Seen  # counts of the transformed rows
+    seen: Seen  # statistics of the transformed rows
     num_ones: int | None  # number of rows with label 1; `None` without labels
 
 

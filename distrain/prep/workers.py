@@ -144,7 +144,7 @@ def _guarded(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> 
     try:
         return [function(*arguments) for arguments in calls]
     except DistrainError as error:
-        # Without its traceback's frames, which would hold files open on the worker.
+        # The traceback's frames would keep files open on the worker, so they are removed.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
 

@@ -201,9 +201,9 @@ class Workflow:
         made = {column for group in self.groups if group.makes_buckets for column in group.columns}
         for column, vocabulary in self._vocabularies().items():
             if column in made:
-                continue  # its vocabulary is of buckets
+                continue  # the column's vocabulary has buckets
             known = category_type(vocabulary.values.type)
-            fits = vocabulary.cardinality == vocabulary.first_value_id  # it holds no value
+            fits = vocabulary.cardinality == vocabulary.first_value_id  # the vocabulary is empty
             if not fits and types.get(column, known) != known:
                 raise DataError(
                     f"the column holds {types[column]}, but the saved categories are {known}",

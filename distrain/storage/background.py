@@ -71,7 +71,7 @@ class Inbox(Generic[Item]):
         self._waiting: deque[tuple[Item, int]] = deque()
         self._waiting_bytes = 0
         self._left_out = [0, 0]  # items and bytes dropped after the first waiting item
-        self._due = [0, 0]  # the same, before it
+        self._due = [0, 0]  # items and bytes dropped before the first waiting item
         self._turns = 0  # queued calls of the writer, one for each waiting item
         self.left_out_items = 0
 
@@ -92,7 +92,7 @@ class Inbox(Generic[Item]):
             self._writer.do(self._take_next)
 
     def _take_next(self) -> None:
-        # One at a time, so that other users of the writer get their turn.
+        # One item for each call, so that other users of the writer do not wait for all items.
         with self._lock:
             self._turns -= 1
             item, size_bytes = self._waiting.popleft()

@@ -41,7 +41,7 @@ itself rejects requests of machines whose clock is 900 s wrong."""
 @dataclass(frozen=True)
 class OutputState:
     state: str
-    id: str  # the maker: its machine and a random number
+    id: str  # identifies the maker: a hash of its machine, and a random number
     host: str = ""
     process: str = ""  # the maker's pid, and its start in clock ticks after the machine's boot
     since_s: float = 0.0  # the start of the claim, in seconds since 1970

@@ -75,7 +75,7 @@ class Objects:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if _code(error) in ("InvalidRange", "416"):  # it begins after the end
+            if _code(error) in ("InvalidRange", "416"):  # the range begins after the object's end
                 return b""
             raise
 

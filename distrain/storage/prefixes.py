@@ -68,7 +68,7 @@ def _removed(place: str) -> Iterator[str]:
         # Leftovers are removed by the next process that makes the output.
         with contextlib.suppress(OSError, DistrainError):
             _remove(place)
-            _abort_uploads(place)  # of workers that were killed, or whose answers were lost
+            _abort_uploads(place)  # uploads of killed workers, or whose answers were lost
 
 
 _HELD = "distrain-staging-"

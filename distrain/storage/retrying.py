@@ -167,7 +167,7 @@ def _status(error: BaseException) -> object:
     """
     if type(error).__module__.partition(".")[0] not in {*_LIBRARIES, "urllib"}:
         return None
-    # Not by getattr: deprecated attributes warn.
+    # Not by `getattr`, since deprecated attributes would warn.
     own = (vars(error).get(name) for name in ("status", "status_code", "code"))
     return next((status for status in own if status is not None), None)
 

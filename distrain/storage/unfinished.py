@@ -99,7 +99,7 @@ def remove_left(final: Path, own: Path) -> None:
         if not final.exists():
             try:
                 folder.rename(final)
-            except OSError:  # it is the only copy, so keep it
+            except OSError:  # the folder is the only copy, so it is kept
                 continue
         shutil.rmtree(folder, ignore_errors=True)
     for folder in filter(_is_left, _unfinished(final)):

@@ -60,7 +60,7 @@ def nameless_file(url: str) -> Iterator[Path]:
 def _temporary_folder() -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:  # there is no writable one
+    except OSError:  # there is no writable folder
         return os.environ.get("TMPDIR", "none")
 
 

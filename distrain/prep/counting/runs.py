@@ -59,7 +59,7 @@ class RunsInOrder:
         if not is_text(value_dtype):
             return value_dtype
         before = text_before + 8 * (values_before + 1)
-        # The size of the runs is an upper bound of the text.
+        # The size of the runs in memory is an upper bound of the size of their texts.
         if before + self._size_bytes <= _STRING_BYTES:
             return pa.string()
         text = sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)

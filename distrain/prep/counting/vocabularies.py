@@ -44,7 +44,7 @@ _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    name: str  # the name in its files: the column, or the domain
+    name: str  # the name in the vocabulary's files: the column, or the domain
     cardinality: int  # number of ids
     new_ids: int = 0  # number of ids added by an update
     kept_counts: int = 0  # number of values without an id whose counts are kept

@@ -71,7 +71,7 @@ class FeatureConfig:
         """
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
-        # Not validated: a workflow may use names that a document may not.
+        # `model_construct` does not validate: a workflow may use names that a document may not.
         text = FormatSpec.model_construct(
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
         )

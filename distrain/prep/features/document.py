@@ -143,7 +143,7 @@ class FormatSpec(Section):
     def _with_header_of_criteo(self, dump: Any) -> dict[str, Any]:
         document: dict[str, Any] = dump(
             self
-        )  # without `header: true`, which is the default of other kinds
+        )  # `dump` leaves out `header: true`, which is the default of other kinds
         return {**document, "header": self.header} if self.kind == CRITEO else document
 
     @model_validator(mode="after")

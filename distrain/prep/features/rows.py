@@ -214,7 +214,7 @@ def equal_to(
         try:
             wanted_text = category_texts(pa.array([wanted_text]))[0]
             matches = pc.equal(values, wanted_text.cast(values.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it spells no such value
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # `wanted` is of another type
             matches = pa.array(np.zeros(len(values), bool))
     else:
         matches = pc.equal(numbers_of(values), float(wanted))

@@ -69,8 +69,8 @@ class StagingTask:
     skip_bad_lines: bool  # drop bad lines of text, rather than stop at the first
     block_bytes: int  # bytes of text for each staging file
     stem: str  # the prefix of the staging files' names
-    side_digests: tuple[str, ...] = ()  # of the joined side tables
-    # `int64` or `string`, by categorical column
+    side_digests: tuple[str, ...] = ()  # the digests of the joined side tables
+    # the type of the categories, `int64` or `string`, by categorical column
     holds: Mapping[str, str] = field(default_factory=dict)
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
@@ -313,7 +313,7 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
     for number, row in enumerate(bad_column.bad.places):
         line = int(lines[row])
         if line in reported:
-            continue  # several items of one list
+            continue  # several items of one list are bad
         reported.add(line)
         problem = f"{bad_column.column} is {bad_column.bad.described(number)}"
         # Only the first few lines get their text, since finding it takes a while.
@@ -366,7 +366,7 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
             make = _category_texts
         made_of = [of(source, make) for source in column.sources(name)]
         values = crossed(made_of) if column.cross else made_of[0]
-        if name in task.lists and not holds_lists(values.type):  # all are missing
+        if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
     return pa.table(made), mask

@@ -70,7 +70,7 @@ def detect_format(path: str) -> str | None:
 @dataclass(frozen=True)
 class AddedColumn:
     dtype: pa.DataType
-    text: FormatSpec | None = None  # the format of its texts; `None` if its values are typed
+    text: FormatSpec | None = None  # the format of the column's texts; `None` for typed values
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TableFile:
     codec: str | None  # `gzip`, `zstd` or `None`
     # the type of each column: text for CSV, the type of the first lines for JSON
     types: dict[str, pa.DataType]
-    delimiter: str  # between fields of CSV
+    delimiter: str  # the character between fields of CSV; empty for other kinds
     row_groups: tuple[int, ...] = ()  # the rows of each row group of parquet
     size_bytes: int = 0
     # the columns from the names of its folders; columns of the file itself take precedence

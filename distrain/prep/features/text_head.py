@@ -105,7 +105,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
     if len(head) == _HEAD_BYTES and len(lines) > 1:
-        lines.pop()  # it may be incomplete
+        lines.pop()  # the last line may be incomplete
     lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
     if b"\r" in head and b"\n" not in head:
         raise DataError(

@@ -75,7 +75,7 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
         times = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
         bad = pc.and_(times.is_null(), values.is_valid())
-        if "%Y" in pattern:  # Arrow reads 24 as the year 24
+        if "%Y" in pattern:  # Arrow accepts two digits, and reads 24 as the year 24
             bad = pc.or_(bad, pc.less(pc.year(times), 1000).fill_null(False))
         if len(places := places_of(bad)):
             hint = "In format.timestamp, %Y is a year of four digits, %y of two."

@@ -81,7 +81,7 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _is_utf8(values: pa.Array) -> bool:
     try:
-        values.validate(full=True)  # reading parquet does not check it
+        values.validate(full=True)  # Arrow does not check texts when it reads parquet
     except pa.ArrowInvalid:
         return False
     return True

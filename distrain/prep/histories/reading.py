@@ -41,7 +41,7 @@ class PartHistory:
     """The place of the histories of a part's rows; `opened` reads their spans."""
 
     log: EventLog
-    number: int  # the index of the part among those that need histories
+    number: int  # the index of the part among the parts that need histories
     order: str  # the part's column of times
     most_bytes: int  # maximum memory of the lists of one row group
 

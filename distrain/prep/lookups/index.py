@@ -58,9 +58,9 @@ _RUNS = "runs"
 
 @dataclass(frozen=True)
 class Lookups:
-    folder: str | None  # A folder that workers see. `None`: each process makes its own lookups
-    names: tuple[str, ...]  # the vocabularies; the n-th has the subfolder n
-    range_bytes: int  # memory of a sorted range, if a process makes its own
+    folder: str | None  # a folder that workers see; `None`: each process makes its own lookups
+    names: tuple[str, ...]  # the names of the vocabularies; the n-th has the subfolder n
+    range_bytes: int  # memory of a sorted range, if a process makes its own lookups
 
     def folder_of(self, name: str) -> str:
         return f"{self.folder}/{self.names.index(name):04d}"

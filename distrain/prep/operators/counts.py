@@ -52,7 +52,7 @@ class Counts:
 
 
 def joined(states: Sequence[Counts]) -> Counts:
-    # Joined arrays are new memory: data from the network may be unaligned.
+    # Concatenating copies to new, aligned memory; arrays from the network may be unaligned.
     return Counts(
         pa.concat_arrays(_wide_enough([s.values for s in states])),
         pa.concat_arrays([s.counts for s in states]),

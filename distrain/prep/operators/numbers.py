@@ -216,7 +216,7 @@ class Moments:
             return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
         if (values == values[0]).all():
             return cls(len(values), float(values[0]))  # a summed mean may differ in the last bit
-        with np.errstate(over="ignore"):  # `finish` reports it
+        with np.errstate(over="ignore"):  # `finish` reports an overflow
             mean = float(values.mean())
             return cls(len(values), mean, float(np.square(values - mean).sum()))
 
@@ -258,7 +258,7 @@ class Normalize(OnNumbers, LearntByColumn):
         lambda _: Normalize(),
         default=False,
     )
-    moments: Mapping[str, Moments] = field(default_factory=dict)  # the fitted ones, by column
+    moments: Mapping[str, Moments] = field(default_factory=dict)  # the fitted moments, by column
 
     def fit(self, values: pa.Array) -> Moments:
         return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))

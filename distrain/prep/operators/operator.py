@@ -82,9 +82,9 @@ class DocumentKey:
     """The key of a continuous column in features documents that adds an operator."""
 
     name: str
-    values: Any  # the type of its values, which pydantic checks
-    description: str  # for the published JSON Schema
-    make: Callable[[Any], Operator]  # returns the operator of a value
+    values: Any  # the type of the key's values, which pydantic checks
+    description: str  # the description in the published JSON Schema
+    make: Callable[[Any], Operator]  # returns the operator for a value of the key
     default: bool | None = None  # the value without an operator: `None` or `False`
     # returns why a column's keys, by name, cannot be used together; `None` if they can
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None

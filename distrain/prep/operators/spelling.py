@@ -69,7 +69,7 @@ def category_texts(values: pa.Array) -> pa.Array:
 
 def _canonical(numerals: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(numerals)
-    # Only exponents need Python, and texts so long that they may be beyond float64.
+    # Python respells only texts with exponents, and texts so long that float64 may overflow.
     rare = pc.match_substring_regex(lower, "[0-9]e|^.{300}")
     digits = [canonical(text) for text in numerals.filter(rare).to_pylist()]
     lower = pc.replace_substring_regex(lower, r"(\.\d*?)0+$", r"\1")

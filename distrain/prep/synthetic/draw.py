@@ -117,7 +117,7 @@ class DrawnFeatures:
     ids: dict[str, Ints]
     # whether a column has no value, bool `[rows]`; only columns that can be missing
     missing: dict[str, Flags]
-    coin: Floats  # A uniform number in [0, 1) per row, for the label, float64 `[rows]`
+    coin: Floats  # a uniform number in [0, 1) per row, for the label, float64 `[rows]`
 
 
 def draw_features(seed: int, split: str, chunk: int, scale: float) -> DrawnFeatures:

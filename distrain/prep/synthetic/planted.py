@@ -169,7 +169,7 @@ class SplitSummary:
     # AUC of the true logits on the drawn labels; `None` unless both were drawn
     realised_auc: float | None
     realised_log_loss: float  # log loss of the true logits on the drawn labels
-    files: tuple[str, ...]  # names of its files, in row order
+    files: tuple[str, ...]  # names of the split's files, in row order
 
 
 class Truth:

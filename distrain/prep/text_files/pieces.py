@@ -23,7 +23,7 @@ from distrain.storage.inputs import InputFile, open_input
 from distrain.storage.retrying import RETRY_S
 
 _LONGEST_LINE_BYTES = 1 << 20
-# Text that is parsed and written before more is read: it stays in the CPU cache.
+# Pieces of this size are parsed and written before more text is read: they fit the CPU cache.
 _PIECE_BYTES = 4 << 20
 _COUNT_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
@@ -105,7 +105,7 @@ def made_ahead(
                 yield cast(Parsed, result)
         finally:
             makers.shutdown(cancel_futures=True, wait=False)
-            source.shutdown(cancel_futures=True)  # a maker whose item is cancelled ends
+            source.shutdown(cancel_futures=True)  # makers end whose item is cancelled
             items.close()
 
 
@@ -138,7 +138,7 @@ def count_lines_before(text: TextRange) -> int:
     """Return how many lines start before a range; reads them all, so only call it on failure."""
     if not text.start:
         return 0
-    total = 1  # the line that ends in the range, after the next line end
+    total = 1  # the line that began before the range; the loops count the other line ends
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is not None:
             source = Inflated(handle, text.path, text.codec, 0, text.start)

@@ -31,10 +31,10 @@ class Seen:
 
     unknown: Mapping[str, int]  # out-of-vocabulary values, by categorical column
     not_missing: Mapping[str, int]  # values that were not missing, by categorical column
-    # the sum of the values written, by column whose last operator is Normalize
+    # the sum of the written values, for each column whose last operator is Normalize
     sums: Mapping[str, float]
-    numbers: Mapping[str, int]  # the number of these values
-    # the minimum and maximum value written, by other continuous column, label and weight
+    numbers: Mapping[str, int]  # the number of values in each of `sums`
+    # the minimum and maximum written value, for other continuous columns, labels and weights
     ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
@@ -166,8 +166,8 @@ class Drifted:
     column: str
     # which statistic: the mean (before Normalize), or a share of the values
     what: Literal["mean", "missing_share", "unknown_share"]
-    fitted: float  # its value in the rows that the workflow was fitted on
-    found: float  # its value now
+    fitted: float  # the statistic in the rows that the workflow was fitted on
+    found: float  # the statistic in the split
     # the difference `found - fitted`; for a mean, in fitted standard deviations
     by: float
     bound: float  # the bound of `by`

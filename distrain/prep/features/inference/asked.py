@@ -36,7 +36,7 @@ class Asked:
     """The user's decisions; everything else is inferred from the sample."""
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
-    task: Task | None = None  # the kind of all `targets`; `None`: by their values
+    task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
     # validation rows: a share of all, a number of last rows, a section `split` of the document;
     # `False` for none; `None` for a tenth
     valid: float | Mapping[str, Any] | None = None

@@ -50,13 +50,13 @@ class Facts:
     top: Any = None
     pair: tuple[Any, ...] = ()  # both values, the more frequent first, if there are two
     few: tuple[Any, ...] = ()  # the values, the most frequent first, if they are few
-    # whether the rows of each value are consecutive, and most values have several
+    # whether the rows of each value are consecutive, and values have 2 rows or more on average
     is_sorted_by: bool = False
     returning: float = 1.0  # the share of the second half's values that occur in the first half
     numbers: Any = None
     times: pa.Array | None = None  # the values as times, without missing values
     epoch: str | None = None  # the unit of whole numbers since 1970, if they are times
-    num_words: float = 0.0  # words of a text, on average
+    num_words: float = 0.0  # the mean number of words in a text
     items: Facts | None = None  # the facts of a list's items
     separator: str | None = None  # the separator of a text's items, if it is a list
     pattern: str | None = None  # the format of a text's times, if not ISO 8601
@@ -144,7 +144,7 @@ def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal["."
 
 def spells_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
     if len(values) > _TRIED_FIRST and not spells_numbers(values[:_TRIED_FIRST], text):
-        return False  # finding each of many bad values takes long
+        return False  # a few values are tried first, since finding many bad values takes long
     try:
         return bool(np.isfinite(numbers_of(values, text).to_numpy(zero_copy_only=False)).all())
     except BadValues:

@@ -19,9 +19,9 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
-_FEW_NUMBERS = 10  # more numbers are probably ordered
-_MOST_CLASSES = 10  # of whole numbers; above this they count as amounts
-_SOME_VALUES = 100  # fewer values have enough rows each
+_FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amounts, not categories
+_MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
+_SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -49,8 +49,8 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
-    name: str  # its name in the output
-    settings: dict[str, Any]  # its entry in the document
+    name: str  # the feature's name in the output
+    settings: dict[str, Any]  # the feature's entry in the document
     reason: str
 
 
@@ -74,8 +74,8 @@ UNKNOWN = Gaps("unknown", "count for the other targets alone")
 
 @dataclass(frozen=True)
 class Suggestion:
-    facts: Facts  # from the sample
-    features: tuple[Feature, ...] = field(default=())  # the features made of it
+    facts: Facts  # the facts about the column, from the sample
+    features: tuple[Feature, ...] = field(default=())  # the features made of the column
     doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
     left_out: str = ""  # why the column has no features
 
@@ -131,7 +131,7 @@ def _why_left_out(facts: Facts) -> str:
         return f"free text: {facts.num_words:.0f} words on average"
     is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
     if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
-        return ""  # the file is sorted by it, so no value returns later
+        return ""  # the file is sorted by the column, so no value occurs again later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
             "its values do not come again: of those in the sample's second half the first has "
@@ -278,7 +278,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
     named = [facts for facts in pairs if facts.name in answers]
-    if named:  # texts come after numbers and booleans
+    if named:  # numbers and booleans are preferred to texts
         first = min(named, key=lambda facts: facts.kind == "text")
         return pair_target(first, "two values, and the name of an answer")
     for facts in columns:
