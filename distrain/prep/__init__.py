@@ -1,4 +1,4 @@
-"""Raw files to training parquet, and a workflow that prepares later rows the same way."""
+"""Prepares training parquet from raw files, and saves a workflow that prepares later rows alike."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Lines of text that cannot be used: the problem of each, and counts by kind."""
+"""Lines of text that cannot be used: the problem of each line, and counts by kind of problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def num_lines(block: bytes) -> int:
 
 
 def shown(content: bytes) -> str:
-    """Return a line as text that fits on a screen."""
+    """Return a line as printable text, cut to 72 characters."""
     text = content.decode("utf-8", "backslashreplace").replace("\t", " ")
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
@@ -31,12 +31,12 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
-    line: int  # its number, from 1; counted from the block's start until corrected
-    kind: str  # in few words, for counting
+    line: int  # the line's number, from 1: in the block, and after `at` in the file
+    kind: str  # the kind of the problem in few words, by which bad lines are counted
     problem: str  # the column, its value and the expected value
     text: str  # the line, cut to fit on a screen
     hint: str | None = None  # the likely cause, if known
-    file: str = ""  # the file's name, once known
+    file: str = ""  # the file's name, set by `at`
 
     def at(self, file: str, lines_before: int) -> BadLine:
         return replace(self, file=file, line=self.line + lines_before)
@@ -95,7 +95,7 @@ class BadLineTally:
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 
     def merged(self, later: BadLineTally) -> BadLineTally:
-        """Return both tallies merged; `later` follows in input order."""
+        """Return the sum of this tally and `later`, whose lines come after this tally's lines."""
         return BadLineTally(
             dict(Counter(self.by_kind) + Counter(later.by_kind)),
             (*self.examples, *later.examples)[:_MAX_EXAMPLES],

@@ -31,7 +31,7 @@ from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.schema.criteo import LABEL
 
 FOLD = "training.fold"
-"""The column of training tables that assigns rows to folds, or holds their times."""
+"""The column of training tables with each row's fold, or with its time (encodings by time)."""
 
 
 def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
@@ -41,7 +41,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, independent of their width.
+    """Return the kind of a type's values, whether they have 32 or 64 bits, as words for errors.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')
@@ -64,9 +64,9 @@ _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns that go through the same operators.
+    """Columns with the same operators, which are applied one after another.
 
-    A group that ends in Categorify makes int32 ids; any other makes float32.
+    A group whose last operator is Categorify makes int32 ids; any other group makes float32.
     """
 
     columns: tuple[str, ...]
@@ -94,8 +94,8 @@ class ColumnGroup:
     ) -> pa.Array:
         """Return one column's values after the first `num_operators` operators (all if `None`).
 
-        For lists, ListSlice gets the lists, and all other operators get the items. `rows` describes
-        the values' rows if they are training rows.
+        For lists, ListSlice gets the lists, and all other operators get the items. `rows` has the
+        folds and labels of training rows; `None` for other rows.
         """
         values = concrete(values)
         operators = self.operators[:num_operators]
@@ -140,9 +140,10 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """Return the states of the operator at index `operator`, by column or domain.
+        """Return what the operator at index `operator` learns from a table: its mergeable states.
 
-        The operators before it must be fitted. `columns` are some of the group's; all of them if
+        There is one state for each column, or one for the domain that the columns share. The
+        operators before it must be fitted. `columns` are some of the group's columns, but all if
         they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
@@ -166,7 +167,10 @@ class ColumnGroup:
         return {column: learnt.get(column, shared) for column in columns}
 
     def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
-        """Raise a `DataError` if a type is not of the `fitted` kind; see `kind_of`."""
+        """Raise a `DataError` if the operators cannot use values of type `dtype`.
+
+        `fitted` is the kind (`kind_of`) of the values on which they were fitted; `None` if unknown.
+        """
         kind = kind_of(dtype)
         items, fitted_items = (k.removeprefix(LISTS_OF) for k in (kind, fitted or kind))
         same_shape = fitted is None or kind.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
@@ -199,7 +203,7 @@ class ColumnGroup:
             DataError: A value cannot be used, or an operator is not fitted.
         """
         for operator in self.operators:
-            # isinstance() with a protocol would take as long as preparing a row.
+            # Not `isinstance` with the protocol: it takes as long as preparing a row.
             is_fitted = getattr(operator, "is_fitted", None)
             if is_fitted is not None and not is_fitted(column):
                 raise DataError(
@@ -244,7 +248,7 @@ class ColumnGroup:
 
 
 def training_rows(table: pa.Table) -> TrainingRows | None:
-    """Return folds and labels of a table's rows, for encodings; `None` for rows without folds."""
+    """Return folds and labels of a table's rows, for encodings; `None` without a column `FOLD`."""
     if FOLD not in table.column_names:
         return None
     labels = None

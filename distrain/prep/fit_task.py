@@ -1,4 +1,4 @@
-"""The work of one fitting task: an operator of some columns of a group."""
+"""The units of fitting: one operator, for some columns of a group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class FitUnit:
 
     @property
     def counts_values(self) -> bool:
-        """Whether its states grow with the number of distinct values, and are written to files."""
+        """Whether the operator's states grow with the number of distinct values.
+
+        Such states are written to files.
+        """
         return isinstance(self.operator, _COUNTING)
 
     def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
@@ -67,7 +70,7 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
 def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
     """Return the units that count values for the vocabularies of a fitted workflow.
 
-    Their operators are copies without the vocabularies.
+    The units' Categorify operators are copies without the fitted vocabularies.
     """
     stages, groups = [], []
     for place, group in enumerate(workflow.groups):
@@ -83,7 +86,7 @@ def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
 def read_training_rows(
     part: Part, columns: Sequence[str], learner: ColumnGroup | Workflow
 ) -> pa.Table:
-    """Return columns of a part, with folds and labels if an operator learns from labels."""
+    """Return columns of a part; also `LABEL` and `FOLD` if `learner` learns from labels."""
     if not learner.learns_labels:
         return read_part(part, columns)
     beside = (LABEL, TIMES_OF_SPLIT) if learner.by_time else (LABEL,)
@@ -96,7 +99,7 @@ def read_training_rows(
 
 
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a sample of the training rows' times, in seconds, sorted and evenly spaced."""
+    """Return a sample of the training rows' times, in seconds: every n-th of the sorted times."""
     rows = sum(part.num_rows for part in parts)
     of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
     samples = [

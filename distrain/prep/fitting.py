@@ -1,10 +1,11 @@
 """Fits a workflow's operators on a cluster.
 
-Each pass over the data fits one operator of every group. Its columns are cut into units of a few
-columns, so that no task holds the state of all. For each unit the parts are cut into at most 64
-runs of consecutive parts, one task each. Counts of values, and sums by value, go to files and are
-summed by pieces (`counting`). Other states are a few numbers, and are merged here in a tree whose
-shape depends on the parts alone, so the same input gives the same bits on any cluster.
+Each pass over the data fits one operator of every group. The columns of a group are divided into
+units of a few columns, so that no task holds the states of all columns. The parts are divided into
+at most 64 runs of consecutive parts; one task fits one unit on one run. Counts of values, and sums
+by value, are written to files and added up piece by piece (`counting`). Other states are a few
+numbers. They are merged here in a tree whose shape depends on the parts alone, so the same input
+gives the same bits on any cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
 _KEEP_COUNTS = "keep_counts"
-"""The field of the record with the number of values without an id whose counts are kept."""
+"""The record's field for `PrepRequest.keep_counts`: how many values without an id keep a count."""
 
 
 def fit_as_asked(
@@ -55,14 +56,14 @@ def fit_as_asked(
     on_progress: ProgressCallback,
     memory: MemoryPlan,
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
-    """Fit the workflow on these parts, update the saved one, or use the saved one unchanged.
+    """Fit the workflow on these parts; or update the saved one, or use it unchanged.
 
-    `folders` are the workflow's output folder, and one for temporary files. Returns the
-    workflow, whose vocabularies are in its folder, and a report on the vocabulary of each
-    categorical column.
+    `request` decides between the three. `folders` are the workflow's output folder, and a folder
+    for temporary files. Returns the workflow, whose vocabularies are in its output folder, and a
+    report on the vocabulary of each categorical column.
     """
     folder, staging = folders
-    # Workers may not see the folder of the saved workflow.
+    # A saved workflow is copied, since workers may not see its folder.
     if request.saved_workflow is not None:
         workflow.save(f"{staging}/{_OLD}" if request.update else folder)
         if not request.update:
@@ -78,7 +79,7 @@ def fit_as_asked(
     workflow, reports = (fit.update if request.update else fit.fit)(workflow)
     by_name, domains = {report.name: report for report in reports}, workflow.domains
     learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
-    if keep != kept:  # a workflow that keeps none and never recorded it stays unchanged
+    if keep != kept:  # so a record without the field is not changed if no counts are kept
         workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
     if request.update:
         new_ids = {column: report.new_ids for column, report in learnt.items()}
@@ -103,7 +104,7 @@ def _with_update(
 
 @dataclass(frozen=True)
 class _Fit:
-    """Fits or updates. Tasks write vocabularies, which do not pass through the calling process."""
+    """Fits or updates a workflow. Tasks write its vocabularies to files, not to this process."""
 
     parts: Sequence[Part]
     runner: TaskRunner
@@ -121,7 +122,7 @@ class _Fit:
         counter = self._counter(sum(len(units_of(workflow, stages)) for stages in passes))
         reports: list[VocabularyReport] = []
         for stages in passes:
-            units = units_of(workflow, stages)  # with the states of the previous pass
+            units = units_of(workflow, stages)  # with the operators fitted in the previous passes
             with self._states(units, counter) as (states, staging):
                 where = (self.runner, self.categories, staging, self.memory)
                 categorical = _counted(units, states, Categorify)
@@ -136,9 +137,9 @@ class _Fit:
         return workflow, reports
 
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
-        """Update the vocabularies with the values of the parts; nothing else changes.
+        """Update the vocabularies with the values of the parts; the workflow stays unchanged.
 
-        The old vocabularies, and the counts kept with them, are in the staging folder.
+        The old vocabularies, and the counts kept with them, are read from the staging folder.
         """
         units = vocabulary_units(workflow)
         old = f"{self.staging}/{_OLD}/{CATEGORIES}"
@@ -148,7 +149,7 @@ class _Fit:
             return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
-        """Return a counter of the tasks that read rows; later tasks are quick."""
+        """Return a progress counter for the tasks that read rows; later tasks are short."""
         num_tasks = num_units * len(self._runs)
         return PhaseCounter("fit", num_tasks, self.on_progress, times_read=max(1, num_units))
 
@@ -161,7 +162,10 @@ class _Fit:
     def _states(
         self, units: Sequence[FitUnit], counter: PhaseCounter
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
-        """Context manager of each unit's states, by run, and of their temporary folder."""
+        """Fit the units on all runs; context manager of the states, `[unit][run]`.
+
+        The second value is the temporary folder of counts, removed at the end.
+        """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()
         runs, held_bytes = self._runs, self.memory.held_bytes

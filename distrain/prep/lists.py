@@ -19,7 +19,7 @@ class Lists:
 
     @classmethod
     def of(cls, values: pa.Array) -> Lists:
-        """Return the lists of an array; a missing list becomes an empty one.
+        """Return the lists of an Arrow list array; a null list becomes an empty list.
 
         >>> lists = Lists.of(pa.array([[7, None], None, [8]]))
         >>> lists.items.to_pylist(), lists.offsets.tolist()

@@ -1,4 +1,4 @@
-"""Files of a run that are mapped into memory; the kernel reclaims their pages when needed."""
+"""Memory-mapped files of a preparation; the kernel reclaims their pages if memory is short."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that is mapped into memory while its bytes are referenced; it is not kept open."""
+    """A file that stays mapped into memory while its bytes are referenced, without a descriptor."""
 
     content: Any
     path: str
@@ -34,16 +34,16 @@ class MappedFile:
     def open(cls, path: str | Path) -> MappedFile:
         if not Path(path).stat().st_size:  # an empty file cannot be mapped
             return cls(pa.py_buffer(b""), str(path))
-        # Python's own maps keep a descriptor each.
+        # Arrow's map, since each map of Python's `mmap` keeps a descriptor open.
         with pa.memory_map(str(path)) as file:
             return cls(file.read_buffer(), str(path))
 
     @classmethod
     def staged(cls, path: str) -> MappedFile:
-        """Map a file of the staging folder; a file in a store from a temporary copy.
+        """Map a file of the staging folder; of a remote file, map a temporary local copy.
 
         Raises:
-            DataError: It cannot be read.
+            DataError: The file cannot be read.
         """
         with _readable(path), ExitStack() as opened:
             local = opened.enter_context(fetched(path)) if is_remote(path) else path
@@ -51,19 +51,19 @@ class MappedFile:
 
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
-        """The batches of an Arrow file; a `DataError` if they cannot be read."""
+        """The batches of an Arrow file; raises a `DataError` if they cannot be read."""
         with _readable(self.path):
             file = pa.ipc.open_file(self.content)
             return [file.get_batch(number) for number in range(file.num_record_batches)]
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All rows of an Arrow file; a `DataError` if they cannot be read."""
+        """All rows of an Arrow file; raises a `DataError` if they cannot be read."""
         with _readable(self.path):
             return pa.ipc.open_file(self.content).read_all()
 
     def forget(self) -> None:
-        """Release the resident pages from this process's memory; they are reloaded when needed."""
+        """Release the file's pages from this process's memory; they are read again when needed."""
         if self.content.size:
             place, size = ctypes.c_void_p(self.content.address), ctypes.c_size_t(self.content.size)
             _LIBC.madvise(place, size, mmap.MADV_DONTNEED)
@@ -71,12 +71,12 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def kept_mapped(path: str) -> MappedFile:
-    """Return a staged file that a process reads repeatedly; fetched from a store once."""
+    """Return a mapped staging file, cached in this process; a remote file is fetched only once."""
     return MappedFile.staged(path)
 
 
 def forget_files() -> None:
-    """Drop the cached files of a run; workers outlive it."""
+    """Drop the cached files of a preparation, since worker processes live longer."""
     kept_mapped.cache_clear()
 
 
@@ -84,7 +84,7 @@ def forget_files() -> None:
 def _readable(path: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:  # the second are Arrow's
+    except (OSError, ValueError) as error:  # Arrow's errors are `ValueError`s
         raise DataError(
             f"a worker's counted or sorted values cannot be read: {error}",
             where={"file": path},

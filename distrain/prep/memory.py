@@ -1,4 +1,4 @@
-"""The memory limits of tasks, by thread."""
+"""The memory limit of each worker thread, which bounds the memory of a task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _LIBRARIES_BYTES = 320 * _MIB
 _LEAST_THREAD_BYTES = 64 * _MIB
 _USUAL_THREAD_BYTES = 320 * _MIB
 _SHARE_OF_LIMIT = 0.6
-"""Share of a Dask worker's limit; above 0.6, Dask itself moves data to disk."""
+"""The share of a Dask worker's memory limit that is used; above 0.6, Dask moves data to disk."""
 
 _BLOCKS_HELD = 2
-"""Memory of a task that writes rows, in blocks of text: values, ids and encoded pages."""
+"""Memory of a task that writes rows, as a multiple of the size of its block of text.
 
-# Estimates: peak memory per byte that is counted, summed, or sorted. Sorting integers takes
-# less, tables of strings may take more.
+It holds values, ids and encoded pages."""
+
+# Estimates: peak memory in bytes for each byte that is counted, added up, or sorted. Sorting
+# integers takes less, tables of strings may take more.
 _TIMES_TO_ADD_UP = 8
 _COLUMNS_HELD = 4
 
@@ -31,7 +33,10 @@ class MemoryPlan:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of a column's counts above which they are summed and, if still large, written."""
+        """The size of a column's counts in memory above which equal values are merged.
+
+        If the counts are still large after that, they are written to a file.
+        """
         return self.thread_bytes // (_COLUMNS_HELD + _TIMES_TO_ADD_UP)
 
     @property
@@ -40,10 +45,11 @@ class MemoryPlan:
 
 
 def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> MemoryPlan:
-    """Divide the memory of a worker process among its threads, for the client's workers.
+    """Return how much memory each thread of the client's workers may use.
 
-    `process_bytes` is the limit of a process; `None` means 320 MiB a thread, but at most 0.6
-    of a worker's limit. Rows of `block_bytes` of text take twice as much while they are written.
+    `process_bytes` is the limit of a worker process, all threads and libraries together. `None`
+    means 320 MiB a thread, but in total at most 0.6 of a worker's limit, and at least 64 MiB a
+    thread. Rows of `block_bytes` of text take twice as much memory while they are written.
 
     Raises:
         InputError: `process_bytes` is too little for these threads and blocks.

@@ -26,23 +26,28 @@ class Part:
 
     path: str  # the parquet file: an input, or a staging file made of text
     row_groups: tuple[int, ...]  # consecutive row groups of it
-    num_rows: int  # number of their rows that belong to the part
+    num_rows: int  # number of rows in the part
     source: str  # the input file that the rows come from
-    skip_rows: int = 0  # number of their first rows that do not
-    # the number in the input file of the row groups' first row; `None` if from text
+    skip_rows: int = 0  # number of rows, at the start of the row groups, before the part
+    # the index, in the input file, of the row groups' first row; `None` for rows from text
     first_row: int | None = None
-    # number of rows of the input file, including bad ones, before the rows of the staging file,
-    # whose `ROW_NUMBER` counts from there
+    # for a staging file: the number of rows of the input file, including bad rows, before its first
+    # row, from which its `ROW_NUMBER` counts
     rows_before: int = 0
 
 
 ROW_NUMBER = "row_number"
 FILE = "file"
-"""The origin of a row: its number in the input file, from 0, including bad rows; and that file."""
+"""The columns with a row's origin: `FILE` is the input file, `ROW_NUMBER` the row's number in it.
+
+The number counts from 0 and includes bad rows."""
 
 
 def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
-    """Return the input's columns that rows keep, by their names in the output.
+    """Return the input columns that rows keep, by their names in the output.
+
+    A column with the name of a feature becomes `raw_NAME`. Raises an `InputError` if two columns
+    of the output would have the same name.
 
     >>> kept_names(["order", "user"], ["user", "price"])
     {'order': 'order', 'raw_user': 'user'}
@@ -59,7 +64,7 @@ def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
 
 
 def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list[Part]]:
-    """Return the parts of the first `num_first` rows and of the rest; one part may be cut in two.
+    """Return the parts of the first `num_first` rows, and of the rest; may cut one part in two.
 
     >>> a, b = split_parts([Part("x", (0,), 10, "x"), Part("y", (0,), 10, "y")], 12)
     >>> [(p.path, p.skip_rows, p.num_rows) for p in a + b]
@@ -94,7 +99,8 @@ def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[
 
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
-    if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may end so, too
+    # Inputs, too, may have the suffix of staging files.
+    if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:
         table = _read_staged(part.path, columns)
     else:
         with readable_parquet(part.path, {"row groups": _span(part.row_groups)}) as file:
@@ -107,11 +113,11 @@ STAGED_SUFFIX = ".arrow"
 
 @contextmanager
 def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Write rows to a staging file, which exists after the context.
+    """Context manager of a writer of a staging file, which appears complete at the end.
 
-    It is read once per pass of the fit, and then deleted, so it is neither encoded nor compressed:
-    an Arrow file that its readers map into memory, or of which they fetch the columns that they
-    need. The folder must exist, as for `write_parquet`.
+    The file is read once per fitting pass, and then deleted. So it is an Arrow file, neither
+    encoded nor compressed. Readers map it into memory, or fetch only the columns that they need.
+    Its folder must exist, as for `write_parquet`.
     """
     with (
         whole_file(path, make_folder=False, sync=False) as partial,
@@ -146,7 +152,7 @@ def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
-# INT96 times, of Spark and Impala, are nanoseconds by default, which end in the year 2262.
+# Arrow reads INT96 times, of Spark and Impala, as nanoseconds by default: only up to the year 2262.
 _SETTINGS: dict[str, Any] = {
     "page_checksum_verification": True,
     "coerce_int96_timestamp_unit": "us",
@@ -183,7 +189,10 @@ def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
 
 @contextmanager
 def located(part: Part) -> Iterator[None]:
-    """Add file, row groups and row to a `DataError` raised inside."""
+    """Add the part's file and row groups, and the row in the file, to a `DataError` raised inside.
+
+    An error that names a file is not changed.
+    """
     try:
         yield
     except DataError as error:
@@ -199,9 +208,9 @@ def located(part: Part) -> Iterator[None]:
 
 
 def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
-    """Write a file that appears atomically.
+    """Write a parquet file atomically; `settings` are those of `pq.write_table`.
 
-    Its folder is not created: late tasks must not recreate the folder of an abandoned run.
+    The file's folder must exist: late tasks must not recreate the folder of an abandoned run.
     """
     with whole_file(path, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)

@@ -1,14 +1,15 @@
-"""Prepares raw files to training files, from end to end.
+"""Prepares training files from raw files.
 
     OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
     OUT/valid/part-00000.parquet ..   the same, with the training rows' statistics
     OUT/schema.pbtxt, schema.json     the meaning of the columns
-    OUT/workflow/                     the fitted workflow, to prepare more data the same way
-    OUT/prep.json                     what was read, dropped and written
+    OUT/workflow/                     the fitted workflow, to prepare more data in the same way
+    OUT/prep.json                     counts of rows and lines that were read, dropped and written
 
-There are three phases: `read` (text to typed staging files; footers of parquet), `fit`, `write`.
-Everything, including staging, is in a folder under a temporary name, which is renamed at the end.
-On an object store it is a prefix, whose objects are copied to their names at the end.
+The columns above are Criteo's. There are three phases: `read` (converts text to typed staging
+files, and reads the footers of parquet), `fit` and `write`. All files, by default also staging
+files, are in a folder with a temporary name, which is renamed at the end. On an object store, they
+have a temporary prefix, and are copied to their final names at the end.
 """
 
 from __future__ import annotations
@@ -74,13 +75,14 @@ def prepare(
     """Prepare training files on a Dask cluster.
 
     Args:
-        client: The cluster's client; its workers see `request.out` and `request.staging`.
+        client: The cluster's client; its workers must see `request.out` and `request.staging`.
         on_progress: Called with the progress of each phase.
 
     Raises:
+        InputError: The request, the features document or the saved workflow cannot be used.
         DataError: An input, a column or a line cannot be used.
-        OutputError: The output exists or cannot be written, or workers do not see it; nothing is
-            left under its name.
+        OutputError: The output exists already and is unchanged; or it cannot be written, or
+            workers do not see it, and nothing is left under its name.
         ClusterError: Workers died.
     """
     request = with_features(request)
@@ -110,8 +112,8 @@ def prepare(
         try:
             result = run.do(files, valid_files, log_files)
         finally:
-            # It may have mapped files of the staging folder. If the cluster is gone, an earlier
-            # error is already being raised, and dead workers hold no files.
+            # Workers may have mapped files of the staging folder. If the cluster is gone, an
+            # earlier error is already being raised, and dead workers hold no files.
             with suppress(Exception):
                 client.run(forget_run, on_error="ignore")
     return result
@@ -133,7 +135,7 @@ def _workflow(request: PrepRequest) -> Workflow:
     if request.saved_workflow:
         refuse_unfinished(str(request.saved_workflow), RETRY_S)
     saved = None
-    if request.saved_workflow:  # its vocabularies and tables may be larger than memory
+    if request.saved_workflow:  # not read whole: vocabularies and tables may exceed the memory
         categories = f"{request.saved_workflow}/{CATEGORIES}"
         look_at_table = partial(SavedTable.look_at, categories)
         look_at = partial(SavedVocabulary.look_at, categories)
@@ -257,7 +259,7 @@ class _Run:
     def _fit(
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
-        if self._request.features is not None:  # for later rows, which are not split
+        if self._request.features is not None:  # saved for later rows, which are not split
             features = self._request.features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
@@ -320,7 +322,10 @@ class _Run:
 
     @property
     def _document(self) -> FeatureDocument | None:
-        """The document that defines output columns besides the features; `None` without them."""
+        """The document that defines the label and other columns besides the features.
+
+        `None` if there is no document, or the rows are unlabelled.
+        """
         features = self._request.features
         return None if features is None or features.unlabeled else features.document
 
@@ -333,7 +338,7 @@ class _Run:
         if not self._request.is_traced:
             return None
         kept = kept_names(self._request.keep, self._names)
-        # Staged rows of a table have them under these names.
+        # Staged rows of a table have the kept columns under their names in the output.
         return kept if self._request.features is None else {name: name for name in kept}
 
     def _refuse_no_ones(self, train: SplitReport) -> None:
@@ -346,9 +351,10 @@ class _Run:
     def _compare(
         self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
     ) -> tuple[Drifted, ...]:
-        """Return the drifted columns compared with the rows that the workflow was fitted on.
+        """Return the columns that have drifted from the rows on which the workflow was fitted.
 
-        A new workflow records the shares of its own rows instead.
+        A new workflow first records the shares of its training rows, so only validation rows are
+        compared with them.
         """
         is_new = self._request.saved_workflow is None
         if is_new:

@@ -1,4 +1,4 @@
-"""The progress of a run: tasks, rows, and the bytes of inputs that are read."""
+"""The progress of a preparation: finished tasks, rows, and bytes of inputs that are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PrepProgress:
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase
     rows: int  # rows so far
-    # bytes of the input files, as stored, that are read; 0 in other phases
+    # bytes of the input files, as stored, that are read so far; 0 in phases other than `read`
     size_bytes: int = 0
     all_bytes: int = 0  # total bytes of the input files
 
@@ -31,7 +31,7 @@ class TaskSize(NamedTuple):
 
 
 def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
-    """Return the bytes of its file that each task reads; 0 if only a footer is read.
+    """Return, for each task, how many bytes it reads of its file; 0 if it reads only a footer.
 
     >>> cut = [TaskSize("a", 30, TextRange("a", start, start + 10)) for start in (0, 10, 20)]
     >>> bytes_of_tasks([*cut, TaskSize("b", 7, None)])
@@ -41,7 +41,7 @@ def bytes_of_tasks(tasks: Sequence[TaskSize]) -> list[int]:
     of_file: dict[str, int] = {}
     for task, length in zip(tasks, lengths, strict=True):
         of_file[task.file] = of_file.get(task.file, 0) + length
-    # Tasks on parts, or on ranges of compressed text, get their share of the file's bytes.
+    # Tasks on parts, or on ranges of compressed text, count as their share of the file's bytes.
     return [
         task.file_bytes * length // max(of_file[task.file], 1)
         for task, length in zip(tasks, lengths, strict=True)
@@ -58,9 +58,10 @@ def _length(task: TaskSize) -> int:
 
 
 class PhaseCounter:
-    """Reports the tasks of a phase as they end; with `sizes`, also the bytes that each has read.
+    """Counts the finished tasks of a phase and their rows, and reports each change.
 
-    Each row is in `times_read` tasks.
+    `sizes` are the bytes that each task reads. `times_read` is the number of tasks that read the
+    same row, so that each row is counted once.
     """
 
     def __init__(

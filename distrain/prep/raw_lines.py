@@ -2,9 +2,9 @@
 
 A line has 40 fields: label (0 or 1), I1..I13 (integers, may be empty), C1..C26 (8 hex digits, may
 be empty). In the table the label is int8, I int64 and C uint32, the number that the hex digits
-spell; an empty field is null. `parse_lines` parses good blocks, fast: the plainest in C
-(`_lines.c`), others with Arrow. Only blocks that both reject are split line by line, in
-Python.
+spell; an empty field is null. `parse_lines` parses blocks without bad lines: plain ones in C
+(`_lines.c`), others with Arrow. Only blocks that both reject are split into lines and diagnosed in
+Python, which takes far longer.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _CSV_TYPES = {
     **dict.fromkeys(CONTINUOUS, pa.int64()),
     **dict.fromkeys(CATEGORICAL, pa.binary(8)),
 }
-# This fits a core's cache: twice as fast as whole blocks.
+# Pieces of this size fit a core's cache, which is twice as fast as whole blocks.
 _PARSED_AT_ONCE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class TextLayout:
-    delimiter: str = "\t"  # what separates the fields, one character
+    delimiter: str = "\t"  # the character between fields
     header: bool = False  # whether each file's first line names the columns
-    # whether lines begin with the label; otherwise lines with one are read without it
+    # whether lines begin with a label; if false, lines may have a label, which is not used
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """Return a line that begins with a label; a line without one gets the label 0."""
+        """Return a line with its label; a line without a label gets the label 0."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 
@@ -73,9 +73,9 @@ class TextLayout:
 
 
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
-    """Return the rows of whole lines, or `None` if a line is bad.
+    """Return the rows of a block of whole lines, as `STAGED_SCHEMA`; `None` if a line is bad.
 
-    The caller diagnoses bad lines, which takes far longer.
+    `split_bad_lines` then finds the bad lines.
     """
     if not block:
         return STAGED_SCHEMA.empty_table()
@@ -90,8 +90,9 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
 def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] | None:
     """Return label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
 
-    Returns `None` without the kernel, or if a line is not plain: 0 or 1, 13 integers of at most
-    18 digits, 26 words of 8 hex digits; empty integers and words are nulls.
+    Returns `None` if the C kernel is not built, or if a line is not plain. A plain line has 0 or 1,
+    13 integers of at most 18 digits, and 26 words of 8 hex digits; empty integers and words are
+    nulls.
     """
     if _lines is None or delimiter not in _DELIMITERS:
         return None
@@ -157,7 +158,10 @@ _WEIGHTS = (np.uint32(1) << np.arange(28, -1, -4)).astype(np.uint32)
 
 
 def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
-    """Return the numbers of 8 hex digits, `[rows]`, nulls kept; `None` for other characters."""
+    """Return words of 8 hex digits as numbers, `[rows]`, uint32; nulls stay null.
+
+    `None` if a word has a character that is not a hex digit.
+    """
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
@@ -172,7 +176,9 @@ def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    """Return rows in memory with the hex words of these columns as numbers; "" is missing.
+    """Return a table in which these columns' words of hex digits are numbers; "" becomes null.
+
+    Columns that are not texts are unchanged.
 
     Raises:
         DataError: A word is not 8 hex digits; the first such row is named.
@@ -202,7 +208,7 @@ _NOT_CRITEO = (
 _INT64_RANGE = range(-(2**63), 2**63)
 _INT64_DIGITS = 19
 
-# The same values as the fast parsers: Arrow allows blanks around a number.
+# These accept the same values as the fast parsers: Arrow allows blanks around a number.
 _BLANKS = b" \t"
 _LABEL = re.compile(rb"0*1|-?0+")
 _INTEGER = re.compile(rb"-?\d+")
@@ -212,9 +218,9 @@ _HEX = re.compile(rb"[0-9a-fA-F]{8}")
 def split_bad_lines(
     block: bytes, layout: TextLayout, *, stop_at_first: bool
 ) -> tuple[bytes, list[BadLine]]:
-    """Return the good lines of a block of whole lines, and its bad ones.
+    """Return the good lines of a block of whole lines, and its bad lines.
 
-    With `stop_at_first` only the first bad line is searched, and the good lines are incomplete.
+    With `stop_at_first`, stop at the first bad line, and return only the good lines before it.
     """
     plain = _plain_line(layout.delimiter)
     good: list[bytes] = []
@@ -239,9 +245,9 @@ def split_bad_lines(
 def rows_and_bad_lines(
     block: bytes, layout: TextLayout, path: str, *, stop_at_first: bool
 ) -> tuple[pa.Table, list[BadLine]]:
-    """Return the good lines' rows and the bad lines, numbered in the block.
+    """Return the rows of a block's good lines, and its bad lines, numbered from the block's start.
 
-    With `stop_at_first` a block with a bad line gives only that line.
+    With `stop_at_first`, a block with bad lines gives no rows and only the first bad line.
     """
     table = parse_lines(block, layout)
     if table is not None:
@@ -260,7 +266,11 @@ def rows_and_bad_lines(
 
 
 def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
-    """Return a file's first block without its first line, which must name the columns in order."""
+    """Return a file's first block without its first line, the header.
+
+    Raises a `DataError` if the header has a wrong number of fields, names Criteo's columns in
+    another order, or is a row.
+    """
     header, _, rest = block.partition(b"\n")
     names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
     lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]
@@ -289,7 +299,7 @@ def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
 
 @lru_cache
 def _plain_line(delimiter: str) -> re.Pattern[bytes]:
-    """Return a pattern of good lines in their usual form; it is much faster than 40 checks."""
+    """Return a pattern that matches plain good lines, much faster than a check of each field."""
     label, integer, category = rb"[01]", rb"(?:-?\d{1,18})?", rb"(?:[0-9a-fA-F]{8})?"
     fields = [label] + [integer] * len(CONTINUOUS) + [category] * len(CATEGORICAL)
     return re.compile(re.escape(delimiter.encode()).join(fields))
@@ -348,7 +358,7 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
 
 
 def _fits_int64(number: bytes) -> bool:
-    # Without leading zeros: Python rejects thousands of digits.
+    # Leading zeros are removed: `int` rejects texts of thousands of digits.
     digits = number.removeprefix(b"-").lstrip(b"0") or b"0"
     sign = -1 if number.startswith(b"-") else 1
     return len(digits) <= _INT64_DIGITS and sign * int(digits) in _INT64_RANGE

@@ -1,7 +1,7 @@
 """Converts values of any type to texts, integers, numbers or times, with NumPy alone.
 
-`distrain export --with-workflow` writes a copy of this file. The results are those of distrain's
-ETL for tables, text files, and JSON lines.
+`distrain export --with-workflow` writes a copy of this file. The results equal those of `distrain
+prep` for tables, text files, and JSON lines.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Microseconds since 1970 of the years 1 and 10000, the range of calendars."""
+"""The range of times, in microseconds since 1970: the years 1 to 9999."""
 BETWEEN_TEXTS = "\x1f"
-"""The separator between the texts of several columns that are one category."""
+"""The separator between the texts of several columns that together are one category."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
 _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.A),
@@ -64,7 +64,7 @@ def to_texts(values: Any, takes: frozenset[str], _text: Any, spec: Any) -> list[
 
 
 def texts_of_any(values: Iterable[Any]) -> list[Any]:
-    """Return the texts of single values of any types."""
+    """Return values of any types, except lists, as texts; `None` for missing values."""
     kinds = frozenset(["text", "bool", "integer", "number", "decimal", "time"])
     return each(partial(_as_text, takes=kinds, is_canonical=False), values)
 
@@ -160,7 +160,7 @@ def _kind_in(value: Any, takes: frozenset[str]) -> str:
 
 def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
     kind = _kind_in(value, takes)
-    if kind == "text":  # for an enumeration member its value, as in Arrow
+    if kind == "text":  # `str.__str__` gives the value of an enumeration's member, as Arrow does
         text = str.__str__(value)
         return canonical(text) if is_canonical else text
     if kind == "bool":
@@ -178,7 +178,7 @@ def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a text that spells a number or boolean in the spelling of that value."""
+    """Return a text that spells a number or boolean in its standard spelling; others unchanged."""
     if not _NUMERAL.fullmatch(text):
         return text
     if text.lower() in ("true", "false"):
@@ -248,7 +248,10 @@ def _plain_amount(text: str, point: str) -> str:
 
 
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
-    """Return a value as microseconds since 1970; times with a zone are converted to UTC."""
+    """Return a value as microseconds since 1970; times with a zone are converted to UTC.
+
+    With `epoch` (`s`, `ms`, `us` or `ns`), the value is a number of such units since 1970.
+    """
     if epoch is not None:
         counted = _as_integer(value, takes)
         microseconds = _in_microseconds(counted, epoch)
@@ -268,7 +271,10 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 
 
 def time_of(text: str, pattern: str | None = None) -> int:
-    """Return a text's time in microseconds since 1970; times with a zone are converted to UTC."""
+    """Return a text's time in microseconds since 1970; times with a zone are converted to UTC.
+
+    Raises a `ValueError` if the text does not match `pattern` (of `strptime`), or ISO 8601.
+    """
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)
         microseconds = (

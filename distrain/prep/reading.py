@@ -1,12 +1,12 @@
-"""Turns inputs into parts: the rows, their location, and what was dropped.
+"""Reads the inputs: divides their rows into parts, and counts bad lines and dropped rows.
 
-A **document** (`features`) defines a table's columns and validation rows, independent of files. The
-default is the built-in one: the workflow's columns unchanged, and text in Criteo's form. A **file**
-(`table_file`) is inspected once: its format, its columns and their types. A **reader**
-(`text_rows`) makes rows of a block of lines, one reader for each form of text, without ranges or
-bad values. **Staging** makes labels and features of rows, and writes them to files that tasks read
-repeatedly; it is independent of the form of text. Rows of parquet whose columns are used unchanged
-are read in place.
+A **document** (`features`) describes a table's columns and validation rows, independent of files.
+The default is the built-in document: the workflow's columns unchanged, and text in Criteo's form. A
+**file** (`table_file`) is inspected once, for its format, its columns and their types. A **reader**
+(`text_rows`) converts a block of lines to rows; there is one for each form of text. It handles
+neither the ranges of a file nor bad values. **Staging** computes labels and features of rows, and
+writes them to files that tasks read repeatedly; it does not depend on the form of text. Rows of
+parquet whose columns are used unchanged are read in place.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class ReadInputs:
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
-    # the rows for validation, if a column selects them; the others are in `parts`
+    # the validation rows, if the document selects them by a column; other rows are in `parts`
     valid_parts: tuple[Part, ...] | None = None
     unlabelled: int = 0  # number of rows dropped because their target is missing
-    form: str = "table"  # as in `RawSample`, of the first file
+    form: str = "table"  # the form of the first file, as from `form_of`
 
     @property
     def num_rows(self) -> int:
         return sum(part.num_rows for part in self.parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
-        """Return the inputs without some files, and the parts of these files."""
+        """Return the inputs without the files `paths`, and the parts of these files."""
         rows = [*self.parts, *(self.valid_parts or ())]
         parts = tuple(part for part in self.parts if part.source not in paths)
         valid = self.valid_parts
@@ -69,15 +69,15 @@ class ReadInputs:
 
     @property
     def num_good(self) -> int:
-        """Number of rows that are not bad lines, including those without a label."""
+        """Number of rows that are not bad lines, including rows dropped for their missing label."""
         valid = sum(part.num_rows for part in self.valid_parts or ())
         return self.num_rows + valid + self.unlabelled
 
 
 def with_features(request: PrepRequest) -> PrepRequest:
-    """Return the request, by default with the features of its saved workflow.
+    """Return the request with its features; by default, those of its saved workflow.
 
-    A split of the last rows in the document becomes part of the request.
+    If the features document splits off the last rows, the split is moved to the request's fields.
     """
     features = request.features
     if features is None and request.saved_workflow is not None:
@@ -100,7 +100,10 @@ def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
-    """Return the workflow to fit, or the saved one; `InputError` if that has other columns."""
+    """Return the saved workflow, or without one, the workflow that the document describes.
+
+    Raises an `InputError` if the two have different columns or histories.
+    """
     made = features.workflow()
     if saved is None:
         return made
@@ -135,7 +138,7 @@ def refuse_files(
             where={"files": ", ".join(sorted(shared)[:5])},
             hint="Metrics on training rows are meaningless; name other files.",
         )
-    # Prepared rows have Criteo's column names too; a second logarithm would go unnoticed.
+    # Prepared rows have Criteo's column names, too: preparing them again would not be noticed.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
         if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
@@ -162,7 +165,11 @@ def read_inputs(
     on_progress: ProgressCallback,
     workflow: Workflow,
 ) -> ReadInputs:
-    """Inspect all files and stage their rows, in input order, in a folder or at a URL."""
+    """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
+
+    Raises a `DataError` if a file cannot be used, all labels are 0 although a workflow is fitted,
+    or the document's split leaves no training or no validation rows.
+    """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
     hint = "Write the files again with one of the two."
@@ -218,7 +225,11 @@ def read_inputs(
 def _types_for_all(
     of_files: Sequence[dict[str, str]], domains: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the fitted types of categories: text if a file or column of the domain has texts."""
+    """Return the type of each categorical column, for all files.
+
+    It is `string` if the column, or another column of its domain, has texts in any file; otherwise
+    `int64`.
+    """
     texts = {domains.get(c, c) for of in of_files for c, dtype in of.items() if dtype == "string"}
     columns = dict.fromkeys(column for of in of_files for column in of)
     return {c: "string" if domains.get(c, c) in texts else "int64" for c in columns}
@@ -243,7 +254,7 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """Return a counter of finished tasks; files that are read in place are already counted."""
+    """Return a function that counts a finished task; files read in place are counted at once."""
     in_place_files = [
         (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
     ]
@@ -256,7 +267,7 @@ def _counter(
 
 
 def form_of(file: TableFile) -> str:
-    """Return `csv` for fields of text, `json` for JSON lines, `table` for typed columns."""
+    """Return a file's form: `csv` for fields of text, `json` for JSON lines, else `table`."""
     return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
 
 
@@ -330,10 +341,13 @@ class RawSample:
 def first_rows(
     path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
 ) -> RawSample:
-    """Return the first rows of a raw file, with the source columns of the workflow's features.
+    """Return the first `most` rows of a raw file, with the source columns of the features.
 
     Args:
-        path: `None` for the first file that the workflow was fitted on.
+        path: `None` for the first file that still exists of those that the workflow was fitted on.
+
+    Raises:
+        DataError: The file is missing, or has no rows.
     """
     config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
     config = replace(config.without_split(), unlabeled=True)

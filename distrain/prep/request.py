@@ -20,7 +20,7 @@ from distrain.storage.urls import path_or_url
 
 BLOCK_BYTES = 64 << 20
 ROW_GROUP_ROWS = 65536
-# A raw Criteo line takes about this much text.
+# The approximate size of a raw Criteo line.
 _BYTES_PER_ROW = 256
 
 
@@ -29,16 +29,16 @@ class PrepRequest:
     """A preparation: its inputs, its output, and the workflow to fit or to use."""
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
-    # parquet
+    # parquet; with `features`, also other text
     inputs: tuple[str, ...]
     # the folder to create, on a file system that this process and all workers share; or the URL of
     # a prefix in an object store
     out: Path | str
-    valid: tuple[str, ...] = ()  # like `inputs`, for validation: transformed, never fitted
+    valid: tuple[str, ...] = ()  # like `inputs`, for validation; nothing is fitted on these rows
     # alternatively, use this share of the rows, the last ones, for validation
     valid_fraction: float | None = None
     valid_rows: int | None = None  # alternatively, use this number of last rows for validation
-    workflow: Workflow | None = None  # what to fit; `criteo_workflow()` if `None`
+    workflow: Workflow | None = None  # the workflow to fit; by default `criteo_workflow()`
     # the description of a table's columns, which determines the workflow; instead of `workflow`
     features: FeatureConfig | None = None
     # a folder, or URL, of a fitted workflow to use instead; nothing is fitted
@@ -46,30 +46,30 @@ class PrepRequest:
     # Like `inputs`, for histories: rows with earlier events, which are neither fitted nor written.
     # It is required with a saved workflow that has a history; `()` for no earlier events.
     log: tuple[str, ...] | None = None
-    # Whether to add the training rows' values to the saved workflow's vocabularies: old ids stay,
-    # new ones follow. Everything else stays as fitted.
+    # Whether to add the training rows' values to the saved workflow's vocabularies. Known values
+    # keep their ids, new values get the next ids. Nothing else is fitted again.
     update: bool = False
     # Number of values without an id whose counts are kept with a column's vocabulary, so that an
     # update adds to them; 0 keeps none. `None` means 0 for a fit, and the saved workflow's number
     # for an update.
     keep_counts: int | None = None
-    unlabeled: bool = False  # whether the rows have no target, which is then not read
+    unlabeled: bool = False  # whether the rows have no target; if they have, it is not read
     # The input's columns to write besides the features, unchanged; a column with the name of a
-    # feature becomes `raw_NAME`. With these, or unlabeled, `file` and `row_number` give the origin
-    # of each row.
+    # feature becomes `raw_NAME`. If `keep` or `unlabeled` is set, the columns `file` and
+    # `row_number` give the origin of each row.
     keep: tuple[str, ...] = ()
     layout: TextLayout = field(default_factory=TextLayout)  # the layout of text
     # drop and count bad lines, rather than stop at the first
     skip_bad_lines: bool = False
     max_bad: float = 0.01  # the largest share of lines that may be dropped; more are an error
     row_group_rows: int = ROW_GROUP_ROWS  # rows per row group of the output
-    block_bytes: int = BLOCK_BYTES  # text per task
+    block_bytes: int = BLOCK_BYTES  # bytes of text per task
     embedding_dim: int | None = None  # written to the schema of each categorical column
     overwrite: bool = False  # whether `out` may exist already, and is then replaced
-    # with a saved workflow, what counts as drifted
+    # bounds above which a column counts as drifted from the rows that the workflow was fitted on
     drift: DriftBounds = field(default_factory=DriftBounds)
-    # the folder of temporary rows and counts, which all workers see, or a URL; `None` is next to
-    # the output
+    # the folder or URL of temporary rows and counts, which all workers must see; `None`: inside the
+    # unfinished output
     staging: Path | str | None = None
     # memory limit of a worker process, all threads together; `None` means 320 MiB a thread, but at
     # most 0.6 of the workers' limit
@@ -134,7 +134,7 @@ class PrepRequest:
 
     @property
     def part_rows(self) -> int:
-        """Approximate number of parquet rows per task, the same as in a block of text."""
+        """The number of parquet rows per task, about as many as a block of text has lines."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)
 
 
@@ -149,9 +149,9 @@ class SplitReport:
     # by normalised column, the difference of its mean from the fitted one, in fitted standard
     # deviations
     mean_shift: dict[str, float]
-    # continuous columns with their range, if float32 has few numbers in it
+    # the range of each continuous column whose range contains only few float32 numbers
     coarse: dict[str, tuple[float, float]]
-    sources: tuple[str, ...] = ()  # the input file of each file's rows, in the order of names
+    sources: tuple[str, ...] = ()  # the input file of each written file, in the order of names
 
 
 @dataclass(frozen=True)
@@ -164,16 +164,16 @@ class PrepResult:
     inputs: tuple[str, ...]  # the training files
     valid_inputs: tuple[str, ...]  # the validation files, if named
     seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
-    # differences from the rows that the workflow was fitted on: of validation rows, and of all rows
-    # with a saved workflow
+    # columns that differ from the rows that the workflow was fitted on: in validation rows; with a
+    # saved workflow, also in training rows
     drifted: tuple[Drifted, ...] = ()
     # with `update`, the number of new ids, by categorical column
     new_ids: dict[str, int] | None = None
     # the number of values without an id whose counts are kept, by categorical column
     kept_counts: dict[str, int] = field(default_factory=dict)
-    kept_bytes: int = 0  # the size of their files
-    # with `update`, inputs with names of files that the workflow had learnt already, whose values
-    # are now counted twice
+    kept_bytes: int = 0  # the size of the files with these counts
+    # with `update`, the inputs with the name of a file on which the workflow was fitted or updated
+    # before: their values are now counted twice
     learnt_before: tuple[str, ...] = ()
     unlabelled: int = 0  # number of rows dropped because their target is missing
     # the input's columns that rows keep, by their names in the output
@@ -228,11 +228,13 @@ def output_schema(
     list_lengths: Mapping[str, tuple[int, int]] | None = None,
     tags: Mapping[str, Sequence[str]] | None = None,
 ) -> Schema:
-    """Return the schema of the output of `workflow`: label, then its columns in order.
+    """Return the schema of the output of `workflow`.
+
+    Its columns are the label, the workflow's columns in order, and those of the history.
 
     Args:
         cardinalities: Cardinality of each categorical column.
-        embedding_dim: Width of their embeddings; `None` leaves it open.
+        embedding_dim: Width of the categorical columns' embeddings; `None` leaves it open.
         list_lengths: Minimum and maximum length, by list column.
         tags: Further tags of columns: `user_id`, `item`, ...
     """

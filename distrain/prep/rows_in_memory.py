@@ -1,4 +1,4 @@
-"""Tables in memory, of any library, as Arrow tables and as files that `prepare` reads."""
+"""Converts tables in memory, of any library, to Arrow tables, and to files for `prepare`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def table_of(rows: Any) -> pa.Table:
             of pandas without a name is left out.
 
     Raises:
-        InputError: The rows are not a table.
+        InputError: The rows are not a table, several columns have the same name, or a column has
+            values of an unusable type.
     """
     kind = type(rows).__name__
     if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
@@ -65,17 +66,17 @@ def table_of(rows: Any) -> pa.Table:
                 hint="Make texts or numbers of the column, or leave it out.",
             )
         elif table.num_rows and _is_empty(table[place]):
-            # A column without values fits any type, so it has none, although NaN has a type.
+            # A column without values becomes null-typed, which fits any type, even if all are NaN.
             table = table.set_column(place, field.name, pa.nulls(table.num_rows))
     return table
 
 
 def store_rows(rows: Any, place: Path) -> str:
-    """Write rows as parquet into a folder of `place` that is named after their content.
+    """Write rows as parquet into a folder of `place` that is named by a hash of their content.
 
     Args:
-        rows: As of `table_of`, or a Dask DataFrame, which its own cluster writes; its workers must
-            see `place`.
+        rows: As for `table_of`; or a Dask DataFrame, which the workers of its own cluster write, so
+            they must see `place`.
 
     Returns:
         The folder.
@@ -92,7 +93,7 @@ def store_rows(rows: Any, place: Path) -> str:
             rows.to_parquet(str(folder), write_index=False)
         else:
             folder.mkdir()
-            # Metadata of a library, such as an index, is not part of the content.
+            # Metadata of a library, such as an index, must not change the hash of the content.
             table = table_of(rows).replace_schema_metadata()
             pq.write_table(table, folder / "part-0.parquet")
         digest = hashlib.sha256()
@@ -124,7 +125,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _without_views(dtype: pa.DataType) -> pa.DataType:
-    """Return the type without views of texts, which few functions of Arrow can read."""
+    """Return a type with strings in the place of string views, which few Arrow functions accept."""
     if pa.types.is_string_view(dtype):
         return pa.string()
     if pa.types.is_dictionary(dtype) and pa.types.is_string_view(dtype.value_type):
@@ -142,7 +143,10 @@ def _cast(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _is_unusable(dtype: pa.DataType) -> bool:
-    """Return True if no parquet file can hold values of the type, or no dictionary of them."""
+    """Return True for types that parquet cannot hold.
+
+    These are intervals, and dictionaries of nested or extension types.
+    """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
         return pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
@@ -150,7 +154,10 @@ def _is_unusable(dtype: pa.DataType) -> bool:
 
 
 def _column(name: str, values: Any) -> Any:
-    """Return one column; values of several types, or beyond 64 bits, as texts."""
+    """Return one column as an Arrow array.
+
+    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts.
+    """
     if not isinstance(values, list | tuple):
         try:
             return pa.array(values)
@@ -161,10 +168,10 @@ def _column(name: str, values: Any) -> Any:
     values = [None if is_missing(value) else value for value in values]
     kinds = set(map(type, values)) - {type(None)}
     times = {kind for kind in kinds if issubclass(kind, date)}
-    if date in times and len(times) > 1:  # Arrow would make dates of all
+    if date in times and len(times) > 1:  # Arrow would convert all of them to dates
         values = [datetime.combine(v, time()) if type(v) is date else v for v in values]
     try:
-        if not times or times == kinds:  # Arrow takes numbers beside times for microseconds
+        if not times or times == kinds:  # Arrow reads numbers beside times as microseconds
             return pa.array(values)
         raise TypeError("times and other values")
     except _NO_TABLE as error:

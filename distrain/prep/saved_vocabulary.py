@@ -1,4 +1,4 @@
-"""A saved vocabulary that is not read: its files are copied, and lookups happen elsewhere."""
+"""A saved vocabulary that is not read into memory: gives its size and copies its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from distrain.storage.retrying import RETRY_S, with_retries
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedVocabulary(Vocabulary):
-    """A vocabulary as described by footers; `values` and `counts` are empty."""
+    """A vocabulary as described by its files' metadata.
+
+    `values` and `counts` are empty, and looking up a value raises a `RuntimeError`.
+    """
 
     folder: str
     name: str
@@ -55,7 +58,7 @@ class SavedVocabulary(Vocabulary):
         """Copy the vocabulary's files, and the counts kept with it, to another folder or URL.
 
         Raises:
-            DataError: Another vocabulary was written there meanwhile.
+            DataError: Another process has replaced the saved vocabulary in the meantime.
         """
         files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
         kept = kept_file(column)

@@ -1,7 +1,7 @@
-"""Sorting out of core: merges sorted runs that are cut at the same places of the order.
+"""External sorting: merges sorted runs, one range of the sort order at a time.
 
-A run is a table that is sorted by some of its columns, usually one per file. The rows between two
-cuts, of all runs together, fit into memory.
+A run is a table that is sorted by some of its columns, usually one per file. All runs are cut at
+the same sort keys, so that the rows of all runs between two cuts fit into memory.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from distrain.prep.mapped_files import MappedFile
 from distrain.prep.vocabulary import is_text
 
 SortKeys = tuple[tuple[str, str], ...]
-"""Sort columns, each `ascending` or, for integers, `descending`; as Arrow's `sort_keys`."""
+"""Pairs of a column and its order, as Arrow's `sort_keys`; only integers can be `descending`."""
 
 Cut = tuple[Any, ...]
-"""A place of the order: the values of a row in these columns, negated if `descending`."""
+"""A position in the sort order: a row's values in the sort columns, negated if `descending`."""
 
 
 @dataclass(frozen=True)
 class SortedRun:
-    rows: pa.Table  # with columns of one chunk, or none
+    rows: pa.Table  # each column has one chunk, or none
     keys: SortKeys
     files: tuple[MappedFile, ...] = ()  # the files of the rows
 
@@ -36,21 +36,21 @@ class SortedRun:
         )
 
     def place_of(self, cut: Cut, begin: int = 0) -> int:
-        """Return the first row, from `begin` on, that is not before the cut."""
+        """Return the index of the first row, from `begin` on, that does not sort before `cut`."""
         return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
 
     def copied(self, begin: int, end: int) -> pa.Table:
         """Return a copy of some rows.
 
-        A kernel may map 2 MiB for a single byte that is read: slices of many files would take many
-        times their size.
+        For a single byte that is read, the kernel may load 2 MiB of a mapped file. So slices of
+        many files would take many times their size in memory.
         """
         some = self.rows.slice(begin, end - begin)
         columns = [pa.concat_arrays([column.chunk(0)]) for column in some.columns]
         return pa.table(columns, schema=some.schema)
 
     def forget(self) -> None:
-        """Release the mapped pages of a run that is not in use for now."""
+        """Release the mapped pages of the run's files; they are read again when needed."""
         for file in self.files:
             file.forget()
 
@@ -62,7 +62,7 @@ def _key(value: pa.Scalar, is_descending: bool) -> Any:
 
 
 def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
-    """Yield the rows of all runs in their order, in tables of about `most` rows."""
+    """Yield the rows of all runs in sort order, in tables of about `most` rows."""
     runs = [run for run in runs if run.rows.num_rows]
     if not runs:
         return
@@ -83,7 +83,7 @@ def in_ranges(runs: Sequence[SortedRun], most: int) -> Iterator[pa.Table]:
             begins[number] = end
             run.forget()
         if spans:
-            # Only runs of more than 2 GiB of text have wide offsets.
+            # Runs with more than 2 GiB of text have 64-bit offsets, others have 32-bit offsets.
             merged = pa.concat_tables(spans, promote_options="permissive")
             if len(spans) > 1:
                 merged = merged.take(pc.sort_indices(merged, sort_keys=list(runs[0].keys)))

@@ -1,9 +1,9 @@
-"""Operators with NumPy alone: the effect of each on the values of a column.
+"""Operators with NumPy alone: each function applies one operator to the values of a column.
 
-`distrain prep` calls them on views of Arrow's buffers, and `distrain export --with-workflow` writes
-a copy of this file. `raw.onnx` is traced from them: they also take tensors of a graph
-(`onnx_steps.Tensor`), except lookups. A step's settings are those of the operator, as in
-`program.json`.
+`distrain prep` calls these functions on views of Arrow's buffers, and `distrain export
+--with-workflow` writes a copy of this file. `raw.onnx` is traced from them: all except lookups
+also accept tensors of a graph (`onnx_steps.Tensor`). A step's settings are those of the operator,
+as in `program.json`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from distrain.prep.raw_values import Array, UnusableValue, refuse
 
 NULL_ID, FIRST_OOV_ID = 1, 2
 _CLOCK = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}
-"""For each part of a time, its microseconds, and its modulus."""
+"""For each part of the time of day: its length in microseconds, and the number of its values."""
 _DAY_US = 86_400_000_000
 
 
 class Values(NamedTuple):
-    """Values of a column, and a mask of missing ones.
+    """Values of a column, and a mask of the missing values.
 
     Attributes:
-        x: Numbers of one type; texts, and integers for lookups, are lists with `None`.
-        missing: A mask, for integers; `None` if none is missing, or NaN marks missing ones.
+        x: An array of numbers. For texts, and for integers that are looked up, a list; missing
+            values are `None`.
+        missing: The mask, for arrays of integers or times; `None` if no value is missing, or if
+            missing values are NaN or `None` in `x`.
     """
 
     x: Any
@@ -40,7 +42,7 @@ class Values(NamedTuple):
 
     @property
     def listed(self) -> list[Any]:
-        """The values as a list with `None`."""
+        """The values as a list, with `None` for missing values."""
         if isinstance(self.x, list):
             return self.x
         pairs = zip(self.x.tolist(), self.gaps.tolist(), strict=True)
@@ -59,7 +61,7 @@ def fill_missing(values: Values, step: Step, _: Any) -> Values:
 
 def clip(values: Values, step: Step, _: Any) -> Values:
     x, low, high = values.x, step["min"], step["max"]
-    if isinstance(low, float) or isinstance(high, float):  # bounds outside the integer type
+    if isinstance(low, float) or isinstance(high, float):  # a bound may not fit the integer type
         x = x.astype(np.float64)
     x = x if low is None else np.where(x <= low, low, x)  # 0 for -0.0, too
     return values._replace(x=x if high is None else np.where(x > high, high, x))
@@ -120,15 +122,17 @@ def _hash_bucket(values: Values, step: Step, _: Any) -> Values:
 
 
 def _calendar(values: Values, step: Step, _: Any) -> Values:
-    """Return a part of times, as numbers or as integers."""
+    """Return a part of times: as integers with a mask if `step["whole"]`, else float64 with NaN."""
     missing = np.isnat(values.x)
     parts = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
     return parts if step["whole"] else Values(np.where(missing, np.nan, parts.x))
 
 
 def calendar_part(clock: Any, part: str) -> Any:
-    """Return a part of times, int64, from microseconds since 1970; `seconds` are float64.
+    """Return a part of times, int64; `clock` are the times in microseconds since 1970.
 
+    `part` is `year`, `month`, `day`, `weekday` (Monday is 0), `hour`, `minute`, or `seconds` (since
+    1970, as float64).
     Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
     """
     if part == "seconds":
@@ -141,7 +145,7 @@ def calendar_part(clock: Any, part: str) -> Any:
         return (days + 3) % 7
     era, of_era = (days + 719_468) // 146_097, (days + 719_468) % 146_097
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (year * 365 + year // 4 - year // 100)  # from the first of March
+    of_year = of_era - (year * 365 + year // 4 - year // 100)  # days since the first of March
     month = (of_year * 5 + 2) // 153
     later = month // 10  # 1 for January and February
     if part == "day":
@@ -174,7 +178,7 @@ def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any])
 
 
 class Vocabulary:
-    """The ids of a column's values, in files that any process can map.
+    """Looks up the ids of a column's values, in files that any process can map into memory.
 
     Args:
         folder: The folder of the files `NAME.*.npy`: keys in id order, which are integers or the
@@ -187,7 +191,7 @@ class Vocabulary:
     def __init__(
         self, folder: Path, name: str, holds: str, num_oov: int, has_numbers: bool = False
     ):
-        def load(what: str) -> Any:  # a view: each access to a `memmap` creates another
+        def load(what: str) -> Any:  # an array: each access to a `memmap` creates a new `memmap`
             return np.asarray(np.load(folder / f"{name}.{what}.npy", mmap_mode="r"))
 
         self._keys, self._order = load("keys"), load("order")
@@ -197,7 +201,7 @@ class Vocabulary:
             self._offsets, self._text = load("offsets"), load("text")
 
     def ids_of(self, values: Sequence[Any]) -> Array:
-        """Return the ids, `[values]`, int64; `None` has one too."""
+        """Return the id of each value, `[len(values)]`, int64; `None` gets `NULL_ID`."""
         new = dict.fromkeys(values)
         new.pop(None, None)
         id_of = self._look_up(list(new), values) | {None: NULL_ID}
@@ -231,7 +235,7 @@ def _keys_of(values: Sequence[Any], column: Sequence[Any]) -> Array:
 
 
 def keys_of(values: Sequence[Any]) -> Array:
-    """Return the hash inputs of values of one kind, int64: integers, or the CRC-32 of texts."""
+    """Return the numbers that are hashed for values, int64: integers, or the CRC-32 of texts."""
     if len(values) and isinstance(values[0], str):
         values = [zlib.crc32(one.encode()) for one in values]
     return np.array(values, np.int64)
@@ -240,7 +244,8 @@ def keys_of(values: Sequence[Any]) -> Array:
 def bucket_of(keys: Any, num_buckets: int) -> Any:
     """Return the bucket of each key, `0 .. num_buckets-1`, int64.
 
-    splitmix64's step (Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
+    The hash is one step of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+    generators").
     """
     if num_buckets == 1:
         return keys * 0

@@ -1,4 +1,4 @@
-"""Applies a fitted workflow to rows: a part to one training file, or a table in memory."""
+"""Applies a fitted workflow to a part, which becomes one training file, or to rows in memory."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from distrain.storage.outputs import whole_file
 from distrain.storage.urls import is_remote
 
 _INDEXED_BYTES = 64 << 20
-"""Memory of a sorted range while a vocabulary is indexed."""
+"""Memory for one sorted range of values while a vocabulary is indexed."""
 
 
 @dataclass(frozen=True)
 class WrittenPart:
-    source: str  # the input file of its rows
+    source: str  # the input file of the part's rows
     num_rows: int  # number of rows written
-    # number of missing values, by column without labels; for lists, of whole lists
+    # number of missing values, by feature; for list columns, of missing lists
     missing: dict[str, int]
     # minimum and maximum length of the written lists, by list column
     list_lengths: dict[str, tuple[int, int]]
-    seen: Seen  # counts of the transformed rows
+    seen: Seen  # statistics of the transformed rows
     num_ones: int | None  # number of rows with label 1; `None` without labels
 
 
@@ -71,12 +71,15 @@ def transform_part(
     history: PartHistory | None = None,
     training: bool = False,
 ) -> WrittenPart:
-    """Transform a part's rows and write them, in order, to `output`.
+    """Transform a part's rows and write them to `output`, in order within each window.
 
     The file has the format that the loader reads fastest: nothing nullable, int32 ids,
-    dictionaries, LZ4, column statistics, a checksum per page. With `kept`, rows record their
-    origin, and have these columns of the part, by their names in the output. `training` means that
-    the workflow was fitted on these rows.
+    dictionaries, LZ4, column statistics, a checksum per page.
+
+    Args:
+        kept: The part's columns to write unchanged, by their names in the output; also writes the
+            columns `file` and `row_number` with each row's origin. `None` writes neither.
+        training: Whether the workflow was fitted on these rows; encodings of labels then use folds.
     """
     workflow = load_workflow(workflow_dir, lookups)
     columns = _columns_of(workflow, document, labeled)
@@ -138,8 +141,8 @@ def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument 
 class RawTables:
     """Applies a saved workflow to raw rows, without a cluster; the result equals that of `prepare`.
 
-    Rows are row groups of parquet, or tables in memory. Thread-safe. The vocabularies are indexed
-    with the first rows.
+    Rows come from row groups of parquet, or from tables in memory. Thread-safe. The vocabularies
+    are indexed when the first rows are prepared.
 
     Args:
         folder: The folder or URL of the workflow.
@@ -164,14 +167,20 @@ class RawTables:
 
     @property
     def needs_other_rows(self) -> str | None:
-        """Which outputs depend on other rows: "histories of" or "windows of"; `None` for none."""
+        """The output that depends on other rows, as words for errors; `None` if there is none.
+
+        The words are "histories of" or "windows of"; "rows" follows.
+        """
         if self.workflow.history is not None:
             return "histories of"
         windows = self._labeled and self._document and self._document.windows
         return "windows of" if windows else None
 
     def check_rows_alone(self) -> None:
-        """Raise a `DataError` if a training row depends on other rows."""
+        """Raise a `DataError` if the workflow cannot prepare training rows one by one.
+
+        That is so if it has target means, histories or windows.
+        """
         if self.workflow.labelled:
             raise DataError(
                 "the workflow has target means, which differ for training rows",
@@ -193,7 +202,10 @@ class RawTables:
         return _columns_of(self.workflow, self._document, self._labeled)
 
     def columns_in(self, path: str) -> list[str]:
-        """Return the columns to read of a file; a `DataError` lists missing ones."""
+        """Return the columns to read from a parquet file.
+
+        Raises a `DataError` if columns are missing or the file is text.
+        """
         return [name for name in self._inputs if name in self._file(path).types]
 
     @property
@@ -220,10 +232,10 @@ class RawTables:
 
         Args:
             table: Rows of a row group, with the columns `columns_in(path)`.
-            first_row: The number in the row group of the first of them.
+            first_row: The index, in the row group, of the first of these rows.
 
         Raises:
-            DataError: A value cannot be used; it names file, row and column.
+            DataError: A value cannot be used; the error names file, row and column.
         """
         file = self._file(path)
         first_row += sum(file.row_groups[:row_group])
@@ -240,7 +252,7 @@ class RawTables:
             name: The name of the rows in errors.
 
         Raises:
-            DataError: A column is missing, or a value cannot be used; it names row and column.
+            DataError: A column is missing; or a value cannot be used, with its row and column.
         """
         if self._document is None:
             numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - self.workflow.text_categories
@@ -282,7 +294,7 @@ class RawTables:
 
 
 def raw_tables(folder: str, labeled: bool = True) -> RawTables:
-    """Return the `RawTables` of a workflow, whose vocabularies a process indexes once."""
+    """Return the `RawTables` of a workflow, cached in this process until the workflow changes."""
     folder = folder if is_remote(folder) else os.path.abspath(folder)
     version = None
     with suppress(OSError):
@@ -296,7 +308,7 @@ def _raw_tables(folder: str, labeled: bool, _version: str | None) -> RawTables:
 
 
 def split_report(written: Sequence[WrittenPart]) -> SplitReport:
-    """Return the report on a written split, in the order of its parts."""
+    """Return the report on a written split, given its parts in order."""
     rows = sum(part.num_rows for part in written)
     missing: Counter[str] = Counter()
     for part in written:
@@ -324,7 +336,10 @@ def _write(
     windows: TableWindows | None,
     history: OpenHistory | None,
 ) -> None:
-    """Write the rows in order, window by window; a row group holds rows of a single window."""
+    """Write the rows in order, or with windows, window by window.
+
+    A row group of at most `rows` rows never has rows of two windows.
+    """
     settings = {"compression": "lz4", "use_dictionary": True, "write_page_checksum": True}
     if windows is None and history is None:
         write_parquet(table, output, row_group_size=rows, **settings)

@@ -8,8 +8,9 @@ the maximum size, or unseen. The bucket of a value is `splitmix64(x) mod K`, whe
 64-bit two's complement or the CRC-32 of a string's UTF-8 bytes: stable across machines, processes
 and versions.
 
-The files have Merlin's format since 2023: `unique.COLUMN.parquet` (`COLUMN`, `COLUMN_size`, in
-id order) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`, `num_observed`).
+The files have the format that Merlin uses since 2023: `unique.COLUMN.parquet` (`COLUMN`,
+`COLUMN_size`, in id order) and `meta.COLUMN.parquet` (`kind`, `offset`, `num_indices`,
+`num_observed`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Int32Array = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def mistake_of_name(name: str) -> str | None:
-    """Return why a name cannot be that of a vocabulary; `None` if it can.
+    """Return why a vocabulary cannot have a name; `None` if it can.
 
     >>> mistake_of_name("item/sku")
     "a file has this name, which cannot contain '/'"
@@ -72,9 +73,9 @@ class Vocabulary:
     """The ids of one column.
 
     Attributes:
-        values: The kept values in id order, int64 or string; large_string if they are too long
-            together for string.
-        counts: How often each was seen in training, int64.
+        values: The kept values in id order, int64 or string; large_string if they have too many
+            bytes for string.
+        counts: How often each value was seen in training, int64.
         num_oov: K, the number of out-of-vocabulary ids.
         nulls_observed: Number of missing training values.
         oov_observed: Number of training values that were not kept.
@@ -105,7 +106,7 @@ class Vocabulary:
 
         `values`, which may have nulls, are int64 or (large) string, or dictionaries of these.
         """
-        # Each distinct value is looked up once; most columns repeat theirs often.
+        # Each distinct value is looked up once; most columns repeat their values often.
         encoded = values.dictionary_encode()
         distinct = self._distinct_ids(encoded.dictionary)
         indices = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
@@ -143,7 +144,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
-        """Read the files of `save`; a `DataError` if a file is missing or has another format."""
+        """Read the files that `save` wrote; raises `DataError` if one is missing or unreadable."""
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
         with readable(file):
@@ -174,7 +175,8 @@ class MetaCounts:
 class RowGroupWriter:
     """Writes rows to a parquet file, piece by piece.
 
-    The pieces do not affect the file: its row groups have `num_rows` rows, except the last one.
+    The sizes of the pieces do not affect the file: all its row groups except the last have
+    `num_rows` rows.
     """
 
     def __init__(self, to: pq.ParquetWriter, num_rows: int):
@@ -187,7 +189,7 @@ class RowGroupWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, schema: pa.Schema, num_rows: int) -> Iterator[Self]:
-        """Open a file that appears complete at the end of the context."""
+        """Context manager of a writer of a new file, which appears complete at the end."""
         with whole_file(file, make_folder=False, sync=False) as partial:
             with pq.ParquetWriter(partial, schema, compression="zstd") as to:
                 writer = cls(to, num_rows)
@@ -225,7 +227,7 @@ class CountsWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Open a file that appears complete at the end of the context."""
+        """Context manager of a writer of a new file, which appears complete at the end."""
         schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
         with RowGroupWriter.open(file, schema, ROW_GROUP_VALUES) as to:
             yield cls(schema, to)
@@ -244,7 +246,7 @@ class VocabularyWriter(CountsWriter):
     def in_folder(
         cls, folder: Path | str, column: str, value_type: pa.DataType
     ) -> Iterator[VocabularyWriter]:
-        """Open `unique.COLUMN.parquet`; errors as in `open`."""
+        """Context manager of a writer of `unique.COLUMN.parquet`; raises the errors of `open`."""
         with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
             writer._meta = f"{folder}/meta.{column}.parquet"
             yield writer
@@ -262,7 +264,7 @@ class VocabularyWriter(CountsWriter):
 
 
 def check_cardinality(cardinality: int) -> None:
-    """Raise a `DataError` if there are more ids than int32 holds."""
+    """Raise a `DataError` if this number of ids does not fit into int32."""
     if cardinality > np.iinfo(np.int32).max:
         raise DataError(
             f"{cardinality:,} ids do not fit into int32", hint="Set freq_threshold or max_size."
@@ -270,7 +272,10 @@ def check_cardinality(cardinality: int) -> None:
 
 
 def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
-    """Return `meta.COLUMN.parquet` by kind of id; a `DataError` if it cannot be read."""
+    """Return the rows of `meta.COLUMN.parquet`, by kind of id.
+
+    Raises a `DataError` if the file cannot be read.
+    """
     file = f"{folder}/meta.{column}.parquet"
     with readable(file):
         meta = {row["kind"]: row for row in read_table(file).to_pylist()}
@@ -280,7 +285,10 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
 
 
 def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
-    """Return the schema and the row count of `unique.COLUMN.parquet`; `DataError` if unreadable."""
+    """Return the schema and the row count of `unique.COLUMN.parquet`.
+
+    Raises a `DataError` if the file cannot be read.
+    """
     path = f"{folder}/unique.{column}.parquet"
     with (
         readable(path),
@@ -295,7 +303,10 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
 def read_batches(
     folder: Path | str, column: str, most: int, prefix: str = "unique"
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield values and counts in id order, `most` at a time; at least one batch."""
+    """Yield values and their counts in id order, at most `most` at a time.
+
+    An empty file gives one empty batch. Raises a `DataError` if the file cannot be read.
+    """
     path = f"{folder}/{prefix}.{column}.parquet"
     with (
         readable(path),
@@ -313,13 +324,13 @@ def read_batches(
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece; copies it only if it has several."""
+    """Return a column as one array; copies it only if it has several chunks."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 @contextmanager
 def readable(file: str) -> Iterator[None]:
-    """Convert errors of a file of a saved workflow to a `DataError` that names it."""
+    """Convert errors inside, of reading a saved workflow, to a `DataError` that names `file`."""
     try:
         yield
     except (OSError, KeyError, pa.ArrowInvalid) as error:
@@ -353,7 +364,7 @@ def copy_file(source: str, target: str) -> None:
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Return True if values are strings, of 32-bit or 64-bit offsets."""
+    """Return True for string types, with 32-bit or 64-bit offsets."""
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 

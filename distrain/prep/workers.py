@@ -1,7 +1,7 @@
-"""Work on the workers of a Dask cluster: many tasks, and folders that all workers see.
+"""Runs many tasks on a Dask cluster, and checks that all workers see a folder.
 
-A bounded number of tasks is in flight. Expected errors are returned as values, since a task that
-raises makes its worker print a traceback. Here they are raised in the calling process.
+A bounded number of tasks is in flight. Tasks return expected errors as values, since a task that
+raises makes its worker print a traceback. The calling process then raises them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BYTES_TOGETHER = 8 << 20
 
 
 class TaskRunner:
-    """Runs tasks for one run, at most three per worker thread at a time."""
+    """Runs the tasks of one preparation, about three per worker thread at a time."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -47,8 +47,9 @@ class TaskRunner:
         """Return the results of `function(*a)` on workers for each `a` of `arguments`, in order.
 
         `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's index and its result.
-        Each call is a task; with `sizes_bytes`, consecutive calls of a few MiB share a task, since
-        a task costs the scheduler as much as thousands of values.
+        Each call is a task. With `sizes_bytes`, the bytes that each call reads, consecutive small
+        calls share a task of up to 8 MiB: a task costs the scheduler as much time as thousands of
+        values.
 
         Raises the error of a call, and a `ClusterError` if workers died or the cluster went away.
         """
@@ -72,7 +73,7 @@ class TaskRunner:
 def _neighbours(
     arguments: Sequence[tuple[Any, ...]], sizes_bytes: Sequence[int]
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield the arguments of each task's calls, and the index of the first."""
+    """Yield, for each task, the index of its first call and the arguments of its calls."""
     first, size = 0, 0
     for place, more in enumerate(sizes_bytes):
         if place > first and size + more > _BYTES_TOGETHER:
@@ -90,8 +91,8 @@ def as_they_end(
 ) -> Generator[tuple[int, Future], None, None]:
     """Yield each task's index and its future, in order of completion; cancel the others on exit.
 
-    A few tasks for each thread of a worker are in flight, so the scheduler holds no more for ten
-    thousand tasks than for ten.
+    About three tasks per worker thread are submitted at a time. So the scheduler's memory does not
+    grow with the number of tasks.
     """
     from distributed import as_completed
 
@@ -116,7 +117,11 @@ def as_they_end(
 
 
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
-    """Return a future's result; `ClusterError` if workers died or the cluster gave the task up."""
+    """Return a future's result.
+
+    Raises a `ClusterError` if workers died or the cluster gave the task up. `doing`, `tasks` and
+    `smaller` are parts of its message and hint.
+    """
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker
 
@@ -139,7 +144,7 @@ def _guarded(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> 
     try:
         return [function(*arguments) for arguments in calls]
     except DistrainError as error:
-        # Without its traceback's frames, which would hold files open on the worker.
+        # The traceback's frames would keep files open on the worker, so they are removed.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
 
@@ -156,7 +161,8 @@ def _results(future: Future, name: str) -> list[Any]:
 def check_shared(places: Sequence[str], client: Client) -> None:
     """Raise an `OutputError` if a worker does not see one of these folders; URLs are skipped.
 
-    A new file is created in each, and workers look for it: a folder of the same name is not enough.
+    A new file is created in each folder, and all workers look for it: they might have another
+    folder of the same name.
     """
     for place in dict.fromkeys(place for place in places if not is_remote(place)):
         probe = Path(place) / f".shared-{uuid.uuid4().hex}"

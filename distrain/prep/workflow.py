@@ -1,6 +1,7 @@
-"""The operators of each column, and their saved form.
+"""Workflows: the operators of each column, fitted and saved together.
 
-Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is pickled.
+A workflow is saved as `workflow.json` and a folder `categories/` of parquet files; nothing is
+pickled.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 FORM = "form"
 FITTED_ON = "fitted_on"
-"""Fields of the record: the contents of each column when the workflow was fitted, the form of
-the first file (a `table` of typed columns, `csv` or `json`), and the rows that it was fitted on.
+"""Keys of the record. `HOLDS`: the kind of each column's values (`kind_of`) when the workflow was
+fitted. `FORM`: the form of the first file (a `table` of typed columns, `csv` or `json`).
+`FITTED_ON`: the rows on which it was fitted.
 """
 
 
@@ -54,7 +56,7 @@ class FitStage:
 
 @dataclass(frozen=True)
 class Workflow:
-    """Groups of columns in output order; each column in one group.
+    """Groups of columns in output order, and their operators; each column is in one group.
 
     >>> fitted = Workflow((ColumnGroup(("C1",), (Categorify(),)),)).fit(
     ...     [pa.table({"C1": ["b", "a", None, "b"]})]
@@ -63,8 +65,8 @@ class Workflow:
     [4, 3, 2, 1]
 
     Attributes:
-        record: Other entries of `workflow.json`: the origin of the fitted state.
-        history: The lists of earlier events that rows get.
+        record: Other entries of `workflow.json`, about the files and rows of the fit.
+        history: Describes the lists of earlier events that each row gets; `None` for no lists.
     """
 
     groups: tuple[ColumnGroup, ...]
@@ -113,7 +115,7 @@ class Workflow:
 
     @property
     def taking_categories(self) -> tuple[str, ...]:
-        """The columns that hold categories before all operators."""
+        """The columns whose raw values are categories: the first operator takes categories."""
         takers = (group for group in self.groups if takes_of(group.operators) == "categories")
         return tuple(column for group in takers for column in group.columns)
 
@@ -137,7 +139,7 @@ class Workflow:
 
     @property
     def domains(self) -> dict[str, str]:
-        """The domain of each column that shares its vocabulary."""
+        """The domain of each column that shares its vocabulary with other columns."""
         return {
             column: group.domain
             for group in self.groups
@@ -146,9 +148,9 @@ class Workflow:
         }
 
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
-        """Return how later rows are read, as fields of a `StagingTask`.
+        """Return fields of a `StagingTask` that read later rows as the fitted rows were read.
 
-        Categories are read with the types of the fitted ones, for any file format.
+        Categories get the type that they had in the fit, in any file format.
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
@@ -163,7 +165,7 @@ class Workflow:
 
     @property
     def text_categories(self) -> frozenset[str]:
-        """The categorical columns whose categories are texts."""
+        """The categorical columns whose fitted vocabulary has texts."""
         vocabularies = self._vocabularies().items()
         return frozenset(column for column, one in vocabularies if is_text(one.values.type))
 
@@ -180,9 +182,9 @@ class Workflow:
         return vocabularies
 
     def check_category_types(self, types: Mapping[str, str]) -> None:
-        """Raise a `DataError` unless columns match the types of their domains and vocabularies.
+        """Raise a `DataError` unless columns have the types of their domains and vocabularies.
 
-        `types` are `int64` or `string`, by categorical column that has values.
+        `types` has `int64` or `string` for each categorical column that has values.
         """
         first: dict[str, str] = {}
         for column, domain in self.domains.items():
@@ -199,9 +201,9 @@ class Workflow:
         made = {column for group in self.groups if group.makes_buckets for column in group.columns}
         for column, vocabulary in self._vocabularies().items():
             if column in made:
-                continue  # its vocabulary is of buckets
+                continue  # the column's vocabulary has buckets
             known = category_type(vocabulary.values.type)
-            fits = vocabulary.cardinality == vocabulary.first_value_id  # it holds no value
+            fits = vocabulary.cardinality == vocabulary.first_value_id  # the vocabulary is empty
             if not fits and types.get(column, known) != known:
                 raise DataError(
                     f"the column holds {types[column]}, but the saved categories are {known}",
@@ -210,7 +212,10 @@ class Workflow:
                 )
 
     def fit_passes(self) -> Iterator[list[FitStage]]:
-        """Yield the stages of each pass over the data: the n-th operator to fit of every group."""
+        """Yield the stages of each pass over the data.
+
+        Pass n fits, in every group, the n-th of the operators that need a fit.
+        """
         to_fit = [
             [
                 FitStage(g, o)
@@ -232,17 +237,21 @@ class Workflow:
         return replace(self, groups=tuple(groups))
 
     def with_blocks(self, times: Any) -> Workflow:
-        """Return the workflow with time blocks for operators that learn in time order."""
+        """Return the workflow with time blocks for operators that learn in time order.
+
+        `times` is a sample of the training rows' times, in seconds.
+        """
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:
-        """Fit every operator on tables in memory; `prepare` does the same on a cluster.
+        """Return the workflow with every operator fitted on tables in memory.
 
-        Operators that learn labels need columns `label` and `training.fold` (`fold_numbers`, or
-        times). `transform` treats the rows of a table with `training.fold` as training rows.
+        `prepare` does the same on a cluster. Operators that learn from labels need columns `label`
+        and `training.fold` (`fold_numbers`, or times). `transform` treats the rows of a table with
+        `training.fold` as training rows.
         """
         tables = list(tables)
         workflow = self
@@ -266,8 +275,8 @@ class Workflow:
     def transform(self, table: pa.Table) -> pa.Table:
         """Return the table's columns after all operators: int32 ids and float32, non-null.
 
-        List columns become lists of these; a missing list becomes an empty one. A column `label`
-        comes first, unchanged; other columns without operators are dropped.
+        List columns become lists of such values; a missing list becomes an empty list. A column
+        `label` comes first, unchanged; other columns without operators are dropped.
 
         Raises:
             DataError: A column is missing, or has another type than the fitted one; a value
@@ -292,7 +301,7 @@ class Workflow:
         return pa.table(arrays, schema=pa.schema(fields))
 
     def values_of(self, table: pa.Table, column: str) -> pa.Array:
-        """Return one of the columns of `transform`."""
+        """Return one column of the result of `transform`."""
         (group,) = (group for group in self.groups if column in group.columns)
         return self._training_values(group, column, table)
 
@@ -304,8 +313,8 @@ class Workflow:
     def with_history(self, table: pa.Table) -> pa.Table:
         """Return the result of `transform`, with each row's history among the rows of the table.
 
-        The table also has the history's columns of keys and times. `prepare` does the same for logs
-        that are larger than memory.
+        The table must also have the columns of the history's keys and times. `prepare` does the
+        same for logs that are larger than memory.
 
         >>> history = History("user", "time", keep=2, of=("item", "time"))
         >>> items = ColumnGroup(("item",), (Categorify(),))
@@ -329,7 +338,7 @@ class Workflow:
         """Write `workflow.json` and `categories/` into a folder, created if missing, or to a URL.
 
         Raises:
-            OutputError: It could not be written.
+            OutputError: A file could not be written.
         """
         self.save_document(folder)
         by_name = {self.domains.get(c, c): found for c, found in self._vocabularies().items()}
@@ -337,7 +346,7 @@ class Workflow:
             vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
     def save_document(self, folder: str | Path) -> None:
-        """Write everything except the vocabularies, which were written where they were made."""
+        """Write everything except the vocabularies, which the tasks that made them have written."""
         open_folder(f"{folder}/{CATEGORIES}").make()
         for group in self.groups:
             group.save_tables(f"{folder}/{CATEGORIES}")
@@ -360,7 +369,7 @@ class Workflow:
         Args:
             load_vocabulary: Returns the vocabulary of a column or a domain; by default it is read
                 from the folder into memory.
-            load_table: Returns the table of a column's encoding; by default likewise.
+            load_table: Returns the table of a column's encoding; by default it is read likewise.
 
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
@@ -402,12 +411,12 @@ def _read_document(file: str) -> dict[str, Any]:
 def criteo_workflow(
     freq_threshold: int = 6, max_size: int = 10_000_000, num_buckets: int = 0
 ) -> Workflow:
-    """Return Criteo's workflow: normalised logarithms of the counts; ids of the categories.
+    """Return a workflow for Criteo's columns: normalised logarithms of I1..I13, ids of C1..C26.
 
     Args:
         freq_threshold: Keep only categories seen at least this often.
-        max_size: Keep at most this many per column; 0 keeps all.
-        num_buckets: Number of ids over which the others are spread; 0 means one id.
+        max_size: Keep at most this many categories per column; 0 keeps all.
+        num_buckets: Number of ids over which other categories are spread; 0 means one id.
     """
     numbers = (FillMissing(0), Clip(min=0), LogOp(), Normalize())
     categories = (Categorify(freq_threshold, max_size, num_buckets),)

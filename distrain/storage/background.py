@@ -1,4 +1,4 @@
-"""File I/O beside an event loop: a hanging filesystem blocks only this thread.
+"""File I/O in a separate thread, so that a hanging filesystem does not block the event loop.
 
 Dask declares a worker dead if it does not answer within its time to live. A network filesystem may
 hang for longer, so a supervisor must not read or write files in its event loop.
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 class BackgroundWriter:
-    """Runs queued work in order, in a daemon thread; if it hangs, the process can still end."""
+    """Runs queued calls in order, in a daemon thread: the process can end even if a call hangs."""
 
     def __init__(self, name: str):
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -25,11 +25,11 @@ class BackgroundWriter:
         self._thread.start()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Queue some work after all earlier work; it must not raise."""
+        """Queue a call, which runs after all earlier ones. The call must not raise."""
         self._work.put(work)
 
     async def done(self, within_s: float) -> bool:
-        """Wait until all earlier work is done; return False after `within_s`."""
+        """Wait until all calls queued before are done; return False after `within_s` seconds."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -45,7 +45,7 @@ class BackgroundWriter:
         return True
 
     def close(self) -> None:
-        """Let the thread end when all work is done; does not wait."""
+        """End the thread after the queued calls; returns at once."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -54,10 +54,11 @@ class BackgroundWriter:
 
 
 class Inbox(Generic[Item]):
-    """A bounded queue of items to write; when full, it drops the oldest items except the first.
+    """A bounded queue of items to write.
 
-    `take` is called in the writer's thread, with the numbers of items and bytes dropped before the
-    next item, and that item.
+    Above `limit_bytes`, the oldest items except the first are dropped. `take(items, bytes, item)`
+    is called in the writer's thread for each item; `items` and `bytes` count what was dropped
+    between the previous item and this one.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Inbox(Generic[Item]):
         self._waiting: deque[tuple[Item, int]] = deque()
         self._waiting_bytes = 0
         self._left_out = [0, 0]  # items and bytes dropped after the first waiting item
-        self._due = [0, 0]  # the same, before it
+        self._due = [0, 0]  # items and bytes dropped before the first waiting item
         self._turns = 0  # queued calls of the writer, one for each waiting item
         self.left_out_items = 0
 
@@ -91,7 +92,7 @@ class Inbox(Generic[Item]):
             self._writer.do(self._take_next)
 
     def _take_next(self) -> None:
-        # One at a time, so that other users of the writer get their turn.
+        # One item for each call, so that other users of the writer do not wait for all items.
         with self._lock:
             self._turns -= 1
             item, size_bytes = self._waiting.popleft()
@@ -102,7 +103,10 @@ class Inbox(Generic[Item]):
 
 
 async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
-    """Run a call that may hang, and must not raise, in a thread; return `otherwise` on timeout."""
+    """Run a call in a thread; return its result, or `otherwise` after `within_s` seconds.
+
+    The call may hang, but must not raise.
+    """
     answers: list[Result] = []
     writer = BackgroundWriter("distrain-look")
     writer.do(lambda: answers.append(work()))

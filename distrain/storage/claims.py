@@ -4,9 +4,10 @@
     state     making  the output is incomplete
               made    it is finished, with the list of its objects; written last
 
-An object store has no locks. A claim is an object that is created if there is none, and renewed by
-its owner. On S3 both are conditional writes, so that only one of two processes succeeds. A claim
-that was not renewed for a while, or whose process on this machine has ended, may be taken over.
+An object store has no locks. So a process claims an output by creating this object, and renews the
+claim regularly. On S3 both are conditional writes, so that only one of two processes succeeds.
+Another process may take over a claim that was not renewed for `LEASE_S`, or whose process ran on
+the same machine and has ended.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ MAKING, MADE = "making", "made"
 
 RENEWED_EVERY_S = 30.0
 LEASE_S = 900.0
-"""A claim of another machine expires after this time without renewal. Clocks may differ by less;
-S3 itself rejects requests of clocks that are 900 s wrong."""
+"""A claim expires after this time without renewal. The clocks of machines must differ by less; S3
+itself rejects requests of machines whose clock is 900 s wrong."""
 
 
 @dataclass(frozen=True)
 class OutputState:
     state: str
-    id: str  # the maker: its machine and a random number
+    id: str  # identifies the maker: a hash of its machine, and a random number
     host: str = ""
-    process: str = ""  # the maker's process number and start, on its machine
+    process: str = ""  # the maker's pid, and its start in clock ticks after the machine's boot
     since_s: float = 0.0  # the start of the claim, in seconds since 1970
-    alive_s: float = 0.0  # the last renewal; 0 once it was given up
+    alive_s: float = 0.0  # the last renewal, in seconds since 1970; 0 if the claim was released
     files: dict[str, int] | None = None  # the sizes of a finished output's objects, by name
 
     def to_bytes(self) -> bytes:
@@ -55,7 +56,8 @@ class OutputState:
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
         """Return the state that `to_bytes` wrote; fields of later versions are ignored."""
-        # Version 0.2.0 replaced outputs: the old one remained until the new one was moved.
+        # Version 0.2.0 could replace an output. `before` is the state of the old output, which
+        # remained until the new output was moved.
         if document["state"] == MAKING and document.get("before"):
             document = document["before"]
         return cls(
@@ -63,7 +65,11 @@ class OutputState:
         )
 
     def left_s(self, now_s: float) -> float:
-        """Return the seconds until the claim expires; 0 if it has expired or is not a claim."""
+        """Return the seconds until the claim expires.
+
+        0 if it has expired or was released, if its process on this machine has ended, or if the
+        output is finished.
+        """
         if self.state == MADE or not self.alive_s:
             return 0.0
         if self.id.startswith(_machine()) and not _runs(self.process):
@@ -72,9 +78,9 @@ class OutputState:
 
 
 class _Looking:
-    """Writes for stores without conditional writes: compares the version, then writes.
+    """Replaces `Objects` for stores without conditional writes: compares the version, then writes.
 
-    A concurrent write between the two is detected at the next renewal.
+    If another process writes between the two, this is detected at the next renewal.
     """
 
     def __init__(self, url: str):
@@ -111,7 +117,12 @@ def _states(url: str) -> Objects | _Looking:
 
 
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
-    """Return the state of the output at a URL and its version; `None` if it has none."""
+    """Return the state of the output at a URL, and its version; `(None, "")` if it has none.
+
+    Raises:
+        OutputError: The state is damaged.
+        Unavailable: The store does not answer for `retry_s` seconds.
+    """
 
     def read() -> tuple[OutputState | None, str]:
         try:
@@ -131,7 +142,10 @@ def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, 
 
 
 class Claim:
-    """This process's claim on an output, renewed by a thread; an `OutputError` if it is taken."""
+    """This process's claim on an output, renewed by a thread.
+
+    Making, renewing and finishing it raise an `OutputError` if another process has the claim.
+    """
 
     def __init__(self, url: str, found: OutputState | None, version: str):
         now_s = time.time()
@@ -162,7 +176,11 @@ class Claim:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 
     def end(self) -> None:
-        """Release the claim; if only some objects have final names, it stays as a warning."""
+        """Release the claim and remove its object.
+
+        If some objects may have their final names already, the claim's object remains, so that
+        readers reject the output as unfinished.
+        """
         self._ended.set()
         self._thread.join()
         with self._lock:
@@ -200,7 +218,7 @@ class Claim:
             if current is None or current.id != state.id:
                 self._lost = True
                 raise self._taken(current) from None
-            # Our own earlier write, whose answer was lost.
+            # The conflict is with our own earlier write, whose answer was lost.
             self._version = found_version
             if current != state:
                 self._version = with_retries(
@@ -241,7 +259,11 @@ def being_made(url: str, state: OutputState) -> OutputError:
 
 
 def check_still_claimed(url: str, identity: str) -> None:
-    """Raise an `OutputError` if a claim was released or taken: work under it is useless."""
+    """Raise an `OutputError` unless the claim with the id `identity` still holds.
+
+    Tasks call it before they write: after the claim was removed, taken over, or finished, their
+    objects would be useless.
+    """
     current, _ = read_state(url)
     if current is None or current.id != identity or current.state == MADE:
         raise OutputError(
@@ -257,7 +279,7 @@ def _machine() -> str:
     names = [os.uname().nodename]
     with contextlib.suppress(OSError):
         names = [boot_id()]
-        names.append(os.readlink("/proc/self/ns/pid"))  # containers of one machine
+        names.append(os.readlink("/proc/self/ns/pid"))  # differs between containers of one machine
     return f"{zlib.crc32(repr(names).encode()):08x}"
 
 

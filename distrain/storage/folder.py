@@ -20,12 +20,12 @@ from distrain.storage.urls import check_url, is_remote
 PAGE_BYTES = 4096  # size of a memory page, a multiple of every disk's block size
 
 SYNC_BYTES = 1 << 30
-"""Bytes written through the page cache between syncs; otherwise the last sync takes long."""
+"""Bytes written through the page cache between two syncs; one sync at the end would take long."""
 
 # Errors of filesystems without direct writes.
 _CANNOT_WRITE_PAGES = {errno.EINVAL, errno.ENOTSUP}
 
-# Errors of user-space filesystems that store folders elsewhere.
+# Errors of filesystems, such as some in user space, that cannot sync folders.
 _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
@@ -71,9 +71,9 @@ class _LocalFile:
         return done
 
     def read_into(self, offset: int, target: memoryview) -> int:
-        """Fill `target` from `offset` on.
+        """Fill `target` with the file's bytes from `offset` on.
 
-        Return the bytes read, fewer only at the end of the file.
+        Returns the number of bytes read, less than `len(target)` only at the end of the file.
         """
         self._handle.seek(offset)
         done = 0
@@ -101,21 +101,21 @@ class _LocalFolder:
         return _LocalFolder(self._path / name)
 
     def folders(self) -> list[str]:
-        """Return the names of its folders, sorted; none if it is missing."""
+        """Return the names of the subfolders, sorted; an empty list if the folder is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def files(self) -> list[str]:
-        """Return the names of its files, sorted; none if it is missing."""
+        """Return the names of the files, sorted; an empty list if the folder is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_file())
         except FileNotFoundError:
             return []
 
     def make(self) -> None:
-        """Create it and its parents, if the filesystem has folders."""
+        """Create the folder and its parents if missing; does nothing on an object store."""
         self._path.mkdir(parents=True, exist_ok=True)
 
     def size(self, name: str) -> int:
@@ -131,13 +131,16 @@ class _LocalFolder:
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator["FolderFile"]:
-        """Write a large new file. After an error a part of it may remain."""
+        """Context manager of a large new file, synced at the end.
+
+        After an error, a part of the file may remain.
+        """
         with open(self._path / name, "wb", buffering=0) as handle:
             yield _LocalFile(handle)
             os.fsync(handle.fileno())
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a small file atomically; an older one is replaced."""
+        """Write a small file atomically; an existing file is replaced."""
         partial = partial_name(self._path / name)
         try:
             partial.write_bytes(content)
@@ -153,11 +156,11 @@ class _LocalFolder:
         self.sync()
 
     def delete(self, name: str) -> None:
-        """Remove a file; a missing one is ignored."""
+        """Remove a file if it exists."""
         (self._path / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Make the names of its files survive a power failure."""
+        """Sync the folder itself, so that the names of its files survive a power failure."""
         try:
             sync_path(self._path)
         except OSError as error:
@@ -165,7 +168,7 @@ class _LocalFolder:
                 raise
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
-        """Remove the folder, the files `first` before others; a missing folder is ignored."""
+        """Remove the folder if it exists, and in it the files `first` before all others."""
         for name in first:
             (self._path / name).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -173,7 +176,7 @@ class _LocalFolder:
 
 
 def _address(content: memoryview) -> int:
-    import numpy as np  # most users of folders, and all readers of schemas, need none
+    import numpy as np  # imported here, since most callers of this module do not need it
 
     return np.frombuffer(content, np.uint8).ctypes.data
 
@@ -268,7 +271,7 @@ class _RemoteFolder:
             with only_os_errors():
                 handle.close()
         except BaseException:
-            # Closing it, which its finalizer does as well, would upload the incomplete file.
+            # `close`, which the handle's finalizer calls too, would upload the incomplete file.
             with contextlib.suppress(Exception):
                 handle.discard()
             with contextlib.suppress(Exception):
@@ -299,7 +302,7 @@ class _RemoteFolder:
             self._filesystem.rm(self._path, recursive=True)
 
     def _forget(self) -> None:
-        """Drop cached listings: other processes write there, too."""
+        """Drop fsspec's cached listings, since other processes write to the folder, too."""
         self._filesystem.invalidate_cache()
 
 
@@ -308,7 +311,10 @@ FolderFile = _LocalFile | _RemoteFile
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """Return the fsspec filesystem and path of a URL; `DataError` for bad URLs, else `OSError`."""
+    """Return the fsspec filesystem of a URL, and the path in it.
+
+    Raises `DataError` for a URL that `check_url` rejects, and `OSError` for other failures.
+    """
     check_url(url)
     from fsspec.core import url_to_fs
 
@@ -318,7 +324,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
 
 def open_folder(url: str) -> Folder:
-    """Return the folder of a path or URL; errors as in `filesystem_of`."""
+    """Return the folder at a path or URL; raises the errors of `filesystem_of` for remote URLs."""
     if not is_remote(url):
         return _LocalFolder(Path(url))
     if url.startswith(("file://", "local://")):

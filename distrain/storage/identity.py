@@ -8,15 +8,18 @@ from typing import Any
 from distrain.storage.os_errors import only_os_errors
 from distrain.storage.urls import is_remote
 
-# Keys in the file information of fsspec's filesystems: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time
-# counts only without a checksum: MinIO gives milliseconds in a listing, and seconds for a
-# single file.
+# Keys in the file information of fsspec's filesystems: S3, GCS, Azure, HTTP, HDFS, SFTP, ... The
+# time is used only if there is no checksum: MinIO gives milliseconds in a listing, and seconds for
+# a single file.
 _MARK_KEYS = ("ETag", "etag", "md5Hash", "md5", "crc32c", "generation")
 _TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "modified", "mtime")
 
 
 def file_identity(path: str) -> str | None:
-    """Return a text that changes when a file changes; `None` if its server has no version."""
+    """Return a text that changes when a file at a path or URL changes.
+
+    `None` if the server of a remote file gives no checksum and no time.
+    """
     if is_remote(path):
         return _remote_identity(path)
     status = os.stat(path)
@@ -34,7 +37,7 @@ def _remote_identity(url: str) -> str | None:
 
 
 def size_as_version(size_bytes: int) -> str:
-    """Return a local file's version that is equal on all machines: times of copies differ.
+    """Return a version of a local file that is equal on all machines, where copies' times differ.
 
     >>> size_as_version(13)
     '13 bytes'
@@ -43,7 +46,10 @@ def size_as_version(size_bytes: int) -> str:
 
 
 def version_in(info: Mapping[str, Any]) -> str | None:
-    """Return the version in a listing's, or a file's, remote information; `None` without one."""
+    """Return the version in fsspec's information about a remote file; `None` if it has none.
+
+    The information from a listing and from a look-up of the file give the same version.
+    """
     for keys in (_MARK_KEYS, _TIME_KEYS):
         versions = [(key, _plain(info[key])) for key in keys if info.get(key)]
         if versions:

@@ -30,17 +30,18 @@ class InputFile:
 def list_inputs(
     patterns: str | Sequence[str], *, suffixes: Sequence[str] = (), retry_s: float = 0.0
 ) -> list[InputFile]:
-    """List the files of patterns, in the order of the patterns, sorted within each.
+    """Return the files that match paths or globs: in the patterns' order, sorted within each.
 
-    A file of several patterns is listed once, at the first. Numbers in names are sorted as numbers:
-    `day_2` comes before `day_10`. A folder is listed with its subfolders; `suffixes` are the
-    allowed endings of names. A glob that matches only folders lists those. Names that begin with
-    `.` or `_` are skipped unless a pattern contains them.
+    A file that matches several patterns is listed once, at the first. Numbers in names are sorted
+    as numbers: `day_2` comes before `day_10`. For a folder, the files in it and in its subfolders
+    are listed; if `suffixes` are given, only files whose names end in one of them. If a glob
+    matches only folders, these folders are listed. Names that begin with `.` or `_` are skipped
+    unless a pattern spells them out; `_NAME=VALUE` is not skipped.
 
     Raises:
         DataError: A pattern matches no file or cannot be looked up; or a file is empty (0 bytes),
             or in an unfinished output on an object store.
-        Unavailable: The storage does not answer for `retry_s`.
+        Unavailable: The storage does not answer for `retry_s` seconds.
     """
     files: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -65,7 +66,7 @@ def list_inputs(
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return each file once, at its first place, independent of the spelling of its folder."""
+    """Return each file once, at its first place, even if its folder is spelled in several ways."""
     real: dict[str, str] = {}
     first: dict[tuple[str, str], InputFile] = {}
     for file in files:
@@ -91,9 +92,10 @@ def _nothing(pattern: str, suffixes: Sequence[str]) -> DataError:
 
 
 def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
-    """Open a file for reading bytes; `DataError`, or `Unavailable` if the storage does not answer.
+    """Open a file at a path or URL for reading bytes.
 
-    With `retry_s` a remote file is read by ranges of some MiB, each of which is retried that long.
+    With `retry_s`, a remote file is read by ranges of some MiB, and each range is retried for
+    `retry_s` seconds. Raises `DataError`, or `Unavailable` if the storage does not answer.
     """
     if retry_s and is_remote(path):
         with _translated(path):
@@ -106,9 +108,9 @@ def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
 
 
 def open_unbuffered(path: str) -> IO[bytes]:
-    """Open a remote file so that each read is one request, if possible.
+    """Open a remote file without read-ahead: each read is one request, if fsspec supports that.
 
-    Errors as in `open_input`.
+    Raises the errors of `open_input`.
     """
     from fsspec.core import url_to_fs
 
@@ -116,13 +118,16 @@ def open_unbuffered(path: str) -> IO[bytes]:
         filesystem, name = url_to_fs(path)
         try:
             handle: IO[bytes] = filesystem.open(name, "rb", cache_type="none")
-        except TypeError:  # it does not support that option
+        except TypeError:  # this filesystem does not support `cache_type`
             handle = filesystem.open(name, "rb")
     return handle
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return a small file at a path or URL; `OSError`, and for URLs the errors of `open_input`."""
+    """Return the content of a small file.
+
+    Raises `OSError` for a local path, and the errors of `open_input` for a URL.
+    """
     if not is_remote(path):
         return Path(path).read_bytes()
     with open_input(str(path), retry_s=RETRY_S) as handle:
@@ -152,7 +157,7 @@ def _read(handle: IO[bytes], path: str) -> bytes:
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Convert a filesystem's errors to `DataError`, transient ones to `Unavailable`."""
+    """Convert a filesystem's errors inside to `DataError`, transient errors to `Unavailable`."""
     check_url(path)
     try:
         yield
@@ -160,7 +165,7 @@ def _translated(path: str) -> Iterator[None]:
         raise
     except Exception as error:  # remote filesystems have exceptions of their own
         ours = _translation(error, path)
-        # The other conversions contain everything in the cause.
+        # The messages of all other conversions say all that the cause says.
         raise ours from (error if ours.hint == _LOOK or isinstance(ours, Unavailable) else None)
 
 
@@ -221,8 +226,11 @@ def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, An
 
 
 def _info(fs: Any, path: str) -> dict[str, Any] | None:
-    """Return the entry at a path, if any; fsspec's `exists` hides errors of the lookup."""
-    if "http" in fs.protocol and fs.isdir(path):  # whose `info` supports files only
+    """Return fsspec's information about a path; `None` if nothing is there.
+
+    It raises the errors of the lookup, which fsspec's `exists` hides.
+    """
+    if "http" in fs.protocol and fs.isdir(path):  # HTTP's `info` supports files only
         return {"name": path, "type": "directory"}
     try:
         info: dict[str, Any] = fs.info(path)
@@ -251,7 +259,10 @@ def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[s
 
 
 def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """Return a link's target; a listing describes the link itself."""
+    """Return the information about a link's target, under the link's name.
+
+    Files, folders and broken links are returned unchanged.
+    """
     if info["type"] in ("file", "directory"):
         return info
     try:
@@ -267,9 +278,8 @@ def _before_the_first_mark(path: str) -> tuple[str, str]:
 
 
 def _is_hidden(path: str, folder: str) -> bool:
-    # `_SUCCESS`, `.crc`, `_temporary/` and unfinished outputs are not data, by the convention of
-    # Spark and Hive, in which `_day=3/` is a folder of data. The location of the folder itself is
-    # irrelevant.
+    # By the convention of Spark and Hive, `_SUCCESS`, `.crc`, `_temporary/` and unfinished outputs
+    # are not data, but `_day=3/` is a folder of data. Only names below `folder` count.
     inner = path.removeprefix(folder.rstrip("/"))
     parts = inner.split("/")
     return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in parts)

@@ -1,7 +1,7 @@
 """Objects with conditional writes: S3's `If-None-Match` and `If-Match`.
 
-A folder has neither renames nor appends. An object is created once, or replaced only by a process
-that has read its last version, so independent processes cannot overwrite each other's work.
+An object store has neither renames nor appends. An object is created once, or replaced only by a
+process that has read its last version, so independent processes cannot overwrite each other's work.
 """
 
 import errno
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Changed(Exception):
-    """An object has changed since it was read: another process has written it."""
+    """A conditional write was rejected: another process has created or changed the object."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ def has_conditional_writes(url: str) -> bool:
 class Objects:
     """The objects below a URL.
 
-    Every failure is an `OSError`; `FileNotFoundError` means that an object is missing. The client
-    library retries internally, so a conditional write may be rejected because of its own earlier
-    try. Callers must read the object after a rejection.
+    Every failure is an `OSError`; `FileNotFoundError` means that an object is missing. A rejected
+    conditional write raises `Changed`. The client library retries internally, so a write may be
+    rejected because its own earlier try has succeeded. Callers must read the object after a
+    rejection.
     """
 
     def __init__(self, url: str):
@@ -74,7 +75,7 @@ class Objects:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if _code(error) in ("InvalidRange", "416"):  # it begins after the end
+            if _code(error) in ("InvalidRange", "416"):  # the range begins after the object's end
                 return b""
             raise
 
@@ -84,19 +85,22 @@ class Objects:
         return StoredObject(name, int(answer["ContentLength"]), modified_s, str(answer["ETag"]))
 
     def create(self, name: str, content: bytes) -> str:
-        """Create an object and return its version; `Changed` if there is one already."""
+        """Create an object and return its version; raises `Changed` if the object exists."""
         return self._put(name, content, IfNoneMatch="*")
 
     def replace(self, name: str, content: bytes, version: str) -> str:
-        """Replace an object of this version and return the new one; `Changed` if it has another."""
+        """Replace an object and return its new version.
+
+        Raises `Changed` unless `version` is its current version.
+        """
         return self._put(name, content, IfMatch=version)
 
     def put(self, name: str, content: bytes) -> str:
-        """Write an object unconditionally, for objects with a single writer."""
+        """Write an object unconditionally and return its version; for objects with one writer."""
         return self._put(name, content)
 
     def delete(self, name: str) -> None:
-        """Remove an object; a missing one is ignored."""
+        """Remove an object if it exists."""
         self._call("delete_object", Key=self._prefix + name)
 
     def find_all(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
@@ -108,7 +112,7 @@ class Objects:
             yield StoredObject(name, int(item["Size"]), modified_s, str(item["ETag"]))
 
     def folders(self, prefix: str) -> list[str]:
-        """Return the names up to the next `/` after a prefix."""
+        """Return the names of the folders below `prefix`, which is empty or ends with `/`."""
         items = self._listed("CommonPrefixes", prefix, Delimiter="/")
         begin = self._prefix + prefix
         return [str(item["Prefix"]).removeprefix(begin).rstrip("/") for item in items]

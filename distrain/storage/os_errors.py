@@ -1,4 +1,4 @@
-"""Failures of all filesystems as `OSError`."""
+"""Converts the errors of all filesystems to `OSError`, and gives hints for them."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from distrain.errors import DistrainError
 
 @contextlib.contextmanager
 def only_os_errors(number: int | None = None) -> Iterator[None]:
-    """Convert a library's own exceptions, such as botocore's, to `OSError` with an `errno`.
+    """Convert a library's own exceptions inside, such as botocore's, to `OSError`.
 
-    `EIO` counts as transient; without a number the cause decides (`is_transient`).
+    `number` becomes its `errno`; `EIO` counts as transient. Without a number, the exception is
+    transient if its cause is (`is_transient`).
 
     >>> with only_os_errors():
     ...     raise RuntimeError("no endpoint")
@@ -33,7 +34,7 @@ TOO_MANY_OPEN = (
 
 
 def reading_hint(error: BaseException, otherwise: str) -> str:
-    """Return a hint for a file that could not be read: `otherwise`, unless the error is known.
+    """Return a hint for an error while reading a file: `otherwise` if the error is not known.
 
     >>> reading_hint(OSError(24, "Too many open files"), "Write it again.")[:34]
     'The process has reached its limit '

@@ -1,9 +1,9 @@
 """Outputs that appear complete or not at all.
 
 Everything is written under a temporary name next to its final one, synced, and renamed. A reader
-never sees half a file. A crash leaves at most a `.NAME.partial-*`, which the next writer of the
-folder removes. Object stores cannot rename: see `uploads.py` for files and `prefixes.py` for
-folders.
+never sees half a file. A crash leaves at most a `.NAME.partial-*`; if it is a folder, the next
+process that makes NAME removes it. Object stores cannot rename: see `uploads.py` for files and
+`prefixes.py` for folders.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Convert an `OSError` inside to an `OutputError` that names `path` and a remedy."""
+    """Convert an `OSError` raised inside to an `OutputError` with `path` and a hint."""
     try:
         yield
     except OSError as error:
@@ -64,10 +64,10 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 def no_pipe(path: str, flags: int) -> int:
-    """Open a regular file; an `opener` for `open` that rejects links, FIFOs and devices.
+    """Open a regular file and return its descriptor; an `opener` for `open`.
 
-    A FIFO may block for ever, and a link could redirect to files outside the folder. Raises
-    `OSError`.
+    Raises `OSError` for links, FIFOs and devices: a FIFO may block for ever, and a link could lead
+    to files outside the folder.
     """
     if os.path.islink(path):
         raise OSError(f"it is a symbolic link: {path}")
@@ -82,7 +82,10 @@ def no_pipe(path: str, flags: int) -> int:
 
 
 def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
-    """Return the bytes of a file in a shared folder; errors as in `no_pipe`, or too many bytes."""
+    """Return the content of a file in a folder to which other users can write.
+
+    Raises `OSError` for more than `most_bytes`, and for files that `no_pipe` rejects.
+    """
     with open(path, "rb", opener=no_pipe) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > most_bytes:
@@ -94,14 +97,16 @@ def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
 def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True) -> Iterator[Path]:
     """Context manager of a temporary path to write; on success it is synced and renamed to `path`.
 
-    An existing file is replaced atomically; after an error `path` is unchanged. A file at a URL,
-    given as text, is written to a local unlinked file, and then uploaded. A task that writes into
-    its caller's folder must not `make_folder`: it would recreate a folder that its caller has
-    abandoned. In a folder that appears as a whole, files are written without `sync`, since the
-    folder is synced.
+    An existing file is replaced atomically; after an error `path` is unchanged.
+
+    Args:
+        path: For a URL, a `str`: the content is written to a local unlinked file, then uploaded.
+        make_folder: Create the file's folder if missing. A task that writes to its caller's folder
+            passes False, since it must not recreate a folder that its caller has abandoned.
+        sync: Pass False inside a `whole_dir`, which syncs all its files at the end.
 
     Raises:
-        OutputError: It could not be written.
+        OutputError: The file could not be written.
         Unavailable: The store of a URL does not answer.
     """
     if is_remote(path) and isinstance(path, str):
@@ -128,10 +133,11 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
 
 @contextlib.contextmanager
 def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
-    """Like `whole_dir` for paths and URLs: context manager of the path or URL to fill.
+    """Context manager of a path or URL to fill: `whole_dir` for a path, `whole_prefix` for a URL.
 
-    An output in an object store is never replaced, even with `replace`. Also raises `OutputError`
-    if something other than an output is there, and `Unavailable` if a URL's store does not answer.
+    An output in an object store is never replaced, even with `replace`. For a URL, also raises
+    `OutputError` if objects are there that are not an output, and `Unavailable` if the store does
+    not answer.
     """
     if is_remote(path) and isinstance(path, str):
         with whole_prefix(path) as url:
@@ -163,7 +169,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             held.enter_context(make_locked(partial))
             refuse_if_being_made(final, own=partial)
             remove_left(final, own=partial)
-            _refuse_taken(final, replace)  # a folder that was restored to its name
+            _refuse_taken(final, replace)  # again: `remove_left` may have restored a folder
             yield partial
             remove_unfinished_files(partial)
             for file in sorted(partial.rglob("*")):
@@ -184,7 +190,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _refuse_url(path: str | Path) -> None:
-    """Raise if an output's path is a URL, which would become a local folder of that name."""
+    """Raise an `OutputError` for a URL, which would become a local folder of that name."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise OutputError(
             "this output cannot be a URL",
@@ -194,7 +200,7 @@ def _refuse_url(path: str | Path) -> None:
 
 
 def check_free(path: str | Path, replace: bool) -> None:
-    """Raise early the errors of `whole_dir` for `path`."""
+    """Raise the error with which `whole_dir` would reject `path`, before any work is done."""
     final = Path(path)
     _refuse_url(final)
     with translated_errors(final):
@@ -203,7 +209,7 @@ def check_free(path: str | Path, replace: bool) -> None:
 
 
 def check_output(path: str | Path, replace: bool) -> None:
-    """Raise early the errors of `whole_output` for `path`."""
+    """Raise the error with which `whole_output` would reject `path`, before any work is done."""
     if is_remote(path) and isinstance(path, str):
         check_prefix(path)
     else:
@@ -211,7 +217,7 @@ def check_output(path: str | Path, replace: bool) -> None:
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Raise an `OutputError` if an output folder holds an input: replacing would remove it."""
+    """Raise an `OutputError` if an input is in the output's folder: replacing would remove it."""
     of_url = is_remote(path)
     out = Path(path).resolve()
     for used in inputs:
@@ -291,9 +297,9 @@ _NAME = "distrain-staging"
 
 @contextlib.contextmanager
 def scratch_folder(place: str | Path) -> Iterator[str]:
-    """Context manager of a new folder or prefix.
+    """Context manager of a new temporary folder in a folder, or of a new prefix below a URL.
 
-    Removes it at the end, and those of dead processes.
+    Removes it at the end. At the start, removes those that dead processes have left in `place`.
     """
     if is_remote(place):
         with held_prefix(str(place)) as url:
@@ -313,7 +319,7 @@ def scratch_folder(place: str | Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
-    """Lock a folder in the block; raises `refusal` if another process has locked it."""
+    """Context manager that holds a folder's lock; raises the errors of `lock_now`."""
     with translated_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
@@ -325,13 +331,14 @@ def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting_lock(output: Path, on_wait: Callable[[], object]) -> Iterator[None]:
-    """Hold the lock of an output that several processes or threads may make; wait for it.
+    """Context manager that waits for the lock of an output, and holds it.
 
-    The lock is a file beside `output`, removed at the end. A process that dies releases its lock.
-    On a filesystem without locks it does not wait.
+    For outputs that several processes or threads may make at the same time. The lock is a file
+    beside `output`, removed at the end. A process that dies releases its lock. On a filesystem
+    without locks, nothing is locked and the block runs at once.
 
     Args:
-        on_wait: Called before waiting.
+        on_wait: Called before waiting, if another process or thread holds the lock.
 
     Raises:
         OutputError: The lock file cannot be made.
@@ -349,7 +356,7 @@ def waiting_lock(output: Path, on_wait: Callable[[], object]) -> Iterator[None]:
 
 
 def _lock_file(path: Path, on_wait: Callable[[], object]) -> int:
-    """Return the descriptor of a locked file, which is still at `path`."""
+    """Create and lock the file at `path`; return its descriptor."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -362,7 +369,7 @@ def _lock_file(path: Path, on_wait: Callable[[], object]) -> int:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
-        os.close(handle)  # the last holder has removed this file
+        os.close(handle)  # the last holder of the lock has removed this file; try again
 
 
 def _wait_for_lock(handle: int) -> None:
@@ -374,7 +381,10 @@ def _wait_for_lock(handle: int) -> None:
 
 
 def lock_now(descriptor: int, refusal: OutputError) -> None:
-    """Lock a file or a folder while it is open, if its filesystem supports locks."""
+    """Lock an open file or folder until it is closed, if its filesystem supports locks.
+
+    Raises `refusal` if another process has locked it.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,11 +1,11 @@
 """Outputs on object stores that are either complete or marked as unfinished.
 
-    OUT/.distrain-output.json      its maker, and whether it is finished (`claims.py`)
+    OUT/.distrain-output.json      the output's maker, and whether it is finished (`claims.py`)
     OUT/.unfinished-ID/...         the unfinished objects; useless once the claim has ended
     OUT/...                        the output
 
-A store has no rename. When everything is written, the store itself copies it to its names, and a
-last small write marks it as finished; until then readers reject it.
+A store has no rename. When all objects are written, the store itself copies them to their final
+names, and a last small write marks the output as finished; until then readers reject the output.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _READ_ONLY = {"http", "https", "ftp", "data", "github"}
 def whole_prefix(url: str) -> Iterator[str]:
     """Context manager of a prefix to fill; on success its objects get their names under `url`.
 
-    A finished output is never replaced. Errors as in `whole_output`.
+    A finished output is never replaced. Raises the errors of `whole_output`.
     """
     url = url.rstrip("/")
     with _claimed(url) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
@@ -48,7 +48,10 @@ def whole_prefix(url: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held_prefix(folder: str) -> Iterator[str]:
-    """Context manager of a new prefix in a folder; removes it, and those of dead processes."""
+    """Context manager of a new temporary prefix in a folder, removed at the end.
+
+    At the start, the prefixes that dead processes have left there are removed.
+    """
     folder = folder.rstrip("/")
     with sent_errors(folder):
         _remove_left_held(folder)
@@ -65,21 +68,21 @@ def _removed(place: str) -> Iterator[str]:
         # Leftovers are removed by the next process that makes the output.
         with contextlib.suppress(OSError, DistrainError):
             _remove(place)
-            _abort_uploads(place)  # of workers that were killed, or whose answers were lost
+            _abort_uploads(place)  # uploads of killed workers, or whose answers were lost
 
 
 _HELD = "distrain-staging-"
 
 
 def check_prefix(url: str) -> None:
-    """Raise early the errors of `whole_prefix` for a URL."""
+    """Raise the error with which `whole_prefix` would reject a URL, before any work is done."""
     url = url.rstrip("/")
     with sent_errors(url):
         _found(url)
 
 
 def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
-    """Raise a `DataError` if a URL, or one of two folders above, is an unfinished output."""
+    """Raise a `DataError` if a URL, or one of the two folders above it, is an unfinished output."""
     scheme = url.partition("://")[0]
     if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
         return
@@ -99,7 +102,10 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
 
 
 def _readable_state(folder: str, retry_s: float) -> OutputState | None:
-    """Return the state of an output; `None` also if it cannot be read or cannot exist."""
+    """Return the state of an output; `None` if it has none or the state's object is unreadable.
+
+    Raises `OutputError` for a damaged state, and `Unavailable`.
+    """
     try:
         return read_state(folder, retry_s)[0]
     except (OSError, NotImplementedError):
@@ -117,13 +123,17 @@ def _claimed(url: str) -> Iterator[Claim]:
             _remove_left(url, claim)
         yield claim
     finally:
-        # Its error would repeat the state there, or the error inside.
+        # An error of `end` would add nothing to the error inside, or to the remaining state.
         with contextlib.suppress(OSError, DistrainError):
             claim.end()
 
 
 def _found(url: str) -> tuple[OutputState | None, str]:
-    """Return state and version of an output that may be written; otherwise an `OutputError`."""
+    """Return the state and version of an output that this process may make.
+
+    Raises an `OutputError` if another process makes the output, if the output is finished, or if
+    objects are there that are not an output.
+    """
     bucket, _, path = url.partition("://")[2].partition("/")
     if not bucket or not path:
         raise OutputError(
@@ -135,10 +145,10 @@ def _found(url: str) -> tuple[OutputState | None, str]:
     state, version = read_state(url)
     if state is None:
         names = _objects(url).keys()
-        if STATE_FILE in names:  # of a process that has started since
+        if STATE_FILE in names:  # another process has started in the meantime
             state, version = read_state(url)
     if state is None:
-        # Tasks of an abandoned command may have finished their uploads: these are removed.
+        # Tasks of an abandoned command may have finished uploads, which `_remove_left` removes.
         if any(name != STATE_FILE and not name.startswith(UNFINISHED) for name in names):
             raise OutputError(
                 "there are objects that are not an output of a distrain command",
@@ -205,7 +215,7 @@ def _copy(source: str, target: str, names: list[str], before_some: Callable[[], 
 def _move(claim: Claim, place: str) -> None:
     objects = _objects(place)
     claim.has_objects = True
-    # A process that was suspended for long may have lost its claim; then the output is another's.
+    # A process that was suspended for long may have lost its claim to another process.
     _copy(place, claim.url, sorted(objects), claim.renew)
     there = _objects(claim.url)
     there.pop(STATE_FILE, None)
@@ -217,14 +227,14 @@ def _move(claim: Claim, place: str) -> None:
                 hint="Start again; the output is marked as unfinished.",
             )
     claim.renew()
-    # Includes late uploads of a killed command's tasks.
+    # All other objects are removed, such as late uploads of a killed command's tasks.
     own = f"{UNFINISHED}{claim.id}/"
     _delete(claim.url, sorted(n for n in there.keys() - objects.keys() if not n.startswith(own)))
     claim.finish(objects)
 
 
 def _remove_left(url: str, claim: Claim) -> None:
-    """Remove leftovers of killed processes from an output."""
+    """Remove all objects of an output that killed processes have left, except the claim's own."""
     own = f"{UNFINISHED}{claim.id}/"
     _delete(url, [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)])
     _abort_uploads(url)

@@ -1,4 +1,4 @@
-"""Remote files read by ranges with retries; S3 objects by signed URLs.
+"""Reads remote files by byte ranges, with retries; S3 objects by signed URLs if possible.
 
 s3fs receives all bytes of a process in one Python thread, which takes 3 to 4 CPU seconds a
 gigabyte: at most about 300 MB/s, and less if other threads need the interpreter. So s3fs only signs
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _AHEAD_BYTES = 4 << 20  # read-ahead beyond a request, so that many small reads are few ranges
 _PROTOCOLS = {"s3", "s3a"}
 _SIGNED_FOR_S = 3600
-# A URL is used for less time: clocks differ, and requests may wait.
+# A URL is used for less time than it is valid: clocks differ, and requests may wait.
 _USED_FOR_S = _SIGNED_FOR_S / 2
 _CONNECT_S, _READ_S = 10.0, 60.0
 _REFUSED_FOR_S = 60.0
@@ -38,10 +38,10 @@ _PARTIAL_CONTENT = 206
 
 
 class RangeReader(io.RawIOBase):
-    """A remote file; each failed read is retried from where it began, on a new connection.
+    """A remote file, read by ranges; a failed read is retried on a new connection.
 
     Its methods raise `DataError` if the file has changed since it was opened, `Unavailable` after
-    `retry_s` without an answer, and other errors of the filesystem.
+    `retry_s` seconds without an answer, and other errors of the filesystem.
     """
 
     def __init__(self, path: str, retry_s: float):
@@ -128,7 +128,7 @@ class RangeReader(io.RawIOBase):
 
 
 class Connections:
-    """Open connections, shared by a process's threads; at most `most` idle ones per server."""
+    """HTTP connections shared by a process's threads; keeps at most `most` idle ones per server."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -158,7 +158,7 @@ class Connections:
 
 
 class SignedRanges:
-    """An S3 object that s3fs has opened. Thread-safe."""
+    """Reads ranges of an S3 object, which s3fs has opened, by signed URLs. Thread-safe."""
 
     def __init__(self, handle: Any, connections: Connections):
         self._filesystem, self._path = handle.fs, handle.path
@@ -171,7 +171,7 @@ class SignedRanges:
         self._refused_until_s = 0.0
 
     def read(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of the object; `None` if signed URLs do not work."""
+        """Return bytes `begin` to `end - 1` of the object; `None` if signed URLs do not work."""
         if monotonic() < self._refused_until_s:
             return None
         url, content = "", None
@@ -209,7 +209,11 @@ class SignedRanges:
         return content if len(content) == end - begin else None
 
     def _learn(self, url: str, works: bool) -> None:
-        """Drop a failed URL, which may have expired; if a new one fails, pause signed URLs."""
+        """Record whether a URL works.
+
+        A failed URL is dropped, since it may have expired. If a new URL fails, signed URLs are not
+        used for `_REFUSED_FOR_S`.
+        """
         with self._lock:
             if works:
                 self._has_worked = True
@@ -220,9 +224,9 @@ class SignedRanges:
 
 
 def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
-    """Return the reader of an opened S3 object.
+    """Return a reader of the S3 object that s3fs has opened as `handle`.
 
-    `None` for others or with DISTRAIN_SIGNED_URLS=0.
+    `None` for other files, or with DISTRAIN_SIGNED_URLS=0.
     """
     if os.environ.get("DISTRAIN_SIGNED_URLS") == "0":
         return None
@@ -235,7 +239,7 @@ def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
 
 
 def _sign_by_version_4(filesystem: Any, path: str) -> None:
-    """Sign URLs with signature version 4: botocore defaults to 2, which new buckets reject."""
+    """Make s3fs sign URLs with version 4; botocore's default is 2, which new buckets reject."""
 
     def choose(signature_version: object, **_: object) -> str | None:
         return "s3v4-query" if signature_version in ("v4-query", "s3v4-query") else None
@@ -257,7 +261,7 @@ def _has_proxy(url: str) -> bool:
 
 
 def _certificates() -> str | None:
-    """Return s3fs's file of certificate authorities; `None` for those of this machine."""
+    """Return s3fs's file of certificate authorities; `None` to use the machine's own."""
     if named := os.environ.get("AWS_CA_BUNDLE"):
         return named
     try:

@@ -1,7 +1,7 @@
-"""Retries of reads that failed because a storage does not answer or is overloaded.
+"""Retries calls that fail because a storage does not answer or is overloaded.
 
-Transient errors are recognised without imports: libraries are identified by the names of their
-errors, so that none of them needs to be installed.
+Transient errors of libraries are recognised by the names of their types, so that no library needs
+to be imported or installed.
 """
 
 import errno
@@ -95,7 +95,7 @@ _PASSING_WORDS = re.compile(
 def is_transient(error: BaseException) -> bool:
     """Return True if a retry may succeed: the storage does not answer, or is overloaded.
 
-    The error and its causes are examined, the outermost first; the first known one decides.
+    The error and its causes are examined, the outermost first; the first known error decides.
     Missing, forbidden or damaged files and unknown errors are not transient.
 
     >>> is_transient(OSError(errno.ESTALE, "Stale file handle")), is_transient(FileNotFoundError())
@@ -116,10 +116,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException) -> bool | None:
-    """Return whether this error is transient; `None` if it is unknown."""
+    """Return True if an error is transient, False if it is not, `None` if it is unknown."""
     text = str(error)
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
-        return is_transient(error.__cause__)  # fsspec also raises it for unreachable servers
+        return is_transient(error.__cause__)  # fsspec raises it for unreachable servers, too
     if isinstance(error, _FINAL_TYPES) or _is_called(error, _FINAL_NAMES):
         return False
     if isinstance(error, OSError | RuntimeError) and _FINAL_WORDS.search(text):
@@ -161,10 +161,13 @@ def _verdict_of_server(error: BaseException) -> bool | None:
 
 
 def _status(error: BaseException) -> object:
-    """Return the HTTP status as stored by aiohttp (`status`), Azure's and Google's libraries."""
+    """Return the HTTP status in an error of aiohttp, urllib, Azure's or Google's library.
+
+    `None` if the error has none, or is of another library.
+    """
     if type(error).__module__.partition(".")[0] not in {*_LIBRARIES, "urllib"}:
         return None
-    # Not by getattr: deprecated attributes warn.
+    # Not by `getattr`, since deprecated attributes would warn.
     own = (vars(error).get(name) for name in ("status", "status_code", "code"))
     return next((status for status in own if status is not None), None)
 
@@ -177,7 +180,7 @@ def _verdict_of_message(text: str) -> bool | None:
 
 
 RETRY_S = 300.0
-"""Retry limit of commands that read and write object stores; jobs have an option."""
+"""Seconds for which commands retry reads and writes of object stores; jobs have `data.retry_s`."""
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
@@ -192,15 +195,16 @@ log = logging.getLogger("distrain.storage")
 
 _this_thread = threading.local()
 
-# By thread: the latest end of its wait, on the monotonic clock.
+# By the id of each thread that retries: the latest time at which it should end, by the monotonic
+# clock.
 _waits: dict[int, float] = {}
 
 
 def pause_s(number: int, key: str) -> float:
-    """Return the pause after failure `number`, from 0: doubled up to `LONGEST_PAUSE_S`, in seconds.
+    """Return the seconds to wait after failure `number`, from 0.
 
-    Each is shortened by up to a half, by a checksum of `key`, so that readers do not retry
-    together.
+    The pause doubles with each failure, up to `LONGEST_PAUSE_S`. It is shortened by up to a half,
+    depending on a checksum of `key` and `number`, so that readers do not retry at the same time.
 
     >>> [round(pause_s(number, "a"), 2) for number in (0, 1, 2, 20)]
     [0.25, 0.72, 1.92, 9.88]
@@ -216,8 +220,8 @@ def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: f
     error contain `where`.
 
     Raises:
-        Unavailable: It still fails `retry_s` after its first failure (0 tries once), or this
-            thread must stop.
+        Unavailable: `read` still fails `retry_s` seconds after its first failure (0: it is tried
+            once), or the function of `stop_retrying_when` returns true.
     """
     began_s = 0.0
     try:
@@ -242,7 +246,10 @@ def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: f
 
 
 def is_retrying() -> bool:
-    """Return True if a thread of this process waits for a storage, and is not stuck in a call."""
+    """Return True if a thread of this process is retrying a call.
+
+    A thread that is `_LAST_TRY_S` past its retry limit does not count: it hangs in a call.
+    """
     now_s = time.monotonic()
     return any(until_s > now_s for until_s in list(_waits.values()))
 

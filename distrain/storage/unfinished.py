@@ -1,8 +1,8 @@
-"""Unfinished folders: which process makes one, and the leftovers of killed processes.
+"""Unfinished folders: finds out if a process is making one, and removes what killed ones left.
 
-A process holds a lock on the unfinished folder itself, which ends with the process, even if it is
+A process locks the unfinished folder that it fills. The lock ends with the process, even if it is
 killed. Not all filesystems share locks between hosts. So the folder's name identifies the machine
-and its boot, and of other machines only old folders are removed.
+and its boot, and folders of other machines are removed only if they are old.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pathlib import Path
 from distrain.errors import OutputError
 
 _ABANDONED_S = 86400.0
-"""An unfinished folder of another machine is abandoned after this time without a new file."""
+"""An unfinished folder of another machine counts as abandoned if it got no file for this time."""
 
 
 def partial_name(final: Path) -> Path:
@@ -47,7 +47,7 @@ def boot_id() -> str:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return a process's start in ticks after boot; `None` if it has ended or is a zombie."""
+    """Return a process's start in clock ticks after boot; `None` if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -59,7 +59,10 @@ def started_ticks(pid: int) -> int | None:
 
 @contextlib.contextmanager
 def make_locked(partial: Path) -> Iterator[None]:
-    """Create a folder and hold its lock; until it is locked it has another name."""
+    """Context manager that creates the folder `partial` and holds its lock.
+
+    The folder has another name until it is locked, so that `partial` is never seen unlocked.
+    """
     new = partial.with_name(partial.name.replace(".partial-", ".new-"))
     new.mkdir(parents=True)
     handle = os.open(new, os.O_RDONLY)
@@ -87,15 +90,16 @@ def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
 
 
 def remove_left(final: Path, own: Path) -> None:
-    """Remove leftovers of killed processes for `final`.
+    """Remove the folders that killed processes left beside `final`, except `own`.
 
-    Restore a folder that was being replaced.
+    If a process was killed while it replaced `final`, and `final` is missing, the old folder gets
+    its name back.
     """
     for folder in filter(_is_left, _named(final, "replaced")):
         if not final.exists():
             try:
                 folder.rename(final)
-            except OSError:  # it is the only copy, so keep it
+            except OSError:  # the folder is the only copy, so it is kept
                 continue
         shutil.rmtree(folder, ignore_errors=True)
     for folder in filter(_is_left, _unfinished(final)):
@@ -104,7 +108,7 @@ def remove_left(final: Path, own: Path) -> None:
 
 
 def remove_aside(own: Path) -> None:
-    """Rename a folder and remove it, so that late tasks create no files in it."""
+    """Rename a folder, so that late tasks create no files in it, and remove it."""
     removed = own.with_name(f"{own.name}-removed")
     with contextlib.suppress(OSError):
         own.rename(removed)
@@ -112,7 +116,7 @@ def remove_aside(own: Path) -> None:
 
 
 def remove_unfinished_files(folder: Path) -> None:
-    """Remove the partial files of killed tasks in a folder."""
+    """Remove the partial files that killed tasks left in a folder and its subfolders."""
     for path in folder.rglob(".*.partial-*"):
         if path.is_file() and re.fullmatch(r"\..+\.partial-[0-9a-f]{16}", path.name):
             path.unlink(missing_ok=True)
@@ -136,7 +140,7 @@ def _named(final: Path, kind: str) -> list[Path]:
 
 
 def _lock(folder: Path) -> str:
-    """Return `held` by another process, `free`, or `unknown`."""
+    """Return the state of a folder's lock: `held` by another process, `free`, or `unknown`."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -158,7 +162,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_old(folder: Path) -> bool:
-    """Return True if nothing was created in it, or in a folder of it, for a day."""
+    """Return True if no entry was created in a folder or its direct subfolders for a day."""
     try:
         folders = [folder, *(path for path in folder.iterdir() if path.is_dir())]
         newest = max(path.stat().st_mtime for path in folders)

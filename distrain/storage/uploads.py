@@ -22,7 +22,7 @@ _PARTS_AT_ONCE = 4
 _FRESH_UPLOADS = 3
 
 UNFINISHED = ".unfinished-"
-"""The prefix of the objects of an unfinished output begins with this."""
+"""The objects of an unfinished output OUT have the prefix `OUT/.unfinished-ID/`."""
 _CLAIMED = re.compile(rf"(.+)/{re.escape(UNFINISHED)}([0-9a-f]{{16}})/.+")
 
 
@@ -30,8 +30,8 @@ _CLAIMED = re.compile(rf"(.+)/{re.escape(UNFINISHED)}([0-9a-f]{{16}})/.+")
 def uploaded(url: str) -> Iterator[Path]:
     """Context manager of a local path to write; on success its content is uploaded to `url`.
 
-    A store shows an object only after a complete upload: a broken one leaves the old object, or
-    none. Raises `OutputError`, or `Unavailable` if the store does not answer.
+    A store shows an object only after a complete upload; after a failed upload, the old object
+    remains if there is one. Raises `OutputError`, or `Unavailable` if the store does not answer.
     """
     check_url(url)
     with nameless_file(url) as temporary:
@@ -43,7 +43,7 @@ def uploaded(url: str) -> Iterator[Path]:
 def nameless_file(url: str) -> Iterator[Path]:
     """Context manager of the path of an unlinked temporary file, for the content of a URL.
 
-    It never outlives the process. An `OSError` inside becomes an `OutputError`.
+    The file never outlives the process. An `OSError` inside becomes an `OutputError`.
     """
     try:
         with tempfile.TemporaryFile(prefix="distrain-") as file:
@@ -60,12 +60,15 @@ def nameless_file(url: str) -> Iterator[Path]:
 def _temporary_folder() -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:  # there is no writable one
+    except OSError:  # there is no writable folder
         return os.environ.get("TMPDIR", "none")
 
 
 def send(file: Path, url: str) -> None:
-    """Upload a local file to a URL; errors as in `uploaded`."""
+    """Upload a local file to a URL; raises the errors of `uploaded`.
+
+    An object of an unfinished output is uploaded only while its claim holds.
+    """
     claimed = _CLAIMED.fullmatch(url)
     if claimed:  # tasks of a killed command may still run
         with sent_errors(url):
@@ -81,8 +84,8 @@ def send(file: Path, url: str) -> None:
                 filesystem.put_file(str(file), path, **options)
                 return
             except FileNotFoundError:
-                # Or the answer that completed an upload was lost, and the upload is unknown when it
-                # is completed again.
+                # S3 also answers so if an upload is completed twice: the first answer was lost, and
+                # the upload is not known any more.
                 if number == _FRESH_UPLOADS - 1:
                     raise
 
@@ -97,7 +100,7 @@ def _translated(put: Any) -> None:
 
 @contextlib.contextmanager
 def sent_errors(url: str) -> Iterator[None]:
-    """Convert a store's final errors inside to `OutputError`, with a hint."""
+    """Convert errors of a store inside to `OutputError` with a hint, except transient errors."""
     try:
         yield
     except DistrainError:

@@ -1,4 +1,4 @@
-"""URLs: how they differ from paths, and the passwords that they must not contain."""
+"""Tells URLs from paths, and finds passwords in URLs, which must not contain any."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _S3 = ("s3", "s3a")
 def is_remote(path: str | Path) -> bool:
     """Return True if a path is a URL, which fsspec opens, rather than a local path.
 
-    A `file://` URL counts as one: `Path` and `os` do not accept its text.
+    A `file://` URL counts as a URL, since `Path` and `os` do not accept its text.
 
     >>> is_remote("s3://bucket/day_0"), is_remote("data/day_0")
     (True, False)
@@ -24,7 +24,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def path_or_url(text: str | Path) -> Path | str:
-    """Return a local path or a `file://` URL as a `Path`; another URL unchanged.
+    """Return a local path or a `file://` URL as a `Path`, and any other URL as text.
 
     >>> path_or_url("s3://bucket/day_0"), path_or_url("data/day_0")
     ('s3://bucket/day_0', PosixPath('data/day_0'))
@@ -36,7 +36,7 @@ def path_or_url(text: str | Path) -> Path | str:
 
 
 def check_url(url: str) -> None:
-    """Raise a `DataError` if a URL holds a password, or an invalid bucket name."""
+    """Raise a `DataError` if a URL has a password, or S3's URL an invalid bucket name."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return

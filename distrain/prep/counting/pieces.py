@@ -1,4 +1,4 @@
-"""Sums counts of columns by pieces; one task a column writes the result."""
+"""Adds up the counts of columns piece by piece; one task for each column writes the result."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ class CountedColumn:
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks that sum the counts of one column.
+    """The tasks that add up the counts of one column.
 
     Attributes:
-        size_bytes: Memory of the counts to sum.
-        piece: The arguments of each piece's task, before its buckets and the stem of its files.
-        whole: The arguments of the last task, before the results of the pieces.
+        size_bytes: Memory of the counts to add up.
+        piece: The first arguments of each piece's task; its buckets and the stem of its files
+            follow.
+        whole: The first arguments of the last task; the results of the pieces follow.
         most_pieces: Maximum number of pieces.
     """
 
@@ -58,7 +59,10 @@ def add_up(
     stem: str,
     piece_bytes: int,
 ) -> list[Any]:
-    """Return the result of `of_whole` for each column, from its pieces' results of `of_piece`."""
+    """Call `of_piece` for each piece of each column, and return each column's `of_whole`.
+
+    `of_whole` gets the results of the column's pieces. A piece has about `piece_bytes` of counts.
+    """
     buckets = [pieces_of(one.size_bytes, piece_bytes, one.most_pieces) for one in work]
     pieces = [
         (*one.piece, some, f"{stem}-{place:04d}-{number:03d}")

@@ -23,11 +23,11 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """The entries that a vocabulary takes from some buckets, in id order."""
+    """A file with the values of some buckets that a vocabulary gets, and their counts, by id."""
 
     path: str
     entries: int  # number of values
-    size_bytes: int  # their size in memory
+    size_bytes: int  # the size of values and counts in memory
 
 
 def write_run(kept: Counts, path: str) -> Run:
@@ -36,7 +36,10 @@ def write_run(kept: Counts, path: str) -> Run:
 
 
 class RunsInOrder:
-    """Merges runs: their first `most` values in id order, `range_bytes` at a time."""
+    """Iterates over the first `most` values of merged runs, in id order, in tables.
+
+    `most` is `None` for all values. A table takes about `range_bytes`.
+    """
 
     def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):
         entries = sum(run.entries for run in runs)
@@ -47,16 +50,16 @@ class RunsInOrder:
         self.num_values = entries if most is None else min(entries, most)
 
     def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
-        """Return the type of values when these runs follow older ones.
+        """Return the type of a vocabulary's values that has these runs after older values.
 
-        `large_string` if the text of all may not fit `string`. `text_before` are the bytes of the
-        older values' text, `values_before` their number.
+        It is `large_string` if the texts of all values may exceed `string`. `text_before` is the
+        number of bytes of the older values' texts, `values_before` the number of older values.
         """
         value_dtype = self._runs[0].rows.schema.field("value").type
         if not is_text(value_dtype):
             return value_dtype
         before = text_before + 8 * (values_before + 1)
-        # The size of the runs is an upper bound of the text.
+        # The size of the runs in memory is an upper bound of the size of their texts.
         if before + self._size_bytes <= _STRING_BYTES:
             return pa.string()
         text = sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)

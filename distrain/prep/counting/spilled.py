@@ -20,7 +20,10 @@ _BEGINS = b"buckets begin"
 
 
 def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
-    """Return the buckets of each piece of a column, in at most `most` pieces.
+    """Return the range of buckets of each piece of a column.
+
+    The number of pieces is the least power of 2 that gives pieces of at most `piece_bytes` on
+    average, but at most `most`.
 
     >>> pieces_of(1000, 2000)
     [range(0, 4096)]
@@ -76,8 +79,8 @@ class _Sink:
             return
         total = self._operator.merge(*self._held)
         self._held, self._held_bytes = [total], total.nbytes
-        # The remainder is at most half of the next sum, so each count is summed twice on average,
-        # for any number of parts.
+        # At most half of the next counts to merge are merged already, so each count is merged twice
+        # on average, for any number of parts.
         if self._held_bytes > self._most_bytes // 2:
             self._write(total)
 
@@ -96,7 +99,7 @@ class _Sink:
 
 
 def write_buckets(rows: pa.Table, path: str) -> None:
-    """Write rows in the order of the buckets of their column `value`; stable within a bucket."""
+    """Write rows sorted by the bucket of their `value`; rows of a bucket keep their order."""
     in_order, begins = in_buckets(rows)
     write_rows(in_order.replace_schema_metadata({_BEGINS: begins.tobytes()}), path)
 
@@ -109,8 +112,8 @@ def write_rows(rows: pa.Table, path: str) -> None:
 def read_buckets(path: str, buckets: range) -> pa.Table:
     """Return the rows of some buckets of a file, in their order.
 
-    They are copied, so that the file is no longer mapped. A kernel may map 2 MiB for a single byte
-    that is read: slices of many files would take many times their size.
+    The rows are copied, so that the file does not stay mapped. For a single byte that is read, the
+    kernel may load 2 MiB, so slices of many files would take many times their size in memory.
     """
     table = MappedFile.staged(path).rows
     begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)

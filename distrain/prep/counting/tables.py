@@ -41,7 +41,7 @@ def fit_tables(
     work = []
     for column in counted:
         num_folds = cast(Encoding, column.operator).num_folds
-        # A cell needs the memory of counts and sums of two folds; a table has all folds.
+        # A cell takes as much memory as counts and sums of two folds; a table has all folds.
         size_bytes = column.size_bytes * (1 + num_folds // 2)
         whole = (column.name, categories)
         work.append(Work(size_bytes, (column.files, num_folds), whole))

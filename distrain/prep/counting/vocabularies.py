@@ -36,30 +36,31 @@ KEPT = "rare"
 """The prefix of files with counts of values without an id."""
 
 KEPT_BUCKETS = 256
-"""Number of buckets of rare values with kept counts; fixed, since it affects which are kept."""
+"""The number of buckets that share the kept counts equally; fixed, since it affects which values
+are kept."""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    name: str  # the name in its files: the column, or the domain
+    name: str  # the name in the vocabulary's files: the column, or the domain
     cardinality: int  # number of ids
     new_ids: int = 0  # number of ids added by an update
     kept_counts: int = 0  # number of values without an id whose counts are kept
-    kept_bytes: int = 0  # the size of their file
+    kept_bytes: int = 0  # the size of the file with these counts
 
 
 @dataclass(frozen=True)
 class Limits:
-    new: int | None  # values that may get an id; `None` for any number
-    # values without an id whose counts are kept, rounded up to an equal number for each of the 256
-    # buckets of hashes. So pieces keep the same values as the whole would, in bounded memory
+    new: int | None  # the number of values that may get an id; `None` for no limit
+    # the number of values without an id whose counts are kept, rounded up to an equal number for
+    # each of 256 hash buckets. So all pieces together keep the same values for any number of pieces
     rare: int
 
     @classmethod
     def of(cls, operator: Categorify, keep_counts: int, num_old: int = 0) -> Limits:
-        """Return the limits. Counts of rare values are useless once no value can get an id."""
+        """Return the limits. No counts are kept if no more values can get an id."""
         left = max(0, operator.max_size - num_old) if operator.max_size else None
         return cls(left, 0 if left == 0 else keep_counts)
 
@@ -70,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The entries that a vocabulary takes from a piece, in files."""
+    """The values that a vocabulary gets from a piece, in files."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets
@@ -80,10 +81,10 @@ class Chosen:
 def choose(
     operator: Categorify, counts: Counts, limits: Limits, observed: int, stem: str
 ) -> Chosen:
-    """Choose the values that get an id, and write them to files `STEM-*`.
+    """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
 
     Args:
-        counts: Each value once.
+        counts: The counts of a piece, with each value once.
     """
     passes = pc.greater_equal(counts.counts, operator.freq_threshold)
     new = most_frequent(filtered(counts, passes), limits.new)
@@ -102,7 +103,10 @@ def fit_vocabularies(
     memory: MemoryPlan,
     keep_counts: int = 0,
 ) -> list[VocabularyReport]:
-    """Write the vocabularies of counted columns to the folder `categories`."""
+    """Write the vocabularies of counted columns to the folder `categories`; return the reports.
+
+    Raises a `DataError` if a column has more ids than int32 holds.
+    """
     work = []
     for column in counted:
         operator = cast(Categorify, column.operator)
@@ -145,7 +149,10 @@ def _write_fitted(
 
 
 def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[int, int]:
-    """Write the kept counts, if any; return their number and the file's size."""
+    """Write the kept counts of a vocabulary; return their number and the file's size in bytes.
+
+    Writes nothing and returns zeros if no counts are kept.
+    """
     runs = [piece.rare for piece in pieces if piece.rare is not None]
     if not runs:
         return 0, 0
@@ -162,7 +169,7 @@ def kept_file(name: str) -> str:
 
 
 def most_frequent(counts: Counts, limit: int | None) -> Counts:
-    """Return the most frequent counts, ties ordered by value; at most `limit`, `None` for all."""
+    """Return the counts of the `limit` most frequent values (`None` for all), ties by value."""
     order = by_frequency(counts.rows)
     order = order if limit is None else order.slice(0, limit)
     return Counts(counts.values.take(order), counts.counts.take(order))

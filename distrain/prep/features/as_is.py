@@ -1,4 +1,4 @@
-"""Checks of tables whose columns are used unchanged by operators."""
+"""Checks tables whose columns are passed to the operators unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_COLUMNS = 12
 
 
 def check_text(path: str, features: FeatureConfig) -> None:
-    """Raise an error if Criteo's lines lack a column of the workflow or one to keep."""
+    """Raise an error if raw Criteo lines lack columns: of the workflow, its history, or to keep."""
     unknown = [name for name in features.document.columns if name not in RAW_COLUMNS]
     if unknown:
         raise DataError(
@@ -40,7 +40,7 @@ def check_text(path: str, features: FeatureConfig) -> None:
 
 
 def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureConfig) -> None:
-    """Raise a `DataError` that lists all columns of parquet that are missing or unusable."""
+    """Raise a `DataError` if parquet columns are missing or unusable; the error lists all."""
     wanted = {} if features.unlabeled else {LABEL: LABEL}
     columns = {name: column.kind for name, column in features.document.columns.items()}
     history = features.document.history

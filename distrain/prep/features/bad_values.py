@@ -17,11 +17,11 @@ class BadValues(Exception):
     """Some values of a column cannot be used.
 
     Attributes:
-        places: Their rows, ascending.
+        places: The rows of the bad values, ascending.
         values: The column, or the items of its lists.
-        items: The positions of the values in `values`; equal to `places` unless the column holds
-            lists.
-        problem: The problem, as the end of a sentence "VALUE is ...".
+        items: The positions of the bad values in `values`; equal to `places` unless the column
+            holds lists.
+        problem: The problem, as the end of the phrase "COLUMN is VALUE, ...".
     """
 
     def __init__(self, places: Places, values: pa.Array, problem: str, hint: str | None = None):
@@ -62,7 +62,7 @@ def places_of(mask: Any) -> Places:
 def converted(
     values: pa.Array, convert: Callable[[pa.Array], pa.Array], problem: str, hint: str | None = None
 ) -> pa.Array:
-    """Return `convert(values)`; raise `BadValues` with each value that Arrow rejects."""
+    """Return `convert(values)`; raises `BadValues` with all values that Arrow rejects."""
     try:
         return convert(values)
     except pa.ArrowInvalid:
@@ -79,9 +79,9 @@ def parsed(
     problem: str,
     hint: str | None = None,
 ) -> pa.Array:
-    """Return texts parsed, each distinct text once.
+    """Return the results of `parse` for texts, as `dtype`; each distinct text is parsed once.
 
-    Raise `BadValues` for texts that `parse` rejects.
+    Raises `BadValues` with all texts that `parse` rejects.
     """
     encoded = values.dictionary_encode()
     results: list[Any] = []

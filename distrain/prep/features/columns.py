@@ -31,7 +31,7 @@ As = Literal[
     "year",
 ]
 _TAG = re.compile(r"[a-z][a-z0-9_]*")
-# These follow from the kind, the target, or the type of the prepared values.
+# Tags that follow from the kind, the target, or the type of the prepared values.
 _SAID_ELSEWHERE = (
     *(Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.LIST, Tags.TARGET, Tags.WEIGHT, Tags.EMBEDDING),
     *(Tags.BINARY, Tags.BINARY_CLASSIFICATION, Tags.MULTI_CLASS_CLASSIFICATION, Tags.REGRESSION),
@@ -287,9 +287,9 @@ Column = Annotated[ColumnSpec, Field(discriminator="kind")]
 
 
 KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
-"""The names in staged rows of the columns that histories need."""
+"""The names, in staged rows, of the columns that histories need."""
 TIMES_OF_SPLIT = "split.time"
-"""The name in staged rows of the split's times, for operators that learn in time order."""
+"""The name, in staged rows, of the split's times, for operators that learn in time order."""
 
 
 class HistorySpec(Section):

@@ -45,7 +45,7 @@ _NUMBER: ColumnSpec = ContinuousSpec(kind="continuous")
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """The description of a table's columns: a features document, checked.
+    """The description of a table's columns: a features document that was checked.
 
     >>> config = FeatureConfig.parse(
     ...     {"target": "bought", "columns": {"shop": {"kind": "categorical"}}}
@@ -65,10 +65,13 @@ class FeatureConfig:
     def built_in(
         cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
     ) -> FeatureConfig:
-        """Return the document for Criteo's form: the workflow's columns and a label."""
+        """Return the configuration for raw Criteo text and parquet with a workflow's own columns.
+
+        The columns are used unchanged.
+        """
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
-        # Not validated: a workflow may use names that a document may not.
+        # `model_construct` does not validate: a workflow may use names that a document may not.
         text = FormatSpec.model_construct(
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
         )
@@ -95,7 +98,7 @@ class FeatureConfig:
         """Read a YAML file, or a JSON file if its name ends in `.json`; a URL is read as YAML.
 
         Raises:
-            SpecError: It is missing or not YAML, or has mistakes; all are listed.
+            SpecError: The file is missing or not YAML, or has mistakes; the error lists all.
         """
         if is_remote(path):
             document: object = parse_yaml(read_bytes(path).decode(), keep_words=True)
@@ -107,14 +110,14 @@ class FeatureConfig:
     def parse(
         cls, document: object, *, source: str | None = None, folder: Path | None = None
     ) -> FeatureConfig:
-        """Check a document.
+        """Check a features document, and return it as a configuration.
 
         Args:
-            source: The file that it was read from, for errors.
+            source: The file that the document was read from, for errors.
             folder: The base of the side tables' relative paths; by default the working directory.
 
         Raises:
-            SpecError: It has mistakes; all are listed, each with its path.
+            SpecError: The document has mistakes; the error lists all, each with its path.
         """
         from pydantic import ValidationError
 
@@ -149,7 +152,7 @@ class FeatureConfig:
             partial_file.write_text(self.text)
 
     def without_split(self) -> FeatureConfig:
-        """Return the same columns without a split of the rows."""
+        """Return the configuration without a split of the rows."""
         return replace(self, document=self.document.model_copy(update={"split": None}))
 
     @staticmethod
@@ -172,7 +175,7 @@ class FeatureConfig:
             for name, column in self.document.columns.items()
         }
         for name, steps in operators.items():
-            groups.setdefault(repr(steps), []).append(name)  # which includes all settings
+            groups.setdefault(repr(steps), []).append(name)  # `repr` includes all settings
         history = self.document.history
         return Workflow(
             tuple(ColumnGroup(tuple(n), operators[n[0]]) for n in groups.values()),
@@ -181,7 +184,10 @@ class FeatureConfig:
 
 
 def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:
-    """Make paths absolute: workers and later runs have other working directories."""
+    """Return the document with absolute paths of side tables.
+
+    Workers and later runs have other working directories.
+    """
     base = (folder or Path()).absolute()
     joins = tuple(
         join

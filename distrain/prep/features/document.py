@@ -143,7 +143,7 @@ class FormatSpec(Section):
     def _with_header_of_criteo(self, dump: Any) -> dict[str, Any]:
         document: dict[str, Any] = dump(
             self
-        )  # without `header: true`, which is the default of other kinds
+        )  # `dump` leaves out `header: true`, which is the default of other kinds
         return {**document, "header": self.header} if self.kind == CRITEO else document
 
     @model_validator(mode="after")
@@ -252,13 +252,16 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and further columns that histories and target means need."""
+        """The features, and the columns that histories and target means need besides them."""
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 
     @property
     def times_of_split(self) -> ColumnSpec | None:
-        """The settings of the split's time column, for operators that learn in time order."""
+        """The settings of the split's time column, for operators that learn in time order.
+
+        `None` unless rows are split by time and a column has target means.
+        """
         encoded = any(
             isinstance(operator, TargetEncode)
             for column in self.columns.values()
@@ -282,7 +285,7 @@ class FeatureDocument(Section):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The table's columns that are read, each once, without those of side tables."""
+        """The table's columns that are read, each once, without the columns of side tables."""
         split = getattr(self.split, "column", None)
         sources = [one for name, column in self.columns.items() for one in column.sources(name)]
         wanted = [target.column for target in self.targets.values()]
@@ -338,7 +341,10 @@ class FeatureDocument(Section):
 
 
 def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
-    """Return mistakes between the columns of a plain document, as far as it can be read."""
+    """Return the mistakes in names, domains and sources of an unchecked document's columns.
+
+    Parts of the document that cannot be read are skipped.
+    """
     columns, target = document.get("columns"), document.get("target")
     if not isinstance(columns, Mapping):
         return []

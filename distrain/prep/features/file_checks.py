@@ -1,4 +1,4 @@
-"""Checks each file before its rows are read: whether it is a table of the document."""
+"""Checks, before rows are read, that each file has the columns of the features document."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOKED_AT_FIRST = 4
 def check_tables(
     files: Sequence[InputFile], features: FeatureConfig, option: str = "--keep"
 ) -> None:
-    """Raise a `DataError` if one of the first files lacks columns.
+    """Raise a `DataError` if one of the first 4 files does not fit the document.
 
-    `option` is the command's option for columns to keep, which the error names.
+    `option` is the command's option for columns to keep; the error names it.
     """
     looks = _looks(files, features, side_tables(features.document.joins))
     for look in looks[:_LOOKED_AT_FIRST]:
@@ -36,12 +36,12 @@ def looked_at(
     sides: Sequence[SideTable],
     runner: TaskRunner,
 ) -> list[TableFile]:
-    """Return the files, checked to be tables of the document; a `DataError` if one is not."""
+    """Inspect and check files on workers; raises a `DataError` if one does not fit the document."""
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 
 def table_file_of(path: str, features: FeatureConfig) -> TableFile:
-    """Return one file, checked to be a table of the document; a `DataError` if it is not."""
+    """Inspect and check one file; raises a `DataError` if it does not fit the document."""
     sides = side_tables(features.document.joins)
     return _checked_look(*_looks([InputFile(path, 0)], features, sides)[0])
 
@@ -49,7 +49,10 @@ def table_file_of(path: str, features: FeatureConfig) -> TableFile:
 def rows_in_memory(
     name: str, types: Mapping[str, pa.DataType], features: FeatureConfig
 ) -> TableFile:
-    """Return rows in memory as a file called `name`; a `DataError` if they are another table."""
+    """Return rows in memory, of these types, as a file called `name`.
+
+    Raises a `DataError` if they do not fit the document.
+    """
     sides = side_tables(features.document.joins)
     joined = {name: added for side in sides for name, added in side.columns.items()}
     file = TableFile(name, PARQUET, None, dict(types), "", joined=joined)
@@ -89,7 +92,7 @@ def _checked_look(
 
 
 def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
-    """Return the type of each column, which must be the same in all files."""
+    """Return the type of each column; raises a `DataError` if it is not the same in all files."""
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:
         for column, content in columns.items():

@@ -38,7 +38,7 @@ class SideTable:
     Attributes:
         spec: The join.
         columns: The joined columns, by their names in the table's rows.
-        digest: A hash of keys and values: equal wherever the same table was read.
+        digest: A hash of keys and values, equal on all machines that have read the same table.
     """
 
     def __init__(self, spec: JoinSpec, keys: pa.Array, values: pa.Table, text: bool):
@@ -61,7 +61,7 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """Return the side tables; a `DataError` if one has changed since the run began."""
+    """Return the side tables; raises a `DataError` if the digest of one is not the given one."""
     tables = side_tables(joins)
     for side, digest in zip(tables, digests, strict=True):
         if side.digest != digest:
@@ -99,7 +99,7 @@ def _cached(spec_json: str, identity: str) -> SideTable:
 
 
 def _side_table(join: JoinSpec, identity: str | None) -> SideTable:
-    if identity is None:  # changes of its file cannot be detected
+    if identity is None:  # changes of the file cannot be detected, so the table is not cached
         return _loaded(join)
     return _cached(join.model_dump_json(by_alias=True), identity)
 

@@ -1,4 +1,4 @@
-"""Numbers from values of any type."""
+"""Converts values of any type to numbers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from distrain.prep.raw_values import number_of
 from distrain.prep.vocabulary import is_text
 
 EXACT_DOUBLES = 2**53
-"""Float64 holds each integer up to this one."""
+"""The largest integer up to which float64 is exact for all integers."""
 
 
 def numbers_of(
     values: pa.Array, text: FormatSpec | None = None, hint: str | None = None
 ) -> pa.Array:
-    """Return values as float64, parsing texts; booleans are 0 and 1."""
+    """Return values as float64, parsing texts; booleans are 0 and 1.
+
+    Raises `BadValues` for texts that are not numbers.
+    """
     if not is_text(values.type):
         return values.cast(pa.float64(), safe=False)
     point = "." if text is None else text.decimal_point
@@ -33,7 +36,7 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """Yield candidates for Arrow's cast that give the same numbers as `number_of`."""
+    """Yield texts to try with Arrow's cast, which gives the numbers of `number_of` or fails."""
     if point == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():
             return  # possibly a thousands separator
@@ -43,7 +46,10 @@ def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
 
 
 def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
-    """Return values as int64, parsing texts; NaN becomes null."""
+    """Return values as int64, parsing texts; NaN becomes null.
+
+    Raises `BadValues` for values that are not whole numbers of 64 bits.
+    """
     dtype = values.type
     if pa.types.is_floating(dtype):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)

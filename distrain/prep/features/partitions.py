@@ -16,14 +16,15 @@ _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
 Values = Mapping[str, Any]
-"""The `pyarrow.Scalar` of each column of one file's folders."""
+"""The values in the names of one file's folders: a `pyarrow.Scalar` for each column."""
 
 
 def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
-    """Return the columns in the folders of each file, with the same types in all.
+    """Return, for each file, the values in the names of its folders.
 
-    If all folders hold integers of 32 bits, the type is integer, otherwise text, as in
-    `pyarrow.dataset`. `types` overrides it by column.
+    A column has the same type in all files. If all its folders hold integers of 32 bits, the type
+    is int64, otherwise string, as in `pyarrow.dataset`. `types` overrides this by column with
+    `integer` or `text`.
 
     Raises:
         DataError: A folder of an integer column does not hold an integer.

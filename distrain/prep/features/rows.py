@@ -42,7 +42,10 @@ class Unlabelled(BadValues):
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
-    """Return each row's label: 0 or 1 (int8), a number, or a class; `BadValues` if unusable."""
+    """Return each row's label: 0 or 1 (int8), or a number or a class's number (float32).
+
+    Raises `Unlabelled` for missing labels, and `BadValues` for unusable values.
+    """
     values = _labelled(flat(values))
     if target.kind == "regression":
         return finite_numbers(values, text)
@@ -69,7 +72,7 @@ def known_labels_of(
 ) -> tuple[pa.Array, pa.Array]:
     """Return all labels, and which of them are known.
 
-    The labels are those of `labels_of`, with 0 for missing ones. The second array is float32: 1
+    The labels are those of `labels_of`, with 0 for missing labels. The second array is float32: 1
     for a known label, 0 for a missing one.
     """
     values = flat(values)
@@ -92,7 +95,10 @@ def known_labels_of(
 def finite_numbers(
     values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
 ) -> pa.Array:
-    """Return each row's number, float32, `least` or more; `BadValues` if missing or infinite."""
+    """Return each row's number, float32.
+
+    Raises `BadValues` for numbers that are missing, infinite or below `least`.
+    """
     role = "weight" if least == 0 else "label"
     numbers = _labelled(numbers_of(flat(values), text), role).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
@@ -125,7 +131,10 @@ def _classes(
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """Return the values that determine windows: times or numbers."""
+    """Return the values that determine windows: times or numbers.
+
+    Raises `BadValues` for missing or unusable values.
+    """
     values = flat(values)
     if len(gaps := _gaps(values)):
         raise BadValues(gaps, pa.nulls(len(values), values.type), "but windows.by needs it")
@@ -143,7 +152,7 @@ def window_values(
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
-    """Return the number of each value's window, `[rows]`; numbers ascend in the windows' order."""
+    """Return the number of each value's window, `[rows]`; later windows have larger numbers."""
     if windows.size_ns is not None:
         # In microseconds: dates such as 9999-12-31 do not fit into nanoseconds.
         numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)
@@ -157,7 +166,10 @@ def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
 def validation_mask(
     values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
 ) -> Mask:
-    """Return a mask of validation rows, `[rows]`; `BadValues` for a missing or unusable time."""
+    """Return a mask of validation rows, `[rows]`.
+
+    Raises `BadValues` if rows are split by time and a time is missing or unusable.
+    """
     values = flat(values)
     match split:
         case HashSplit(share=share):
@@ -186,8 +198,7 @@ def equal_to(
 ) -> Mask:
     """Return a mask of the values that equal `wanted`; false for nulls.
 
-    Texts are compared as texts or as the value that they spell; numbers also match texts that
-    spell them.
+    Texts are compared as texts, or as the numbers or booleans that they spell.
     """
     is_exact = is_text(values.type) or pa.types.is_integer(values.type)
     if is_exact and isinstance(wanted, int) and abs(wanted) > EXACT_DOUBLES:
@@ -204,7 +215,7 @@ def equal_to(
         try:
             wanted_text = category_texts(pa.array([wanted_text]))[0]
             matches = pc.equal(values, wanted_text.cast(values.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it spells no such value
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # `wanted` is of another type
             matches = pa.array(np.zeros(len(values), bool))
     else:
         matches = pc.equal(numbers_of(values), float(wanted))

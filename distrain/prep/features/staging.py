@@ -1,8 +1,8 @@
-"""Writes the rows of a file to staging files: labels and features, training and validation apart.
+"""Writes labels and features of a file's rows to staging files.
 
 Each block of lines of a text file gives one staging file for training rows and one for validation
-rows, written while pieces of the block are parsed, in bounded memory. `text_rows` handles the
-formats of text.
+rows. They are written while pieces of the block are parsed, so memory is bounded. `text_rows`
+handles the formats of text.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class StagingTask:
     skip_bad_lines: bool  # drop bad lines of text, rather than stop at the first
     block_bytes: int  # bytes of text for each staging file
     stem: str  # the prefix of the staging files' names
-    side_digests: tuple[str, ...] = ()  # of the joined side tables
-    # `int64` or `string`, by categorical column
+    side_digests: tuple[str, ...] = ()  # the digests of the joined side tables
+    # the type of the categories, `int64` or `string`, by categorical column
     holds: Mapping[str, str] = field(default_factory=dict)
     null_texts: tuple[str, ...] = ()  # texts of typed columns that mean a missing value
 
@@ -111,10 +111,10 @@ class _BadColumn(Exception):
 
 
 def stage_rows(task: StagingTask) -> Staged:
-    """Read rows, make labels and features of them, and write these to `STEM-*`.
+    """Read the rows of a task, and write their labels and features to `STEM-*`.
 
     Raises:
-        DataError: A value, or a line, cannot be used.
+        DataError: A value or a line cannot be used.
     """
     if not isinstance(task.rows, Part):
         return _stage_text(task, task.rows)
@@ -127,9 +127,10 @@ def stage_rows(task: StagingTask) -> Staged:
 
 
 def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
-    """Return labels and features of a table's rows; a `DataError` names the row of a bad value.
+    """Return labels and features of a table's rows, without writing them.
 
-    Rows without a label are dropped with `may_drop`; otherwise they raise a `DataError`.
+    Raises a `DataError` with the row of a bad value. With `may_drop`, rows without a label are
+    dropped, if the document says so; otherwise they raise a `DataError`, too.
     """
     made = _usable_of(table, task)
     if made.unlabelled and not may_drop:
@@ -162,7 +163,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
                 block, before = without_head(piece, task.file, layout)
             usable, numbers, bad = _parsed(block, task, layout, before, text)
         except DataError:
-            check_stream(text)  # otherwise a damaged file would look like a mistake of its writer
+            check_stream(text)  # raises if compressed text is damaged, which explains bad lines
             raise
         tally = BadLineTally.of(bad).shifted(text.path, before)
         return _ParsedPiece(usable, numbers, num_lines(piece), tally)
@@ -187,7 +188,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
 class _Usable(NamedTuple):
     rows: pa.Table
-    places: Places  # among the given rows
+    places: Places  # the indices of these rows among the given rows
     mask: Mask | None
     unlabelled: int
 
@@ -206,7 +207,7 @@ class _ParsedPiece(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """All rows, including dropped ones."""
+        """The number of all rows in the piece, including dropped rows and bad lines."""
         return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
 
 
@@ -255,7 +256,7 @@ _VALID = "-valid"
 def _parsed(
     block: bytes, task: StagingTask, layout: FormatSpec, lines_before: int, text: TextRange
 ) -> tuple[_Usable, Places, list[BadLine]]:
-    """Return the rows, their places in the block (bad ones included), and the bad lines."""
+    """Return a block's usable rows, their numbers in it (counting bad lines), and its bad lines."""
 
     def stop(line: BadLine) -> DataError:
         return line.at(task.file.path, lines_before + count_lines_before(text)).error()
@@ -275,7 +276,7 @@ def _parsed(
             raise stop(next(more)) from None
         bad.extend(more)
 
-    if task.file.kind == "jsonl":  # in CSV they have become nulls already
+    if task.file.kind == "jsonl":  # in CSV, null texts have become nulls already
         rows = replace(rows, table=without_null_texts(rows.table, task.null_texts))
     no_rows = [line.line - 1 for line in rows.bad]
     usable = _usable(rows, task, layout, leave_out)
@@ -312,10 +313,10 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
     for number, row in enumerate(bad_column.bad.places):
         line = int(lines[row])
         if line in reported:
-            continue  # several items of one list
+            continue  # several items of one list are bad
         reported.add(line)
         problem = f"{bad_column.column} is {bad_column.bad.described(number)}"
-        # Only the first few are shown, since finding a line's text takes a while.
+        # Only the first few lines get their text, since finding it takes a while.
         text = shown(line_of(block, line)) if len(reported) < 10 else ""
         yield BadLine(line + 1, kind, problem, text, bad_column.bad.hint)
 
@@ -365,7 +366,7 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
             make = _category_texts
         made_of = [of(source, make) for source in column.sources(name)]
         values = crossed(made_of) if column.cross else made_of[0]
-        if name in task.lists and not holds_lists(values.type):  # all are missing
+        if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
     return pa.table(made), mask

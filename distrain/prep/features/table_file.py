@@ -43,7 +43,10 @@ _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
 def detect_format(path: str) -> str | None:
-    """Return `parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
+    """Return `parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes.
+
+    Raises a `DataError` for other formats, or a parquet file's name without its content.
+    """
     with open_input(path, retry_s=RETRY_S) as handle:
         head = handle.read(8)
     for magic, name in _FOREIGN.items():
@@ -67,7 +70,7 @@ def detect_format(path: str) -> str | None:
 @dataclass(frozen=True)
 class AddedColumn:
     dtype: pa.DataType
-    text: FormatSpec | None = None  # the format of its texts; `None` if its values are typed
+    text: FormatSpec | None = None  # the format of the column's texts; `None` for typed values
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,10 @@ class TableFile:
     codec: str | None  # `gzip`, `zstd` or `None`
     # the type of each column: text for CSV, the type of the first lines for JSON
     types: dict[str, pa.DataType]
-    delimiter: str  # between fields of CSV
+    delimiter: str  # the character between fields of CSV; empty for other kinds
     row_groups: tuple[int, ...] = ()  # the rows of each row group of parquet
     size_bytes: int = 0
-    # the columns from the names of its folders; those of the file itself take precedence
+    # the columns from the names of its folders; columns of the file itself take precedence
     folders: Values = field(default_factory=dict)
     # the columns joined from side tables
     joined: Mapping[str, AddedColumn] = field(default_factory=dict)
@@ -104,10 +107,10 @@ class TableFile:
         return self.added[column].text is None if column in self.added else self.is_typed
 
     def type_to_keep(self, column: str) -> pa.DataType | None:
-        """Return the type that a column to keep is cast to; `None` leaves it unchanged."""
+        """Return the type to which a kept column is cast; `None` if it is kept unchanged."""
         if self.kind != "jsonl" or column not in self.types:
             return None
-        dtype = self.types[column]  # of the first lines; later ones may differ
+        dtype = self.types[column]  # of the first lines; later lines may differ
         return pa.string() if pa.types.is_null(dtype) else dtype
 
     @property
@@ -157,7 +160,7 @@ class TableFile:
         )
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
-        """Return `int64` or `string` by categorical column, without columns of unknown type."""
+        """Return `int64` or `string` for each column of categories whose type is known."""
         types_by_column = {}
         for name, column in features.document.columns.items():
             source, *others = column.sources(name)
@@ -171,7 +174,7 @@ class TableFile:
         return types_by_column
 
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
-        """Return `lists` or `single values` by column, without columns of unknown shape."""
+        """Return `lists` or `single values` for each feature for which that is known."""
         shape_of = {}
         for name, column in features.document.columns.items():
             dtype = self.columns[column.sources(name)[0]]
@@ -202,9 +205,11 @@ def _guess(name: str, held: Iterable[str]) -> str:
 
 
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
-    """Read the footer of parquet, or the first lines of text; for Criteo's form, nothing.
+    """Return a file with its format and columns.
 
-    Text without a header may lack the column `may_lack` of its `format.names`.
+    They are read from the footer of parquet, or the first lines of text; the columns of Criteo's
+    form are known. Text without a header may lack the column `may_lack` of its `format.names`.
+    Raises a `DataError` if the file is not a table.
     """
     codec = detect_format(path)
     if codec == PARQUET:
@@ -229,7 +234,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
 
 
 def holds_criteo_lines(path: str) -> bool:
-    """Return True if text begins with lines in the form of Criteo's logs, without a header."""
+    """Return True if a file begins with lines in the form of Criteo's logs, without a header."""
     codec = detect_format(path)
     if codec == PARQUET:
         return False
@@ -279,14 +284,17 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
 
 
 def _most_alike(values: list[Any]) -> list[Any]:
-    """Return the lists or the single values, the larger group of both; the others are bad lines."""
+    """Return the larger group, the lists or the single values; other values are of bad lines."""
     lists = [value for value in values if isinstance(value, list)]
     single = [v for v in values if v is not None and not isinstance(v, list)]
     return lists if len(lists) > len(single) else single
 
 
 def json_row(line: bytes) -> Any:
-    """Parse a line of JSON; `ValueError` if invalid, too deep, or with a lone surrogate."""
+    """Return the value of a line of JSON.
+
+    Raises a `ValueError` if the line is invalid, nested too deeply, or has a lone surrogate.
+    """
     try:
         row = json.loads(line)
     except RecursionError as error:

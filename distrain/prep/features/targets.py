@@ -38,7 +38,7 @@ def or_name(schema: dict[str, Any]) -> None:
 
 
 def known_name(target: str) -> str:
-    """Return the column that is 1 in rows whose label of `target` is known, and 0 in others."""
+    """Return the name of the column that is 1 where the label of `target` is known, else 0."""
     return f"{target}_known"
 
 
@@ -106,14 +106,14 @@ class TargetSpec(Section):
         return self
 
     def schema_of(self, name: str) -> ColumnSchema:
-        """Return the output column of labels."""
+        """Return the schema of the output column of labels, called `name`."""
         classes = len(self.classes) if isinstance(self.classes, tuple) else self.classes
         known = {"known": known_name(name)} if self.missing == "unknown" else {}
         tags = (Tags.TARGET, _KIND_TAGS[self.kind])
         return ColumnSchema(name, "float32", tags, classes, properties=known)
 
     def known_schema_of(self, name: str) -> ColumnSchema | None:
-        """Return the column that flags known labels; `None` if all are known."""
+        """Return the schema of the column that marks known labels; `None` if all are known."""
         if self.missing != "unknown":
             return None
         return ColumnSchema(known_name(name), "float32", (Tags.TASK_WEIGHT,))

@@ -29,9 +29,10 @@ _DELIMITERS = ",\t;|"
 def header_of(
     path: str, lines: list[str], text: FormatSpec, may_lack: str | None = None
 ) -> tuple[str, list[str]]:
-    """Return the delimiter of CSV and the names of its columns; a `DataError` if unclear.
+    """Return the delimiter of CSV and the names of its columns.
 
-    A file without a header may lack the column `may_lack` of `format.names`.
+    A file without a header may lack the column `may_lack` of `format.names`. Raises a `DataError`
+    if the first line does not name the columns although it should.
     """
     if text.header:
         _refuse_no_header(path, lines, text)
@@ -84,7 +85,11 @@ def _fields(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]
 
 
 def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
-    """Return a file's first lines, without line ends; a `DataError` if they cannot be decoded."""
+    """Return a text file's first lines, at most 1,000, without line ends.
+
+    Bytes that `encoding` does not allow are replaced. Raises a `DataError` if the file cannot be
+    decompressed, has no lines, or is not text in an encoding of one byte a line end.
+    """
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
             source = handle
@@ -100,7 +105,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     _refuse_other_encodings(path, head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
     if len(head) == _HEAD_BYTES and len(lines) > 1:
-        lines.pop()  # it may be incomplete
+        lines.pop()  # the last line may be incomplete
     lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
     if b"\r" in head and b"\n" not in head:
         raise DataError(
@@ -120,7 +125,10 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
 
 
 def _refuse_other_encodings(path: str, head: bytes) -> None:
-    """Reject UTF-16 and UTF-32: a line end is not a single byte, so tasks could not find one."""
+    """Raise a `DataError` for UTF-16 and UTF-32.
+
+    Their line ends are not single bytes, so tasks could not find them.
+    """
     name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
     if name is None:
         pairs = head[:_PROBED_BYTES]
@@ -139,7 +147,7 @@ def _refuse_other_encodings(path: str, head: bytes) -> None:
 def _refuse_lines_inside_values(
     path: str, lines: list[str], delimiter: str, text: FormatSpec
 ) -> None:
-    """Raise an error for a line end in a quoted value, if the first lines contain one."""
+    """Raise a `DataError` if a quoted value in the first lines contains a line end."""
     if text.quote is None:
         return
     reader = csv.reader(

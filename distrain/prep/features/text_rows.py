@@ -33,7 +33,7 @@ class TextRows:
 
 
 class TornLines(Exception):
-    """The lines of a block do not match its rows from some line on, because of quoted line ends."""
+    """From `line` on, a block's lines do not match its rows: a quoted value has a line end."""
 
     def __init__(self, line: BadLine):
         super().__init__(line.problem)
@@ -48,9 +48,10 @@ def parse_block(
     *,
     stop_at_first: bool = False,
 ) -> TextRows:
-    """Return the rows of a block of whole lines; `TornLines` if line ends in quotes are possible.
+    """Return the rows and the bad lines of a block of whole lines.
 
-    With `stop_at_first` the caller stops at the first bad line, and then needs no rows.
+    With `stop_at_first`, a block with bad lines need not give its rows: the caller stops at the
+    first bad line. Raises `TornLines` if a quoted value may contain a line end.
     """
     if file.kind == CRITEO:
         layout = _layout_of(file, text)
@@ -86,7 +87,7 @@ def rows_of_pieces(
     """Yield the rows of a file's pieces of whole lines, each with the number of lines before it.
 
     Raises:
-        DataError: A line end may be inside quotes.
+        DataError: A quoted value may contain a line end.
     """
     before = 0
     for number, piece in enumerate(pieces):
@@ -148,7 +149,10 @@ def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequenc
 
 
 def _without_blank_lines(block: bytes) -> tuple[bytes, Places]:
-    """Return the other lines, and their indices; Arrow would read blank lines as rows of nulls."""
+    """Return a block without its blank lines, and the indices of the lines that remain.
+
+    Arrow would read blank lines as rows of nulls.
+    """
     if not block.endswith(b"\n"):
         block += b"\n"
     if block[:1] not in b"\r\n" and b"\n\n" not in block and b"\n\r\n" not in block:
@@ -191,7 +195,7 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
 
 
 def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
-    """Parse line by line, if a line is bad, blank, or has other types than the first ones."""
+    """Parse JSON line by line, for a block with bad or blank lines, or with changing types."""
     rows, lines, bad = [], [], []
     for place, line in enumerate(block.removesuffix(b"\n").split(b"\n")):
         if not line.strip():

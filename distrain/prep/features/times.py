@@ -1,4 +1,4 @@
-"""Times, and their parts by the calendar."""
+"""Converts values to times, and times to parts such as the hour."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
     """Return the values as timestamps in microseconds, in the years 1 to 9999.
 
     A time zone is kept. Integers count `epoch` units since 1970. Texts are parsed by `pattern`, or
-    as ISO 8601 if `None`.
+    as ISO 8601 if `None`. Raises `BadValues` for values that are not such times.
     """
     if epoch is not None:
         counted = integers_of(values, "With epoch, values must be whole numbers.")
@@ -47,9 +47,13 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
 
 
 def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.Array:
-    """Return the times in microseconds; `BadValues` shows the rejected ones of `originals`."""
+    """Return times in microseconds; raises `BadValues` for times out of range.
+
+    The error shows the values of `originals`, from which the times were made.
+    """
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
-    nanoseconds = times.type == pa.timestamp("ns", zone)  # truncated; none is out of range
+    # Nanoseconds are truncated, and never out of range.
+    nanoseconds = times.type == pa.timestamp("ns", zone)
 
     def in_microseconds(some: pa.Array) -> pa.Array:
         return pc.cast(some, pa.timestamp("us", zone), safe=not nanoseconds)
@@ -71,7 +75,7 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
     if pattern is not None:
         times = pc.strptime(values, format=pattern, unit="us", error_is_null=True)
         bad = pc.and_(times.is_null(), values.is_valid())
-        if "%Y" in pattern:  # Arrow reads 24 as the year 24
+        if "%Y" in pattern:  # Arrow accepts two digits, and reads 24 as the year 24
             bad = pc.or_(bad, pc.less(pc.year(times), 1000).fill_null(False))
         if len(places := places_of(bad)):
             hint = "In format.timestamp, %Y is a year of four digits, %y of two."
@@ -96,7 +100,7 @@ def _hint(values: pa.Array) -> str:
 def calendar(times: pa.Array, part: str) -> pa.Array:
     """Return a part of each time, int64 (`seconds` since 1970: float64).
 
-    Times with a zone are converted to UTC, so that an instant has one hour in all files.
+    Times with a zone are converted to UTC, so that an instant has the same hour in all files.
     """
     if part == "seconds":
         return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)

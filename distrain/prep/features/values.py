@@ -1,8 +1,8 @@
-"""Converts a column's values, from any file format, to those that operators take.
+"""Converts a column's values, from any file format, to the types that operators take.
 
 Categories become int64 or strings, numbers float64; lists stay lists of these. The result
 depends on the features document and on the type of the column's categories, never on the file
-format: numbers are spelled if categories are texts, and texts are parsed if numbers are needed.
+format: numbers become texts if categories are texts, and texts are parsed if numbers are needed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def staged_values(
     text: FormatSpec | None,
     holds: str | None = None,
 ) -> pa.Array:
-    """Return one column's values, ready for its operators; `BadValues` for unusable ones.
+    """Return one column's values, ready for its operators.
 
     `text` is the format of texts. `holds` is the type of categories, `int64` or `string`; `None`
-    if unknown, because all values are missing.
+    if unknown, because all values are missing. Raises `BadValues` for unusable values.
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
@@ -61,7 +61,10 @@ def staged_values(
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return one array without dictionaries; texts, and bytes that are UTF-8, as strings."""
+    """Return a column as one array without dictionaries; bytes become strings.
+
+    Raises `BadValues` for texts and bytes that are not UTF-8.
+    """
     values = concrete(values)
     dtype = values.type
     if is_text(dtype) and not _is_utf8(values):
@@ -78,7 +81,7 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _is_utf8(values: pa.Array) -> bool:
     try:
-        values.validate(full=True)  # reading parquet does not check it
+        values.validate(full=True)  # Arrow does not check texts when it reads parquet
     except pa.ArrowInvalid:
         return False
     return True
@@ -176,15 +179,21 @@ def texts_of(values: pa.Array) -> pa.Array:
 
 
 def category_texts_of(values: pa.Array) -> pa.Array:
-    """Return the texts of values as categories: numbers have one spelling, also as texts."""
+    """Return values as texts of categories, as `category_texts` does.
+
+    Raises `BadValues` for values that have no text.
+    """
     return converted(values, category_texts, _NO_TEXT)
 
 
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
-    """Return the numbers, with NaN as null; `BadValues` for those that an operator cannot take."""
+    """Return the numbers, with NaN as null.
+
+    Raises `BadValues` for numbers that the column's operators cannot use.
+    """
     numbers = values.to_numpy(zero_copy_only=False)  # nulls become NaN
     missing = np.isnan(numbers)
-    if isinstance(column, CategoricalSpec):  # any number has a bucket, and a null an id
+    if isinstance(column, CategoricalSpec):  # any number has a bucket, and null has an id
         return pa.array(numbers, mask=missing)
     steps = {step.kind for step in column.operators}
     if FillMissing.kind not in steps and missing.any():

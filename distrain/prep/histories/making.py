@@ -30,11 +30,14 @@ class _Maker:
     folder: str
 
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
-        """Return all events of the spills in order, with the spans of rows that need histories."""
+        """Return all events of the spills in order, with the spans of rows that need histories.
+
+        The rows of the first `silent` spills need none.
+        """
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
         bounds = [None, *self._cuts(spills), None]
-        # Consecutive ranges are one task: each part reads the files of all tasks.
+        # A task sorts several consecutive ranges: each part reads the files of all tasks.
         step = -(-(len(bounds) - 1) // _MOST_TASKS)
         tasks = [
             (
@@ -77,7 +80,7 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
 
 
 def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
-    """Raise an `InputError` if a log is missing, or not needed."""
+    """Raise an `InputError` if there is a log without a history, or a fitted one without a log."""
     if history is None and log is not None:
         raise InputError(
             "a log is only for histories, but the workflow has none",
@@ -101,13 +104,14 @@ def make_histories(
     most_bytes: int,
     on_progress: ProgressCallback,
 ) -> Iterator[PartHistory | None]:
-    """Yield the history of each part for training, and then of each part for validation.
+    """Yield the history of each training part, and then of each validation part.
 
-    Histories of training rows have events of the earlier parts and of the training parts; those of
-    validation rows have events of all parts.
+    Yields `None` for each part if `history` is `None`. Histories of training rows have events of
+    the earlier parts and of the training parts; histories of validation rows have events of all
+    parts.
 
     Args:
-        parts: The earlier parts, those for training, and those for validation.
+        parts: The parts with earlier events, the training parts, and the validation parts.
         is_staged: Whether the parts' columns of keys and times have their staging names.
         workflow: The folder of the fitted workflow, and its lookups.
         cluster: The task runner, the memory plan, and a folder that all workers see.

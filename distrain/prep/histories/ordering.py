@@ -43,7 +43,10 @@ class Spill:
 def spill_events(
     part: Part, workflow_dir: str, lookups: Lookups, names: tuple[str, str], path: str
 ) -> Spill:
-    """Write a part's events; `names` are its columns of keys and of times."""
+    """Write a part's events, sorted by key and time, to `path`.
+
+    `names` are the part's columns of keys and of times.
+    """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history
     assert history is not None
@@ -71,7 +74,7 @@ def spill_events(
     ).combine_chunks()
     with write_staged(path, events.schema) as to:
         to.write_table(events)
-    # From the middle: the first of each part would be its lowest key.
+    # Sampling begins in the middle of a step: the first event of each part has its lowest key.
     first = min(_SAMPLED, events.num_rows) // 2
     sampled = events.take(pa.array(np.arange(first, events.num_rows, _SAMPLED)))
     samples = zip(sampled[KEY].to_pylist(), sampled[SECONDS].to_pylist(), strict=True)
@@ -80,16 +83,16 @@ def spill_events(
 
 @dataclass(frozen=True)
 class OrderedRanges:
-    """Consecutive ranges of the order of all events, in batches of bounded size."""
+    """Consecutive ranges of all events in sort order, in files with batches of bounded size."""
 
-    events: str  # the file with their values
-    spans: str  # the file with the spans of rows that need histories, by part in each batch
+    events: str  # the file with the events' values
+    spans: str  # the file with spans of rows that need histories; each batch is sorted by part
 
 
 def order_ranges(
     spills: Sequence[str], silent: int, bounds: Sequence[Cut | None], keep: int, stem: str
 ) -> OrderedRanges:
-    """Sort the events of all spills from the first bound to the last, range by range.
+    """Sort the events of all spills from the first bound to the last, and write them to `STEM-*`.
 
     Args:
         silent: The first `silent` spills have events, but no rows that need histories.
@@ -139,7 +142,7 @@ def _ordered(
 
 
 def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
-    """Return the spans of the rows of part `number`; empty for rows without events."""
+    """Return the spans of the rows of part `number`; empty spans for rows without a history."""
     spans = Spans.none(num_rows)
     for path in paths:
         file = kept_mapped(path)
@@ -154,7 +157,10 @@ def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
 
 
 def join_column(ranges: Sequence[str], column: str | None, path: str) -> str:
-    """Write one column of all events (seconds if `None`) to a file; return its dtype."""
+    """Write one column of all events to a file, as a raw array; return its dtype.
+
+    `column` is `None` for the events' times in seconds.
+    """
     name = SECONDS if column is None else _VALUE + column
     dtype = "float64"
     with whole_file(path, make_folder=False, sync=False) as partial, open(partial, "wb") as to:

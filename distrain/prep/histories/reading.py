@@ -17,12 +17,12 @@ from distrain.prep.parts import Part, read_part
 
 @dataclass(frozen=True)
 class Values:
-    """One column of all events in order, in a file."""
+    """The file with one column's values for all events, in sort order."""
 
-    name: str  # of the lists
+    name: str  # the name of the lists
     path: str
     dtype: str
-    is_time: bool  # the seconds of the events; lists hold their difference to the row
+    is_time: bool  # whether these are the events' times; lists then hold seconds from event to row
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class EventLog:
 
     @property
     def bytes_of_event(self) -> int:
-        """Memory of an event while lists are built: indices, seconds, and the lists."""
+        """Memory of one event while lists are built: indices, seconds, and list items."""
         return 16 + 4 * len(self.values)
 
 
 @dataclass(frozen=True)
 class PartHistory:
-    """The location of the histories of a part's rows."""
+    """The place of the histories of a part's rows; `opened` reads their spans."""
 
     log: EventLog
-    number: int  # the index of the part among those that need histories
+    number: int  # the index of the part among the parts that need histories
     order: str  # the part's column of times
     most_bytes: int  # maximum memory of the lists of one row group
 
@@ -59,7 +59,10 @@ class OpenHistory:
     most_bytes: int
 
     def pieces(self, places: Int64Array, most_rows: int) -> Iterator[Int64Array]:
-        """Yield `places` in pieces, such that neither rows nor their lists are too many."""
+        """Yield `places` in pieces of at most `most_rows` rows whose lists fit `most_bytes`.
+
+        A piece has at least one row, even if its lists are larger.
+        """
         ends = np.cumsum(self.spans.length[places]) * self.log.bytes_of_event
         begin, before = 0, 0
         while begin < len(places):
@@ -69,7 +72,7 @@ class OpenHistory:
             begin, before = end, int(ends[end - 1])
 
     def append_to(self, table: pa.Table, places: Int64Array) -> pa.Table:
-        """Return the rows at these places with their lists."""
+        """Return the rows of `table` at `places`, with their lists as further columns."""
         table = table.take(pa.array(places))
         spans = self.spans[places]
         items = spans.items()

@@ -1,7 +1,8 @@
-"""The lookups of a run: the index of each vocabulary, written out of core, and opened.
+"""Writes and opens lookups: files with the values and the sorted index of each vocabulary.
 
-Batches of the vocabulary are sorted by key, and written one after another to one file. Then they
-are cut at the same keys, and the entries between two cuts are sorted.
+A vocabulary may be larger than memory. So batches of it are sorted by key, and written one after
+another to one file. Then all batches are cut at the same keys, and the entries between two cuts are
+sorted.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import is_remote
 
 _BYTES_BY_KEY = 64
-"""Memory per sorted key: keys and places, their order, and both once more."""
+"""Memory per sorted key: for the key, its place, its order, and copies of key and place."""
 
 _RUNS = "runs"
 
 
 @dataclass(frozen=True)
 class Lookups:
-    folder: str | None  # A folder that workers see. `None`: each process makes its own lookups
-    names: tuple[str, ...]  # the vocabularies; the n-th has the subfolder n
-    range_bytes: int  # memory of a sorted range, if a process makes its own
+    folder: str | None  # a folder that workers see; `None`: each process makes its own lookups
+    names: tuple[str, ...]  # the names of the vocabularies; the n-th has the subfolder n
+    range_bytes: int  # memory of a sorted range, if a process makes its own lookups
 
     def folder_of(self, name: str) -> str:
         return f"{self.folder}/{self.names.index(name):04d}"
@@ -78,10 +79,10 @@ def make_lookups(
     staging: str,
     memory: MemoryPlan,
 ) -> Lookups:
-    """Make the lookups of vocabularies, named by `num_values`, in `staging`.
+    """Make the lookups of vocabularies in `staging`; `num_values` has their names and sizes.
 
-    If that is a URL, processes make their own: fetching the vocabularies is less data than
-    fetching lookups from the store.
+    If `staging` is a URL, each process makes its own lookups: a vocabulary is less data to fetch
+    from the store than its lookup.
     """
     if is_remote(staging):
         return Lookups(None, tuple(num_values), memory.piece_bytes)
@@ -97,14 +98,17 @@ def make_lookups(
 
 
 def write_index(categories: str, name: str, folder: str, range_bytes: int) -> int:
-    """Write the lookup of a vocabulary to a new folder, sorting `range_bytes` at a time."""
+    """Write the lookup of a vocabulary to a new folder; return the number of values.
+
+    Sorts about `range_bytes` at a time.
+    """
     partial = Path(f"{folder}.{uuid.uuid4().hex[:8]}.partial")
     with translated_errors(folder):
         partial.mkdir()
         try:
             num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
             (partial / _RUNS).unlink()
-            # A worker that was lost since may have made it already.
+            # A worker that was lost in the meantime may have made the folder already.
             with suppress(OSError):
                 partial.rename(folder)
         finally:
@@ -113,7 +117,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """Return the lookup of a vocabulary in unlinked files, whose space is freed with it."""
+    """Return the lookup of a vocabulary in unlinked files; their space is freed with the lookup."""
     with ExitStack() as files:
 
         @cache
@@ -142,7 +146,7 @@ def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) 
 
 
 def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
-    """Write the values in id order, and each batch's keys and places sorted by key."""
+    """Write values and counts in id order, and each batch's keys and places sorted by key."""
     schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
 
@@ -199,12 +203,12 @@ def load_workflow(folder: str, lookups: Lookups) -> Workflow:
 
 @functools.lru_cache(maxsize=1)
 def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
-    # Safe to cache: every run has its own folder.
+    # Safe to cache: every preparation has its own folder.
     return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
 
 
 def forget_run() -> None:
-    """Drop the cached workflow and files of a run; workers outlive it."""
+    """Drop the cached workflow and files of a preparation, since worker processes live longer."""
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
     forget_tables()

@@ -30,9 +30,9 @@ OFFSETS, TEXT, VALUES = "offsets", "text", "values"
 COUNTS, KEYS, PLACES = "counts", "keys", "places"
 """The files in the folder of one lookup, raw arrays:
 
-    values           the values in the order of their ids, int64; for strings instead
-    offsets, text    the offset of each, int64, and their UTF-8
-    counts           how often each was seen, int64
+    values           the values in the order of their ids, int64; for strings instead:
+    offsets, text    the offset of each string, int64, and the UTF-8 of all strings
+    counts           how often each value was seen, int64
     keys, places     the values, or hashes of strings, ascending; and their indices among the
                      values, int32
 """

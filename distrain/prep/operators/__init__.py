@@ -16,9 +16,9 @@ OPERATORS: dict[str, Any] = {
         *(FillMissing, Clip, LogOp, Normalize, Bucketize, QuantileBuckets, Categorify),
     )
 }
-"""All operators by kind, in the order in which a column of a features document uses them."""
+"""All operators by kind, in the order in which they are applied to a features document's column."""
 
 DOCUMENT_KEYS: tuple[DocumentKey, ...] = tuple(
     operator.key for operator in OPERATORS.values() if hasattr(operator, "key")
 )
-"""The keys of a continuous column in a features document, in that order."""
+"""The keys of a continuous column in a features document, in the order of `OPERATORS`."""

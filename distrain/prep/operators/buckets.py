@@ -1,4 +1,4 @@
-"""Operators that make few categories: of numbers by bounds, of values by a hash."""
+"""Operators that map values to a few buckets: numbers by bounds, categories by a hash."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from distrain.prep.operators.operator import (
 from distrain.prep.vocabulary import stable_buckets
 
 _ROUNDED_BITS = 40
-"""Dropped bits of float64. 13 significant bits remain: integers are exact to 8,192, larger
-numbers to 1/4096."""
+"""The number of low bits of a float64 that are dropped. 13 significant bits remain: integers up to
+8,192 are exact, and other numbers have a relative error below 1/4096."""
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _Int64Array = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,9 +37,9 @@ class Bucketize(OnNumbers):
         edges: The lower bounds of the buckets, ascending. A value's bucket is the number of edges
             that are not above it.
         log_square: The buckets of the winner of Criteo's challenge of 2014 (Y. Juan, W.-S. Chin,
-            Y. Zhuang, "3 Idiots' Approach"): floor(log(x)^2) above 2, floor(x) up to it. Here 2
-            is added to the first, so that buckets are monotonic, and negative values mirror
-            positive ones.
+            Y. Zhuang, "3 Idiots' Approach"): floor(log(x)^2) above 2, floor(x) up to 2. Here 2 is
+            added to buckets above 2, so that they ascend with x, and negative values mirror
+            positive values.
 
     >>> Bucketize((0, 10)).transform("I1", pa.array([-1, 0, 9.5, 10, None])).to_pylist()
     [0, 1, 1, 2, None]
@@ -70,8 +70,8 @@ class Bucketize(OnNumbers):
 class QuantileBuckets(OnNumbers, LearntByColumn):
     """The number of a value's bucket, int64, of `number` buckets with about equally many values.
 
-    Equal values share a bucket, so there may be fewer. Values are counted with 13 significant
-    bits; a bucket begins at the next such value after a quantile.
+    Equal values share a bucket, so there may be fewer buckets. Values are rounded to 13 significant
+    bits before they are counted; a bucket begins at the first rounded value after a quantile.
 
     Attributes:
         edges: The fitted lower bounds of the buckets, by column.
@@ -95,7 +95,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
         return added_up(joined(states))
 
     def finish(self, state: Counts) -> tuple[float, ...]:
-        state = added_up(state)  # which sorts by value
+        state = added_up(state)  # also sorts numbers by value
         up_to = np.cumsum(state.counts.to_numpy())
         wanted = np.arange(1, self.number) * (up_to[-1:].sum() / self.number)
         after = np.unique(np.searchsorted(up_to, wanted)) + 1
@@ -111,7 +111,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
 
 @dataclass(frozen=True)
 class HashBucket(SettingsOnly):
-    """A bucket of each value by its hash, `0 .. num_buckets-1`, int64; nulls stay null.
+    """The hash bucket of each value, `0 .. num_buckets-1`, int64; nulls stay null.
 
     >>> HashBucket(10).transform("C1", pa.array([1, 2, None, 1])).to_pylist()
     [5, 0, None, 5]
@@ -132,7 +132,7 @@ class HashBucket(SettingsOnly):
 
 
 def _rounded(numbers: Floats) -> _Int64Array:
-    """Return numbers as integers in the same order, without their last bits."""
+    """Return integers that have the order of the numbers; the numbers' low bits are dropped."""
     bits = (numbers + 0.0).view(np.int64)  # -0.0 becomes 0.0
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))) >> _ROUNDED_BITS
 

@@ -16,7 +16,7 @@ from distrain.prep.operators.spelling import texts_of
 from distrain.prep.vocabulary import Vocabulary, check_cardinality
 
 _SPELLING = 3
-"""The version of the spelling of values as texts; versions 1 and 2 differed in some."""
+"""The version of the spelling of values as texts; versions 1 and 2 differ for some values."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Categorify(LearntByColumn):
         max_size: Keep at most this many values, the most frequent; 0 keeps all.
         num_buckets: Number of ids over which other values are spread; 0 means one id.
         domain: The name of one vocabulary that all columns share, counted over all of them. It is
-            written to the schema, so that a model can share a table. `None`: one for each column.
+            written to the schema, so that a model can share an embedding table. `None`: each column
+            has its own vocabulary.
         vocabularies: The fitted vocabularies, by column.
     """
 
@@ -52,7 +53,7 @@ class Categorify(LearntByColumn):
         if not pa.types.is_integer(values.type):
             values = as_categories(values)
         counts = counted(values)
-        # Narrow integers are counted in their type, and only the distinct ones are widened.
+        # Narrow integers are counted in their type, and only the distinct values are widened.
         return replace(counts, values=as_categories(counts.values))
 
     def merge(self, *states: Counts) -> Counts:
@@ -73,7 +74,10 @@ class Categorify(LearntByColumn):
         return table
 
     def finish(self, state: Counts) -> Vocabulary:
-        """Return the vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
+        """Return the vocabulary: the `max_size` most frequent values that reach the threshold.
+
+        Raises a `DataError` if there are more ids than int32 holds.
+        """
         kept = self._frequent(state)
         kept = kept.take(by_frequency(kept))
         if self.max_size:
@@ -90,7 +94,10 @@ class Categorify(LearntByColumn):
         return vocabulary
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """Return the ids, int32, non-null; a `DataError` if the type is not the fitted one."""
+        """Return the ids, int32, non-null.
+
+        Raises a `DataError` if the column has another type than in the fit.
+        """
         vocabulary = self.vocabularies[column]
         if values.null_count == len(values):
             values = pa.nulls(len(values), vocabulary.values.type)
@@ -136,7 +143,10 @@ class Categorify(LearntByColumn):
 
 
 def as_categories(values: pa.Array) -> pa.Array:
-    """Return integers and all-null columns as int64, other values as texts."""
+    """Return integers and values of null type as int64, other values as texts.
+
+    Raises a `DataError` for integers beyond int64.
+    """
     whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     target = pa.int64() if whole else pa.string()
     try:

@@ -1,6 +1,6 @@
-"""Counts of values: counted, joined, and partitioned by a hash of the value.
+"""Counts of values: counts them, adds counts up, and partitions them by a hash of the value.
 
-Equal values have equal hashes. So counts that are partitioned by hash can be joined piece by
+Equal values have equal hashes. So counts that are partitioned by hash can be added up piece by
 piece, independently, with the memory of one piece.
 """
 
@@ -20,7 +20,7 @@ NUM_BUCKETS = 4096
 """Number of buckets of the hashes of values; a piece is a range of buckets."""
 
 _STRING_BYTES = 2**31 - 1
-"""The largest offset of Arrow's `string`; `large_string` has wider ones."""
+"""The largest offset of Arrow's `string`; `large_string` has 64-bit offsets."""
 
 _TABLE_PLACES = 64
 _HASHED_AT_ONCE = 1 << 16
@@ -34,12 +34,12 @@ _HALF_WORD = 1 << 32
 @dataclass(frozen=True, eq=False)
 class Counts:
     values: pa.Array  # distinct values, int64 or string, in no particular order
-    counts: pa.Array  # how often each was seen, int64
+    counts: pa.Array  # how often each value was seen, int64
     nulls: int = 0  # number of missing values
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Counts:
-        """Return the counts of `rows`, which have no nulls."""
+        """Return the counts in the columns `value` and `count` of a table, without nulls."""
         return cls(one_array(rows["value"]), one_array(rows["count"]))
 
     @property
@@ -52,7 +52,7 @@ class Counts:
 
 
 def joined(states: Sequence[Counts]) -> Counts:
-    # Joined arrays are new memory: data from the network may be unaligned.
+    # Concatenating copies to new, aligned memory; arrays from the network may be unaligned.
     return Counts(
         pa.concat_arrays(_wide_enough([s.values for s in states])),
         pa.concat_arrays([s.counts for s in states]),
@@ -95,7 +95,7 @@ def _sorted_by_value(values: _Int64Array, counts: _Int64Array) -> tuple[_Int64Ar
         return values, counts
     lowest = int(values.min())
     if int(values.max()) - lowest < _HALF_WORD and int(counts.max()) < _HALF_WORD:
-        # Both in one word, which is sorted three times as fast as row indices.
+        # Value and count share a 64-bit word: words are sorted three times as fast as row indices.
         words = (values - lowest).view(np.uint64) << np.uint64(32)
         words |= counts.view(np.uint64)
         words.sort()
@@ -112,7 +112,10 @@ def _begins(in_order: np.ndarray[Any, Any]) -> _Int64Array:
 
 
 def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Return rows in the order of the buckets of `value`, and each bucket's start, `[4097]`."""
+    """Return rows sorted by the bucket of `value`, and the index at which each bucket begins.
+
+    The indices, `[4097]`, end with the number of rows.
+    """
     buckets = buckets_of(one_array(rows["value"]))
     begins = np.zeros(NUM_BUCKETS + 1, np.int64)
     np.cumsum(np.bincount(buckets, minlength=NUM_BUCKETS), out=begins[1:])
@@ -120,9 +123,9 @@ def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.in
 
 
 def buckets_of(values: pa.Array) -> Buckets:
-    """Return the bucket of each value, `[values]`: the same on every machine, evenly spread.
+    """Return the hash bucket of each value, `[values]`, the same on every machine.
 
-    A null is in the first bucket.
+    Values are spread evenly over the buckets; nulls are in the first bucket.
     """
     if values.null_count:
         buckets = buckets_of(values.fill_null("" if is_text(values.type) else 0))
@@ -140,7 +143,10 @@ def narrow_enough(values: pa.Array) -> pa.Array:
 
 
 def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """Return the arrays in a common type: text if any is text, wide enough for all together."""
+    """Return the arrays in a common type, so that they can be concatenated.
+
+    The type is a string type if any array has strings; `large_string` if all together need it.
+    """
     if any(is_text(array.type) for array in arrays):
         arrays = [array if len(array) else array.cast(pa.string()) for array in arrays]
     types = {array.type for array in arrays}
@@ -159,7 +165,7 @@ def _integers(values: pa.Array) -> Hashes:
 def text_hashes(values: pa.Array) -> Hashes:
     """Return a hash of each string, `[values]`, uint64: the same on every machine.
 
-    Tabulation hashing: a random number for each byte at each position, summed over a string.
+    It is tabulation hashing: the sum of a random number for each byte at its position (modulo 64).
     """
     values = values.cast(pa.large_string())
     pieces = [
@@ -184,7 +190,7 @@ def _hashed_piece(values: pa.Array) -> Hashes:
 
 
 def _drawn(count: int) -> Hashes:
-    """Return the first numbers of splitmix64, which do not depend on NumPy's version."""
+    """Return the first `count` random numbers of splitmix64: the same with any version of NumPy."""
     x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -25,22 +25,23 @@ from distrain.prep.vocabulary import stable_buckets
 NUM_FOLDS = 8
 MOST_VALUES = 1 << 23
 BLOCKS = (1 / 512, 1 / 128, 1 / 32, *np.arange(1, 16) / 16)
-"""Shares of training rows, by time, at which blocks begin. The first blocks are short, since rows
-of the first block have mean 0."""
+"""The quantiles of the training rows' times at which blocks begin, after the first block.
+
+The first blocks are short, since the rows of the first block have no earlier rows: they get 0."""
 
 
 def fold_numbers(num_rows: int, name: str = "") -> Ints:
-    """Return the folds of training rows, `[rows]`, the same for every caller.
+    """Return the fold of each training row, `[rows]`; equal arguments give equal folds.
 
     Args:
-        name: Identifies these rows among those of other files.
+        name: Identifies the rows' file or part, so that each has its own folds.
     """
     (seed,) = stable_buckets(pa.array([name]), 1 << 31).tolist()
     return stable_buckets(pa.array(np.arange(num_rows) + (seed << 32)), NUM_FOLDS).astype(np.int64)
 
 
 def check_number(num_values: int) -> None:
-    """Raise a `DataError` if a table would have too many values."""
+    """Raise a `DataError` if a table would have more than `MOST_VALUES` values."""
     if num_values > MOST_VALUES:
         raise DataError(
             f"{num_values:,} different values; the limit is {MOST_VALUES:,}",
@@ -80,7 +81,7 @@ class Encoding(LearntByColumn):
         return {"vocabulary": column}
 
     def numbers(self, column: str) -> Floats:
-        """Return the number of each value of the column's table, and that of an unseen value."""
+        """Return the number of each value in the column's table; the last is for unseen values."""
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -128,19 +129,21 @@ class TargetMeanSpec(Section):
 
 @dataclass(frozen=True)
 class TargetEncode(Encoding):
-    """The mean of the labels of training rows with the same value, smoothed by that of all rows.
+    """The mean label of training rows with the same value, smoothed by the mean of all rows.
 
     (sum + smoothing * mean of all) / (count + smoothing), as D. Micci-Barreca, "A preprocessing
     scheme for high-cardinality categorical attributes" (2001). Null counts as a value.
 
-    Training rows are cut into folds, and a row gets the mean of the other folds: its own label
-    is in neither sum nor mean. With `by_time` the folds are blocks of time, and a row gets the mean
-    of earlier blocks. Later rows get the mean of all training rows.
+    Training rows are divided into folds, and a row gets the mean over the other folds, so that its
+    own label is in neither sum nor mean. With `by_time` the folds are blocks of time, and a row
+    gets the mean over earlier blocks. Rows other than training rows get the mean over all training
+    rows.
 
     Attributes:
-        by_time: Whether training rows have times.
-        edges: The times at which blocks begin, except the first; set before a fit.
-        rows: The training rows of the values in `fit` and `transform`; `None` for later rows.
+        by_time: Whether the folds are blocks of time.
+        edges: The times at which blocks begin, except the first block; set before a fit.
+        rows: The folds or times, and labels, of the training rows whose values are fitted or
+            transformed; `None` for other rows.
     """
 
     kind: ClassVar[str] = "TargetEncode"
@@ -165,7 +168,10 @@ class TargetEncode(Encoding):
         return replace(self, rows=rows)
 
     def with_blocks(self, times: Floats) -> TargetEncode:
-        """Return the operator with the edges of blocks, from a sample of training times."""
+        """Return the operator with the edges of blocks, from a sample of training times.
+
+        An operator that is not `by_time` is returned unchanged.
+        """
         if not self.by_time or not len(times):
             return self
         edges = np.unique(np.quantile(times, BLOCKS, method="inverted_cdf"))
@@ -230,6 +236,9 @@ def _before(of_blocks: Any) -> Any:
 
 
 def _without(of_folds: Any) -> Any:
-    """Return the sum over all other folds, `[values, folds]`, without rounding by a subtraction."""
+    """Return for each fold the sum over all other folds, `[values, folds]`.
+
+    Subtracting the fold from the total would add a rounding error.
+    """
     num_folds = of_folds.shape[1]
     return np.stack([np.delete(of_folds, n, axis=1).sum(1) for n in range(num_folds)], axis=1)

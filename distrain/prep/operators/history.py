@@ -18,10 +18,10 @@ from distrain.schema.column import ColumnSchema, Tags
 
 MOST_KEPT = 1 << 20
 TIME_DIFFERENCE = "time_difference"
-"""The tag of the list of seconds from each event to the row."""
+"""The tag of the list with the seconds from each event to the row."""
 
 EVENT = "history"
-"""The event of a history's columns; their names begin with it."""
+"""The property `event` of a history's columns in the schema, and the prefix of their names."""
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _MICROSECONDS = 1e6
@@ -32,8 +32,8 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.t
 class History:
     """For each row the latest `keep` earlier events of its key, oldest first, as aligned lists.
 
-    Each row is an event of later rows with the same key. Events at the row's own time are not in
-    its history, and events at one time keep the order of the rows. A row without a key or a time
+    Each row is an event for later rows with the same key. Events at the row's own time are not in
+    its history. Events at the same time keep the order of the rows. A row without a key or a time
     has an empty history, and is not an event.
 
     Attributes:
@@ -60,7 +60,7 @@ class History:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The workflow's columns that are listed."""
+        """The listed columns that the workflow makes: all of `of` except `order`."""
         return tuple(name for name in self.of if name != self.order)
 
     @property
@@ -88,7 +88,10 @@ class History:
         times: pa.ChunkedArray,
         columns: Mapping[str, pa.ChunkedArray],
     ) -> dict[str, pa.Array]:
-        """Return the lists of each row among these rows, by name; `columns` are the listed ones."""
+        """Return each row's history among these rows, by the name of the list.
+
+        `columns` has the values of the listed columns, after all operators.
+        """
         seconds = seconds_of(self.order, times)
         events, ranks = in_order(keys_of(self.by, keys), seconds)
         spans = Spans.none(len(seconds))
@@ -137,7 +140,7 @@ class History:
 
 
 def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return sortable keys: int64, or texts as `binary`."""
+    """Return keys that can be sorted: int64 for integers, else texts as `binary`; nulls stay."""
     values = concrete(values)
     dtype = values.type
     whole = pa.types.is_integer(dtype) and not pa.types.is_uint64(dtype)
@@ -154,7 +157,7 @@ def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
-    """Return times as seconds since 1970, and numbers unchanged; NaN for missing ones."""
+    """Return times as seconds since 1970, and numbers unchanged, as float64; nulls become NaN."""
     values = concrete(values)
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         zone = values.type.tz if pa.types.is_timestamp(values.type) else None
@@ -171,7 +174,7 @@ def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
 
 
 def ranks_of(keys: pa.Array) -> Int64Array:
-    """Return numbers in the order of `keys_of`, equal for equal keys."""
+    """Return an integer for each key of `keys_of`, in the keys' order; equal for equal keys."""
     if pa.types.is_integer(keys.type):
         return np.asarray(keys)
     encoded = keys.dictionary_encode()
@@ -184,7 +187,7 @@ def ranks_of(keys: pa.Array) -> Int64Array:
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """For each row, the span of its history among the sorted events."""
+    """For each row, its history as a span of the sorted events: `length` events from `first` on."""
 
     first: Int64Array
     length: Int64Array
@@ -200,8 +203,8 @@ class Spans:
         """Return the spans of events that are sorted by key and time.
 
         Args:
-            base: The index of the first event among all.
-            key_begin: The index among all at which the first event's key begins.
+            base: The index of the first of these events among all events.
+            key_begin: The index, among all events, at which the first event's key begins.
         """
         places = np.arange(len(keys))
         new_key = np.ones(len(keys), bool)
@@ -234,7 +237,7 @@ def _run_length(begins: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
 
 
 def in_order(keys: pa.Array, seconds: Floats) -> tuple[Int64Array, Int64Array]:
-    """Return the rows with a key and a time, by key and time, and the ranks of their keys."""
+    """Return the indices of rows with a key and a time, sorted by both, and their `ranks_of`."""
     known = np.flatnonzero(np.asarray(keys.is_valid()) & np.isfinite(seconds))
     ranks = ranks_of(keys.take(pa.array(known)))
     order = np.lexsort((seconds[known], ranks))

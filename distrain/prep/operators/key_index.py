@@ -22,15 +22,15 @@ _KEPT_KEYS = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class KeyIndex:
-    """An index in memory, or in files that are mapped into it.
+    """An index of values, in memory or in memory-mapped files.
 
-    A lookup traverses the keys in ranges, and then releases the pages of files: a thread holds a
-    small part of the index, for any size.
+    A lookup goes through the keys range by range, and releases the files' pages after each range.
+    So a thread needs memory for a small part of a large index only.
     """
 
     values: pa.Array  # distinct non-null values, int64 or (large) string
-    keys: Keys  # these integers, or hashes of these strings, ascending, `[values]`
-    places: Int32Array  # their indices among the values, `[values]`
+    keys: Keys  # the integers, or the strings' hashes, ascending, `[values]`
+    places: Int32Array  # for each key, the index of its value in `values`, `[values]`
     files: tuple[MappedFile, ...] = ()
 
     @classmethod
@@ -40,7 +40,10 @@ class KeyIndex:
         return cls(values, keys[order], order.astype(np.int32))
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Return a mask of known values, and the indices of those that are known."""
+        """Return a mask of the known values, and their indices in `values`, `[distinct]` each.
+
+        The indices of unknown values have no meaning.
+        """
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
         if is_text(distinct.type):
@@ -59,7 +62,7 @@ class KeyIndex:
 
     def _by_ranges(self, wanted: Keys) -> Iterator[tuple[int, Keys]]:
         order = np.argsort(wanted)
-        # A key that equals the first of a range may begin in the previous range.
+        # Keys that equal the first key of a range may begin in the previous range.
         cuts = wanted[order].searchsorted(self.keys[_RANGE_KEYS::_RANGE_KEYS], side="right")
         for number, rows in enumerate(np.split(order, cuts)):
             if len(rows) and len(self.keys):

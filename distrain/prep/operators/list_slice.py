@@ -15,7 +15,7 @@ from distrain.prep.operators.operator import SettingsOnly
 
 @dataclass(frozen=True)
 class ListSlice(SettingsOnly):
-    """Keep a slice of each list, with Python's semantics; shorter lists stay shorter.
+    """Keeps a slice of each list, with Python's semantics; shorter lists stay shorter.
 
     `ListSlice(10)` keeps the first ten items, `ListSlice(-10)` the last ten, `ListSlice(2, 5)` the
     third to the fifth. Before Categorify, only kept items count for the vocabulary.
@@ -26,8 +26,8 @@ class ListSlice(SettingsOnly):
     [[2, 3], []]
 
     Attributes:
-        start: The first index; without `end`, a positive one is the end.
-        end: One past the last index.
+        start: The first index; if it is positive and there is no `end`, it is the end instead.
+        end: One past the last index; `None` is the end of the list.
     """
 
     kind: ClassVar[str] = "ListSlice"

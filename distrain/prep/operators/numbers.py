@@ -1,4 +1,4 @@
-"""Operators on numbers: Clip, FillMissing, LogOp, Normalize; and MissingFlag, which makes some."""
+"""Operators on numbers: Clip, FillMissing, LogOp, Normalize; and MissingFlag, for any values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ClipSpec(Section):
 
 @dataclass(frozen=True)
 class Clip(SettingsOnly, OnNumbers):
-    """Raise values below `min` to it and lower values above `max` to it; nulls and NaN stay.
+    """Replaces values below `min` by `min`, and values above `max` by `max`; nulls and NaN stay.
 
     >>> Clip(min=0, max=5).transform("I1", pa.array([-3, 2, None, 9])).to_pylist()
     [0, 2, None, 5]
@@ -71,7 +71,7 @@ class Clip(SettingsOnly, OnNumbers):
 
 @dataclass(frozen=True)
 class FillMissing(SettingsOnly, OnNumbers):
-    """Replace missing values by `value`; NaN counts as missing.
+    """Replaces missing values by `value`; NaN counts as missing.
 
     >>> FillMissing(7).transform("I1", pa.array([1, None, 3])).to_pylist()
     [1, 7, 3]
@@ -97,7 +97,7 @@ class FillMissing(SettingsOnly, OnNumbers):
 
 
 def _whole(value: float | None) -> float | int | None:
-    """Return a bound as an integer if it is one of 64 bits, so that integers stay integers."""
+    """Return a whole number of at most 64 bits as `int`, so that integer columns stay integers."""
     is_int64 = value is not None and abs(value) < 2.0**63 and value == int(value)
     return int(value) if is_int64 else value  # type: ignore[arg-type]
 
@@ -171,9 +171,9 @@ class LogOp(SettingsOnly):
     )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """Return the logarithms; a `DataError` if a value is -1 or less.
+        """Return the logarithms; raises a `DataError` if a value is -1 or less.
 
-        Arrow's logarithms have the same bits on all CPUs; NumPy's differ in the last one with
+        Arrow's logarithms have the same bits on all CPUs; NumPy's differ in the last bit with
         AVX-512.
         """
         values = as_doubles(values)
@@ -189,15 +189,15 @@ class LogOp(SettingsOnly):
 
 
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
-"""Relative error of a mean: values closer to each other than this count as equal."""
+"""The relative rounding error of a mean: a column that deviates less counts as constant."""
 
 
 @dataclass(frozen=True)
 class Moments:
     """Count, mean and sum of squared deviations from the mean of some values.
 
-    Merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing
-    sample variances" (1979): no difference of large sums, so no cancellation.
+    They are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for
+    computing sample variances" (1979), without a difference of large sums, so without cancellation.
     """
 
     count: int = 0
@@ -216,7 +216,7 @@ class Moments:
             return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
         if (values == values[0]).all():
             return cls(len(values), float(values[0]))  # a summed mean may differ in the last bit
-        with np.errstate(over="ignore"):  # `finish` reports it
+        with np.errstate(over="ignore"):  # `finish` reports an overflow
             mean = float(values.mean())
             return cls(len(values), mean, float(np.square(values - mean).sum()))
 
@@ -247,7 +247,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Normalize(OnNumbers, LearntByColumn):
-    """(x - mean) / std with mean and population std of the training rows, without nulls."""
+    """(x - mean) / std, with mean and population std of the training rows' non-null values."""
 
     kind: ClassVar[str] = "Normalize"
     LEARNT: ClassVar[str] = "moments"
@@ -258,7 +258,7 @@ class Normalize(OnNumbers, LearntByColumn):
         lambda _: Normalize(),
         default=False,
     )
-    moments: Mapping[str, Moments] = field(default_factory=dict)  # the fitted ones, by column
+    moments: Mapping[str, Moments] = field(default_factory=dict)  # the fitted moments, by column
 
     def fit(self, values: pa.Array) -> Moments:
         return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))
@@ -270,7 +270,7 @@ class Normalize(OnNumbers, LearntByColumn):
         return total
 
     def finish(self, state: Moments) -> Moments:
-        """Return the moments; a `DataError` if a value was NaN or infinite."""
+        """Return the moments; raises a `DataError` if a value was NaN or infinite."""
         if not math.isfinite(state.m2):
             raise DataError(
                 f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",

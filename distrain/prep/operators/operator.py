@@ -1,12 +1,12 @@
 """The protocols of operators.
 
 An operator works on one column at a time and is independent of files and of Dask. For a column of
-lists it gets the items, one after another; ListSlice alone gets the lists. The `takes` of a
-column's first operator defines what the column holds: numbers by default. Operators that fit
+lists it gets the items, one after another; only ListSlice gets the lists. The first operator of a
+column that has `takes` defines what the column holds: numbers by default. Operators that fit
 statistics add three pure functions: `fit` makes a state from some rows, `merge` joins states
-(associative, so rows may be cut anywhere), and `finish` turns the state of all rows into the input
-of `transform`. A saved workflow creates an operator from its settings as keyword arguments, or by
-`from_json(settings)`.
+(associative, so rows may be cut anywhere), and `finish` turns the state of all rows into the fitted
+state, which `transform` uses. A saved workflow creates an operator from its settings as keyword
+arguments, or by `from_json(settings)`.
 
 Other modules read these class attributes: `kind`, for saved workflows, and `key`, if features
 documents support the operator.
@@ -34,7 +34,7 @@ class Operator(Protocol):
         """Return the values after this step, in the same order.
 
         Raises:
-            DataError: The step cannot take a value.
+            DataError: The operator cannot use a value.
         """
         ...
 
@@ -58,9 +58,9 @@ class FittedOperator(Operator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """The input of an operator that learns from labels: data about the rows of a column."""
+    """Folds or times, and labels, of a column's training rows; for operators that learn labels."""
 
-    places: np.ndarray[Any, Any]  # `[rows]`: the times, or the numbers that define folds
+    places: np.ndarray[Any, Any]  # `[rows]`: the rows' folds, or their times
     labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
 
     def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
@@ -73,7 +73,7 @@ class LabelledOperator(FittedOperator, Protocol):
     """An operator that learns from labels; training rows get other values than later rows."""
 
     def of_rows(self, rows: TrainingRows) -> Self:
-        """Return the operator for the values of these training rows, in this order."""
+        """Return the operator for values that belong to these training rows, in the same order."""
         ...
 
 
@@ -82,9 +82,9 @@ class DocumentKey:
     """The key of a continuous column in features documents that adds an operator."""
 
     name: str
-    values: Any  # the type of its values, which pydantic checks
-    description: str  # for the published JSON Schema
-    make: Callable[[Any], Operator]  # returns the operator of a value
+    values: Any  # the type of the key's values, which pydantic checks
+    description: str  # the description in the published JSON Schema
+    make: Callable[[Any], Operator]  # returns the operator for a value of the key
     default: bool | None = None  # the value without an operator: `None` or `False`
     # returns why a column's keys, by name, cannot be used together; `None` if they can
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
@@ -92,7 +92,7 @@ class DocumentKey:
 
 @runtime_checkable
 class ServedOperator(Operator, Protocol):
-    """An operator that exports for raw rows support, as a step of `distrain.prep.steps`."""
+    """An operator that `distrain export --with-workflow` supports: a step of `prep.steps`."""
 
     def served(self, column: str) -> dict[str, Any]:
         """Return the settings of a column's step, as JSON."""
@@ -109,7 +109,7 @@ class OnNumbers:
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """Return the values after the step, without nulls if it fills them."""
+        """Return the values after the step; nulls stay nulls unless the step fills them."""
         return as_arrow(STEPS[self.kind](as_values(values), self.served(column), {}), values)
 
 
@@ -133,7 +133,10 @@ def as_values(values: pa.Array) -> Values:
 
 
 def as_arrow(made: Values, given: pa.Array) -> pa.Array:
-    """Return the output of a step on `given`: remaining nulls stay nulls, and NaN is not null."""
+    """Return the output of a step on `given` as an Arrow array.
+
+    Where `given` is null and the output is NaN, the output is null; elsewhere NaN is not null.
+    """
     missing = made.missing
     if missing is None and given.null_count and made.x.dtype.kind == "f":
         missing = np.isnan(made.x) & given.is_null().to_numpy(zero_copy_only=False)
@@ -164,7 +167,7 @@ class LearntByColumn:
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
-    """Return what a column holds, from the operators that are applied to it."""
+    """Return what a raw column must hold, given the operators that are applied to it."""
     takes: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
     return takes
 
@@ -190,7 +193,7 @@ def concrete(values: pa.Array) -> pa.Array:
 
 @contextmanager
 def in_column(name: str) -> Iterator[None]:
-    """Add the column, or the domain, to a `DataError` raised inside."""
+    """Add the name of a column or domain to a `DataError` raised inside."""
     try:
         yield
     except DataError as error:

@@ -1,4 +1,4 @@
-"""Values as texts: a value has one spelling, independent of its type and file format."""
+"""Converts values to texts: a value has one spelling, independent of its type and file format."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NUMERAL = (
 
 
 def texts_of(values: pa.Array) -> pa.Array:
-    """Return the texts of values, NaN as null; texts are unchanged.
+    """Return values as texts; NaN becomes null, and texts are unchanged.
 
     Numbers are plain digits without an exponent or trailing zeros, for any width or scale.
-    Times have a fraction only if it is not 0; those with a zone are in UTC, with a `Z`.
+    Times have a fraction only if it is not 0; times with a zone are in UTC, with a `Z`.
 
     Raises:
         pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
@@ -49,10 +49,10 @@ def texts_of(values: pa.Array) -> pa.Array:
 
 
 def category_texts(values: pa.Array) -> pa.Array:
-    """Return `texts_of`; texts of numbers and booleans get the spelling of the value.
+    """Return values as texts, like `texts_of`; texts that spell a number or boolean are respelled.
 
-    So a value has one category in CSV, JSON and typed columns. Texts with leading zeros or a plus
-    sign are not numbers.
+    They get the spelling that `texts_of` gives to that number or boolean, so a value has the same
+    category in CSV, JSON and typed columns. Texts with leading zeros or a plus sign are unchanged.
 
     >>> category_texts(pa.array(["2.0", "1.50", "1e-07", "True", "007", "v1.0"])).to_pylist()
     ['2', '1.5', '0.0000001', 'true', '007', 'v1.0']
@@ -69,7 +69,7 @@ def category_texts(values: pa.Array) -> pa.Array:
 
 def _canonical(numerals: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(numerals)
-    # Only exponents need Python, and texts so long that they may be beyond float64.
+    # Python respells only texts with exponents, and texts so long that float64 may overflow.
     rare = pc.match_substring_regex(lower, "[0-9]e|^.{300}")
     digits = [canonical(text) for text in numerals.filter(rare).to_pylist()]
     lower = pc.replace_substring_regex(lower, r"(\.\d*?)0+$", r"\1")
@@ -79,7 +79,7 @@ def _canonical(numerals: pa.Array) -> pa.Array:
 
 
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
-    """Join each row's texts to one text, distinct for distinct rows, as large_string.
+    """Return each row's texts joined to one text, as large_string; different rows stay different.
 
     A row with a null gives null, unless `missing` replaces nulls.
     """
@@ -95,7 +95,7 @@ def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.
 
 
 def crossed(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the texts of several columns as one category; missing where all of them are.
+    """Return the texts of several columns joined to one category; null where all are null.
 
     >>> found = crossed([pa.array(["a", None]), pa.array(["x", None])]).to_pylist()
     >>> found[0].split(BETWEEN_TEXTS), found[1]

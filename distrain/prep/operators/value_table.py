@@ -1,8 +1,8 @@
 """Counts of each value of a column, and sums of its labels, by folds of training rows.
 
-The fit counts cells (a value in a fold), and sums them by pieces of the buckets of a hash of the
-value. Sums are added in the order of the rows' parts, wherever these were counted: the same rows
-give the same bits.
+A cell is a value in a fold. The fit counts cells, and adds the counts up piece by piece; a piece is
+a range of buckets of the values' hashes. Sums are added in the order of the rows' parts, which does
+not depend on the workers that counted them, so the same rows give the same bits.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Some training rows by value and fold.
+    """Counts of some training rows, and sums of their labels, by value and fold.
 
     Attributes:
         rows: Columns `value` (int64 or large_string; null is a value), `fold`, `count`, and `sum`
-            of the labels. A cell may have several rows.
+            of the labels. Several rows may have the same value and fold.
     """
 
     rows: pa.Table
@@ -79,7 +79,7 @@ class Cells:
 
     @classmethod
     def joined(cls, cells: Sequence[pa.Table]) -> Cells:
-        """Return the rows of all, in this order."""
+        """Return the rows of all tables, in the order of the tables."""
         wanted = _value_type(cells)
         return cls(pa.concat_tables(_with_values_of(wanted, some) for some in cells))
 
@@ -89,8 +89,8 @@ class ValueTable:
     """Counts of rows and sums of labels, by value and fold.
 
     Attributes:
-        values: The distinct values ordered by bucket and then by value, int64 or large_string;
-            null is a value. An earlier version wrote them in another order.
+        values: The distinct values, int64 or large_string, ordered by hash bucket and then by
+            value; null is a value. An earlier version wrote values in another order.
         counts, sums: `[values, folds]`.
     """
 
@@ -101,7 +101,7 @@ class ValueTable:
 
     @classmethod
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
-        """Return the sums over all rows of each cell, added in the order of the rows."""
+        """Return the sums of counts and labels for each value and fold, added in row order."""
         columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
         encoded = columns["value"].dictionary_encode(null_encoding="encode")
         at = encoded.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()
@@ -122,12 +122,15 @@ class ValueTable:
 
     @cached_property
     def _known(self) -> tuple[Ints, int]:
-        """The indices of the non-null values, and that of null, -1 if there is none."""
+        """The indices of the non-null values, and the index of null (-1 if there is none)."""
         gaps = self.values.is_null().to_numpy(zero_copy_only=False)
         return np.flatnonzero(~gaps), int(np.argmax(gaps)) if gaps.any() else -1
 
     def places_of(self, values: pa.Array) -> Ints:
-        """Return the index of each value, `[values]`; -1 for an unseen value."""
+        """Return the index of each value in the table, `[values]`; -1 for an unseen value.
+
+        Raises a `DataError` if the values have another type than the table's.
+        """
         values = as_categories(values)
         if values.null_count == len(values):
             values = pa.nulls(len(values), self.values.type)
@@ -149,9 +152,10 @@ class ValueTable:
         return of_rows
 
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
-        """Return the result of `make` for counts and sums, in pieces; computed once for each key.
+        """Return `make(counts, sums)`, computed once for each key.
 
-        A row of zeros for unseen values is appended, so that index -1 reads it.
+        `make` is called for pieces of the rows, and for a row of zeros, whose result is the last
+        one: index -1 gives the result for an unseen value.
         """
         with _MAKING:
             if key not in self._made:
@@ -200,9 +204,9 @@ class ValueTable:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedTable(ValueTable):
-    """A table in its file, for a process that passes it on; the receiving workers read the file.
+    """A table that stays in its file; `values`, `counts` and `sums` are empty in this process.
 
-    It grows with the column's number of values, so `values`, `counts` and `sums` are empty here.
+    Tables may be large. A worker that unpickles it gets a `ValueTable`, read from the file.
     """
 
     folder: str
@@ -226,7 +230,10 @@ class SavedTable(ValueTable):
     def write(
         cls, folder: str, name: str, pieces: Sequence[pa.Table], files: Sequence[MappedFile] = ()
     ) -> SavedTable:
-        """Write the table of some pieces, one after another, which are in mapped `files`."""
+        """Write a table whose rows are those of the pieces, one piece after another.
+
+        `files` are mapped files with the pieces; their pages are released after each piece.
+        """
         hashed = _Checksum()
         wanted = _value_type(pieces)
         schema = _with_values_of(wanted, pieces[0]).schema
@@ -268,7 +275,7 @@ class SavedTable(ValueTable):
 
 @lru_cache(maxsize=64)
 def _saved_table(folder: str, name: str) -> ValueTable:
-    """Return a table of a run, read once by each process; each run has its own folder."""
+    """Return a table, cached in this process; each preparation has a folder of its own."""
     return ValueTable.load(folder, name)
 
 
@@ -281,7 +288,7 @@ def _file(folder: str | Path, name: str) -> str:
 
 
 def _value_type(tables: Sequence[pa.Table]) -> pa.DataType:
-    """Return the type of non-null values; if there are none, text if some tables have it."""
+    """Return the type of the non-null values; if all are null, a string type if a table has one."""
     types = [table.schema.field("value").type for table in tables]
     known = [
         dtype
@@ -296,7 +303,7 @@ def _with_values_of(dtype: pa.DataType, table: pa.Table) -> pa.Table:
 
 
 class _Checksum:
-    """The checksum of a table, independent of the partition of its rows."""
+    """The checksum of a table, independent of how its rows are divided into pieces."""
 
     def __init__(self) -> None:
         self._hashed = [xxhash.xxh3_64() for _ in range(4)]

@@ -1,1 +1,1 @@
-"""Generated Criteo-shaped data of any size with a known Bayes-optimal AUC."""
+"""Generates Criteo-shaped data of any size with a known Bayes-optimal AUC."""

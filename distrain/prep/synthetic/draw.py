@@ -7,7 +7,7 @@ bit generator, but not that of its distributions.
 Integers follow a log-logistic law, `floor(median * odds(u) ** spread)`, fitted by eye to the
 quartiles of the first rows of Criteo's 1TB click logs. Categories follow a bounded Zipf law with
 the cardinalities in NVTabular's Criteo notebooks (which cap them at 10,000,000). Columns of
-one `missing_with` group are missing together, as in those rows.
+one `missing_with` group are missing together, as in Criteo's rows.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Scaling stops here: a column below it is a short list (a country, a device) at any scale.
+# Scaling does not go below this cardinality: a column with fewer values is a short list (a country,
+# a device) at any scale.
 LEAST_SCALED_CARDINALITY = 100
 
 
@@ -116,7 +117,7 @@ class DrawnFeatures:
     ids: dict[str, Ints]
     # whether a column has no value, bool `[rows]`; only columns that can be missing
     missing: dict[str, Flags]
-    coin: Floats  # A uniform number in [0, 1) per row, for the label, float64 `[rows]`
+    coin: Floats  # a uniform number in [0, 1) per row, for the label, float64 `[rows]`
 
 
 def draw_features(seed: int, split: str, chunk: int, scale: float) -> DrawnFeatures:
@@ -155,7 +156,8 @@ def _draw_missing(source: np.random.SFC64) -> dict[str, Flags]:
             continue
         if column.missing_with not in groups:
             groups[column.missing_with] = _uniform(source)
-        # One number for the group: equal shares coincide, smaller ones nest, as in the real logs.
+        # One number for the group: columns with equal shares are missing in the same rows, columns
+        # with smaller shares in some of these rows, as in the real logs.
         missing[column.name] = groups[column.missing_with] < column.missing
     return missing
 
@@ -173,8 +175,8 @@ _GOLDEN = 0x9E3779B97F4A7C15
 def raw_category(column: int, ids: Ints) -> Words32:
     """Return the 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
 
-    Ids of a column have distinct values: an exclusive or with the column's key, then the
-    finaliser of MurmurHash3, which is a permutation of 32-bit words.
+    Different ids of a column get different values: by an exclusive or with the column's key, and
+    then the finaliser of MurmurHash3, which is a permutation of 32-bit words.
 
     >>> ["%08x" % word for word in raw_category(0, np.arange(3, dtype=np.int32))]
     ['92ca2f0e', '36deb503', 'b4421bbb']
@@ -192,8 +194,8 @@ def raw_category(column: int, ids: Ints) -> Words32:
 def pseudo_normal(seed: int, name: str, ids: npt.NDArray[np.int64]) -> Floats:
     """Return a pseudo standard normal number per (seed, name, id), float64 `[rows]`.
 
-    The standardised sum of the four 16-bit parts of a SplitMix64 hash: integers up to the
-    last division, so the same on every machine. Its range is about +-3.5.
+    It is the standardised sum of the four 16-bit parts of a SplitMix64 hash. All arithmetic before
+    the last division is on integers, so it is the same on every machine. Its range is about +-3.5.
     """
     word = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(_key(seed, name))
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

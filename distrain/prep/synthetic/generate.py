@@ -1,4 +1,4 @@
-"""Generated data sets of any size: the request, and the writer of the files."""
+"""Generates data sets of any size: the request, and the writer of the files."""
 
 import contextlib
 import dataclasses
@@ -96,9 +96,9 @@ def generate(request: SynthRequest, on_progress: OnProgress | None = None) -> Sy
     """Write `OUT/train-00000.tsv` ..., `OUT/valid-00000.tsv` ... and `OUT/planted.json`.
 
     The rows are a pure function of (seed, scale, click_rate, split, row index): the number
-    of files, the format and the number of rows do not change them, and fewer rows are a prefix of
-    more. With the same versions of numpy and pyarrow on the same kind of CPU the files are
-    identical. Memory does not grow with the rows.
+    of files, the format and the number of rows do not change them, and a smaller data set has the
+    first rows of a larger one. With the same versions of numpy and pyarrow on the same kind of CPU
+    the files are identical. Memory does not grow with the rows.
 
     Args:
         on_progress: Called after every 65,536 rows, and at the end of each file.
@@ -152,7 +152,7 @@ def _write_split(
 def _tables(
     request: SynthRequest, model: PlantedModel, split: str, rows: int, truth: Truth
 ) -> Iterator[Any]:
-    """Yield the split's rows as Arrow tables, one per chunk; counts each chunk first."""
+    """Yield the split's rows as Arrow tables, one per chunk; adds each chunk to `truth`."""
     for start in range(0, rows, CHUNK_ROWS):
         taken = min(CHUNK_ROWS, rows - start)
         features = draw_features(request.seed, split, start // CHUNK_ROWS, request.scale)

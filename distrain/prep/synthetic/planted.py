@@ -8,8 +8,8 @@ come from a fixed pilot sample, so each term has its share of the logit's varian
 (up to the correlation of columns that are missing together). The bias is solved on the pilot
 for the requested click rate. Nothing depends on the number of generated rows.
 
-The effect of an id fades with its rank, `HEAD / (HEAD + rank)`: a model cannot learn ids that it
-sees once or twice, so a Bayes AUC that depended on rare ids would be out of reach.
+The effect of an id decreases with its rank, by `HEAD / (HEAD + rank)`: a model cannot learn ids
+that occur once or twice, so it could not reach a Bayes AUC that depended on rare ids.
 """
 
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ class IntegerTerm:
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """A pseudo-normal effect per id that fades with the id's rank; missing is an id of its own."""
+    """A pseudo-normal effect per id, smaller for rare ids; a missing value has its own effect."""
 
     column: str
 
@@ -169,7 +169,7 @@ class SplitSummary:
     # AUC of the true logits on the drawn labels; `None` unless both were drawn
     realised_auc: float | None
     realised_log_loss: float  # log loss of the true logits on the drawn labels
-    files: tuple[str, ...]  # names of its files, in row order
+    files: tuple[str, ...]  # names of the split's files, in row order
 
 
 class Truth:
@@ -183,11 +183,12 @@ class Truth:
 
     with `c_ij` 1, 1/2 or 0 as `p_i` is above, equal to or below `p_j`. It is computed from two
     histograms of the true logit that hold `p` and `1 - p` in place of counts, in the bins of
-    `distrain.metrics`. Two things keep it from the exact sum over pairs of different rows: pairs
-    inside a bin count 1/2 (wrong by at most 1/2 each), and a row is paired with itself (wrong by at
-    most 1/2 of `p_i (1 - p_i)`). The bound holds both. As the ratio of two expectations it differs
-    from the expectation of the ratio by O(1 / rows); the AUC of labels drawn once scatters about it
-    by at most sqrt(auc * (1 - auc) / min(clicks, rows - clicks)) (Birnbaum & Klose 1957).
+    `distrain.metrics`. It differs from the exact sum over pairs of different rows for two reasons:
+    pairs inside a bin count 1/2 (wrong by at most 1/2 each), and a row is paired with itself (wrong
+    by at most 1/2 of `p_i (1 - p_i)`). The bound includes both errors. The ratio of two
+    expectations differs from the expectation of the ratio by O(1 / rows). The AUC of labels drawn
+    once has a standard deviation around it of at most
+    sqrt(auc * (1 - auc) / min(clicks, rows - clicks)) (Birnbaum & Klose 1957).
 
         bayes_log_loss = sum_i -(p_i ln p_i + (1 - p_i) ln(1 - p_i)) / rows
     """

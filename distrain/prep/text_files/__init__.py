@@ -1,1 +1,1 @@
-"""Text files in ranges that tasks read, and ranges in pieces of whole lines."""
+"""Divides text files into ranges, one for each task, and reads ranges in pieces of whole lines."""

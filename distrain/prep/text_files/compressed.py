@@ -1,9 +1,9 @@
 """Splits compressed text at the ends of its members (gzip) or frames (zstd).
 
 bgzip, `cat a.gz b.gz`, pzstd and similar tools make files of many members, each of which can be
-decompressed alone. Their offsets are not recorded, so they are searched near each wanted cut, by
-their first bytes, and by trial decompression. Cuts are verified when rows are read: a range whose
-bytes do not end where a member ends is an error.
+decompressed alone. The offsets of the members are not recorded. So a member is searched near each
+wanted cut, by its first bytes and by trial decompression. Cuts are verified when rows are read: a
+range whose bytes do not end where a member ends is an error.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _READ_BYTES = 1 << 20
 def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[int]:
     """Return offsets at which tasks may start to decompress, from 0, about `block_bytes` apart.
 
-    A file of one member has one offset; so has a file in which no member begins within 64 MiB
-    after a wanted cut.
+    If no member begins within 64 MiB after a wanted cut, the rest of the file is not cut any more.
+    So a file of one member has one offset.
     """
     cuts = [0]
     with open_input(path, retry_s=RETRY_S) as handle:
@@ -77,7 +77,10 @@ def _is_gzip_member(handle: IO[bytes], at: int, size_bytes: int) -> bool:
 
 
 def _is_zstd_frame(handle: IO[bytes], at: int, size_bytes: int) -> bool:
-    """Return True if the blocks at `at` form a chain up to the frame's end."""
+    """Return True if a zstd frame seems to begin at `at`.
+
+    Its blocks, of which at most 64 are tried, must form a chain up to the frame's end.
+    """
     handle.seek(at)
     head = handle.read(18)
     if len(head) < 6:

@@ -1,6 +1,6 @@
-"""Text files cut into ranges of bytes, and the text of a range in pieces of whole lines.
+"""Divides text files into ranges of bytes, and reads a range in pieces of whole lines.
 
-Compressed text is decompressed by one thread, and parsed by others at the same time.
+Compressed text is decompressed by one thread, and parsed by other threads at the same time.
 
 A line belongs to the range that holds its first byte. A compressed file is cut at the starts of
 members (`compressed.py`); a single member is one range. Memory is bounded.
@@ -23,7 +23,7 @@ from distrain.storage.inputs import InputFile, open_input
 from distrain.storage.retrying import RETRY_S
 
 _LONGEST_LINE_BYTES = 1 << 20
-# Text that is parsed and written before more is read: it stays in the CPU cache.
+# Pieces of this size are parsed and written before more text is read: they fit the CPU cache.
 _PIECE_BYTES = 4 << 20
 _COUNT_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
@@ -38,7 +38,7 @@ Parsed = TypeVar("Parsed")
 def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
     """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
-    A plain range is one block; a compressed one has one for each `block_bytes`.
+    A plain range is one block; a compressed range has one block for each `block_bytes` of text.
     """
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is None:
@@ -53,7 +53,7 @@ def parsed_pieces(
 ) -> Generator[tuple[int, Parsed], None, None]:
     """Yield the result of `parse` for each piece of a range, in order, with its block's number.
 
-    Compressed text is decompressed by one thread and parsed by others, ahead of the caller.
+    Compressed text is decompressed by one thread and parsed by other threads, ahead of the caller.
 
     Args:
         parse: Called with a piece and the number of lines of the range before it.
@@ -75,9 +75,9 @@ def made_ahead(
 ) -> Generator[Parsed, None, None]:
     """Yield the result of `make` for each item, in order, computed ahead of the caller.
 
-    One thread iterates over the items, and `threads` others compute results, at most one more than
-    there are threads. Errors are raised in the place of a result. A caller that stops early closes
-    `items`.
+    One thread iterates over the items, and `threads` other threads compute results; at most
+    `threads + 1` results are in progress or waiting. An error is raised in the place of its result.
+    If the caller stops early, `items` is closed.
 
     >>> list(made_ahead(lambda n: n * n, (n for n in range(4)), 2))
     [0, 1, 4, 9]
@@ -105,7 +105,7 @@ def made_ahead(
                 yield cast(Parsed, result)
         finally:
             makers.shutdown(cancel_futures=True, wait=False)
-            source.shutdown(cancel_futures=True)  # a maker whose item is cancelled ends
+            source.shutdown(cancel_futures=True)  # makers end whose item is cancelled
             items.close()
 
 
@@ -124,7 +124,7 @@ def check_stream(text: TextRange) -> None:
     A flipped bit first yields wrong bytes; the checksum at the end detects it.
 
     Raises:
-        DataError: It cannot be decompressed, or its checksum does not match.
+        DataError: The range cannot be decompressed, or its checksum does not match.
     """
     if text.codec is None:
         return
@@ -135,10 +135,10 @@ def check_stream(text: TextRange) -> None:
 
 
 def count_lines_before(text: TextRange) -> int:
-    """Count the lines that start before a range; reads all of them, so only call it on failure."""
+    """Return how many lines start before a range; reads them all, so only call it on failure."""
     if not text.start:
         return 0
-    total = 1  # the line that ends in the range, after the next line end
+    total = 1  # the line that began before the range; the loops count the other line ends
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is not None:
             source = Inflated(handle, text.path, text.codec, 0, text.start)
@@ -153,10 +153,11 @@ def count_lines_before(text: TextRange) -> int:
 
 
 class _WholeLines:
-    """Cuts text that arrives in parts after its line ends.
+    """Takes text in parts of any size, and returns it in pieces of whole lines.
 
     Attributes:
-        is_within_line_before: Whether only a line of the previous range has arrived so far.
+        is_within_line_before: Whether all text so far is of a line of the previous range, which is
+            skipped.
         rest: The text after the last line end.
     """
 
@@ -198,7 +199,10 @@ def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
 
 
 def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
-    """Return the rest of the handle's current line; fsspec's `readline` has no limit."""
+    """Return the rest of the handle's current line.
+
+    Raises a `DataError` if the rest exceeds 1 MiB; fsspec's `readline` would have no limit.
+    """
     rest = b""
     while len(rest) < _LONGEST_LINE_BYTES and (data := handle.read(_TAIL_BYTES)):
         rest += data
@@ -215,7 +219,8 @@ def _stream(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
-    A range begins after its first line end, and ends after the first one of the next range.
+    The lines of a range begin after its first line end (of the first range, at its start), and end
+    after the first line end of the next range.
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
@@ -242,7 +247,7 @@ def _stream(
 
 @contextmanager
 def _reading(text: TextRange) -> Iterator[None]:
-    # Otherwise it would look like an error of the output that is being written.
+    # An `OSError` would look like an error of the output that is being written.
     try:
         yield
     except OSError as error:
@@ -272,7 +277,7 @@ class TextRange:
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
-    """Return the ranges of one file.
+    """Return the ranges of one file: a compressed file is one range.
 
     >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
     [(0, 10), (10, 20), (20, 25)]
@@ -286,7 +291,10 @@ def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[Te
 def plan_all(
     files: Sequence[tuple[InputFile, str | None]], block_bytes: int, runner: TaskRunner
 ) -> list[list[TextRange]]:
-    """Return the ranges of each file, given with its codec; tasks search large compressed ones."""
+    """Return the ranges of each file, given with its codec.
+
+    Tasks on workers search large compressed files for cuts.
+    """
     large = [
         number
         for number, (file, codec) in enumerate(files)

@@ -1,1 +1,1 @@
-"""Updates of vocabularies by later rows, and the drift of columns since the fit."""
+"""Updates vocabularies with later rows, and finds columns that have drifted since the fit."""

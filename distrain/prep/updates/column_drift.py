@@ -19,7 +19,7 @@ from distrain.prep.steps import NULL_ID
 from distrain.prep.workflow import FITTED_ON, Workflow
 
 UPDATES = "updates"
-"""A field of the record: the updates of a workflow, one entry each."""
+"""The field of a workflow's record that has one entry for each update."""
 
 _FIRST_COARSE = 2.0**24  # float32 is exact for integers below
 _FEW_STEPS = 1000
@@ -27,14 +27,14 @@ _FEW_STEPS = 1000
 
 @dataclass(frozen=True)
 class Seen:
-    """Counts of some rows after a workflow; for lists, of their items."""
+    """Statistics of some transformed rows; for list columns, of the items."""
 
     unknown: Mapping[str, int]  # out-of-vocabulary values, by categorical column
     not_missing: Mapping[str, int]  # values that were not missing, by categorical column
-    # the sum of the values written, by column whose last operator is Normalize
+    # the sum of the written values, for each column whose last operator is Normalize
     sums: Mapping[str, float]
-    numbers: Mapping[str, int]  # the number of these values
-    # the minimum and maximum value written, by other continuous column, label and weight
+    numbers: Mapping[str, int]  # the number of values in each of `sums`
+    # the minimum and maximum written value, for other continuous columns, labels and weights
     ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
@@ -56,7 +56,10 @@ class Seen:
         return cls(unknown, not_missing, sums, numbers, ranges)
 
     def coarse(self) -> dict[str, tuple[float, float]]:
-        """Return the ranges that float32 resolves coarsely, such as a day of seconds since 1970."""
+        """Return the ranges in which float32 has few numbers, such as a day of seconds since 1970.
+
+        By column; a range is coarse if it has fewer than 1,000 float32 numbers.
+        """
         coarse_ranges = {}
         for column, (least, greatest) in self.ranges.items():
             largest = max(-least, greatest)
@@ -77,7 +80,7 @@ class Seen:
 
 
 def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> Seen:
-    """Return the counts of written rows; `beside` names labels and weights among the columns."""
+    """Return the statistics of written rows; `beside` names labels and weights in the columns."""
     unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
     for group in workflow.groups:
         last = group.operators[-1] if group.operators else None
@@ -111,14 +114,14 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of missing values of a split, and the share of the others without an id."""
+    """The share of a split's values that are missing, and of its other values without an id."""
 
     rows: int  # the split's rows
     missing: Mapping[str, float]  # by column; for lists, of whole lists
     unknown: Mapping[str, float]  # by categorical column; for lists, of their items
 
     def kept_in(self, workflow: Workflow, inputs: Sequence[str]) -> Workflow:
-        """Return the workflow with these recorded as the shares of its fitted rows."""
+        """Return the workflow with these shares recorded as those of the rows it was fitted on."""
         fitted_on = {
             "inputs": list(inputs),
             "rows": self.rows,
@@ -157,16 +160,15 @@ class DriftBounds:
 
 @dataclass(frozen=True)
 class Drifted:
-    """A figure of a column that exceeds its bound."""
+    """A statistic of a column that has changed since the fit by more than its bound."""
 
     split: str  # `train` or `valid`
     column: str
-    # which figure: the mean (before Normalize), or a share of the values
+    # which statistic: the mean (before Normalize), or a share of the values
     what: Literal["mean", "missing_share", "unknown_share"]
-    fitted: float  # its value in the rows that the workflow was fitted on
-    found: float  # its value now
-    # the difference from `fitted`: of a mean in fitted standard deviations, of a share the
-    # difference itself
+    fitted: float  # the statistic in the rows that the workflow was fitted on
+    found: float  # the statistic in the split
+    # the difference `found - fitted`; for a mean, in fitted standard deviations
     by: float
     bound: float  # the bound of `by`
 
@@ -178,7 +180,10 @@ def drifted_columns(
     shifts: Mapping[str, float],
     bounds: DriftBounds,
 ) -> list[Drifted]:
-    """Return the figures of a split beyond their bounds; `shifts` is from `Seen.mean_shifts`."""
+    """Return the statistics of a split that have changed by more than their bounds.
+
+    `shifts` is from `Seen.mean_shifts`.
+    """
     drifted = []
     for column, moments in _moments(workflow):
         by = shifts.get(column, 0.0)
@@ -214,7 +219,7 @@ def _grown(
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the inputs that the workflow was already fitted on, or updated with, by path."""
+    """Return the inputs with the path of a file on which the workflow was fitted or updated."""
     updates = workflow.record.get(UPDATES)
     days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
     known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}

@@ -1,8 +1,9 @@
-"""Updates fitted vocabularies with later rows: old ids are kept, new ones follow.
+"""Updates fitted vocabularies with later rows: values keep their ids, new values get the next ids.
 
-The values with ids, and the kept counts of values without one, are sorted into files by the buckets
-of their hashes, like the counts of the rows; a task then has everything of some buckets. A
-vocabulary is written from the pieces' results and from the old one, one batch at a time.
+The values with ids, and the kept counts of values without an id, are written to files sorted by the
+buckets of their hashes, like the counts of the rows. So one task can read everything about the
+values of some buckets. A vocabulary is written from the pieces' results and from the old
+vocabulary, one batch at a time.
 """
 
 from __future__ import annotations
@@ -50,26 +51,27 @@ from distrain.storage.folder import open_folder
 from distrain.storage.retrying import RETRY_S, with_retries
 
 _BYTES_BY_VALUE = 64
-"""Memory per value: values, counts and places, and all of them once more while sorting."""
+"""Memory per value: value, count and place, and a copy of each while sorting."""
 
 
 @dataclass(frozen=True)
 class _Old:
-    """A vocabulary before the update, in the order of its buckets."""
+    """A vocabulary before the update, in files sorted by hash bucket."""
 
     num_values: int = 0  # number of values with ids
-    text_bytes: int = 0  # their size as UTF-8, if they are strings
-    observed: int = 0  # how often they were seen
-    known: tuple[str, ...] = ()  # files with its values and their places
-    kept: tuple[str, ...] = ()  # files with counts of rare values
-    size_bytes: int = 0  # memory of all of these
+    text_bytes: int = 0  # the values' size as UTF-8, if they are strings
+    observed: int = 0  # how often values with ids were seen
+    known: tuple[str, ...] = ()  # files with the values and their indices in id order
+    kept: tuple[str, ...] = ()  # files with kept counts of rare values
+    size_bytes: int = 0  # memory of the content of these files
 
 
 @dataclass(frozen=True)
 class _Updated:
-    """The update of a piece."""
+    """The result of updating one piece."""
 
-    again: Run | None  # places of old values that occur in the rows, ascending, and their counts
+    # indices of old values that occur in the rows, ascending, and their counts; `None` for no value
+    again: Run | None
     chosen: Chosen
 
 
@@ -85,8 +87,8 @@ def update_vocabularies(
     """Write vocabularies updated with the counts to the folder `categories`.
 
     Args:
-        old: Another folder, with the old vocabularies and their kept counts. It stays unchanged:
-            a task whose worker dies runs again.
+        old: Another folder, with the old vocabularies and their kept counts. It is not changed, so
+            a task whose worker dies can run again.
     """
     range_bytes = memory.piece_bytes
     spread = [

@@ -1,1 +1,1 @@
-"""A features document inferred from a sample of a table."""
+"""Infers a features document from a sample of a table."""

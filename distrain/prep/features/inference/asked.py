@@ -36,7 +36,7 @@ class Asked:
     """The user's decisions; everything else is inferred from the sample."""
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
-    task: Task | None = None  # the kind of all `targets`; `None`: by their values
+    task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
     # validation rows: a share of all, a number of last rows, a section `split` of the document;
     # `False` for none; `None` for a tenth
     valid: float | Mapping[str, Any] | None = None
@@ -71,7 +71,7 @@ class Asked:
 
     @property
     def column_of_parts(self) -> str | None:
-        """The column that says which rows are for validation, if one was named."""
+        """The column that selects validation rows, if the user named one; otherwise `None`."""
         split = self.valid if isinstance(self.valid, Mapping) else {}
         return split.get("column") if split.get("by") == "column" else None
 
@@ -101,10 +101,13 @@ class Asked:
     def targets_of(
         self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
     ) -> tuple[Target, list[Target]]:
-        """Return the first target and the others.
+        """Return the first target and the list of further targets.
 
         Args:
-            values: The targets' columns, from which the classes are numbered.
+            values: The values of the targets' columns, from which classes get their numbers.
+
+        Raises:
+            DataError: A column is missing, or cannot be a target of the wanted kind.
         """
         first, *others = (
             _target(_named(columns, name), self.task, values[name], UNKNOWN if place else DROP)
@@ -163,12 +166,12 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 
 
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
-    """Return a target's values; numbers that float64 would round are integers."""
+    """Return a target's values, as integers if float64 would round the numbers."""
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
         return texts
     if abs(facts.numbers).max() > EXACT_DOUBLES:
-        with suppress(BadValues):  # texts for missing values
+        with suppress(BadValues):  # of texts that mean a missing value
             is_whole = pa.types.is_integer(values.type)
             whole = values if is_whole else integers_of(values)
             integers: list[int] = whole.drop_null().to_pylist()

@@ -29,7 +29,7 @@ TIME_PATTERNS = tuple(
     for year in ("%Y", "%y")
 )
 MOST = 3e38
-"""The limit of numbers in float32; larger ones are replaced by it."""
+"""The largest number that is used, near the limit of float32; larger numbers are clipped to it."""
 FEW_VALUES = 30
 _TRIED_FIRST = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
@@ -50,13 +50,13 @@ class Facts:
     top: Any = None
     pair: tuple[Any, ...] = ()  # both values, the more frequent first, if there are two
     few: tuple[Any, ...] = ()  # the values, the most frequent first, if they are few
-    # whether the rows of each value are consecutive, and most values have several
+    # whether the rows of each value are consecutive, and values have 2 rows or more on average
     is_sorted_by: bool = False
     returning: float = 1.0  # the share of the second half's values that occur in the first half
     numbers: Any = None
-    times: pa.Array | None = None  # the values as times, without gaps
+    times: pa.Array | None = None  # the values as times, without missing values
     epoch: str | None = None  # the unit of whole numbers since 1970, if they are times
-    num_words: float = 0.0  # words of a text, on average
+    num_words: float = 0.0  # the mean number of words in a text
     items: Facts | None = None  # the facts of a list's items
     separator: str | None = None  # the separator of a text's items, if it is a list
     pattern: str | None = None  # the format of a text's times, if not ISO 8601
@@ -125,7 +125,7 @@ def _without_null_texts(
 def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal[".", ","]:
     """Return the decimal mark of the columns' numbers.
 
-    1,234 has a decimal comma only if fields end with semicolons, the delimiter of such files, or
+    1,234 has a decimal comma only if the delimiter is a semicolon, which is usual in such files, or
     if another number, such as 12,5, proves it.
     """
 
@@ -144,7 +144,7 @@ def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal["."
 
 def spells_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
     if len(values) > _TRIED_FIRST and not spells_numbers(values[:_TRIED_FIRST], text):
-        return False  # finding each of many bad values takes long
+        return False  # a few values are tried first, since finding many bad values takes long
     try:
         return bool(np.isfinite(numbers_of(values, text).to_numpy(zero_copy_only=False)).all())
     except BadValues:
@@ -182,7 +182,7 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
 
 
 def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
-    """Return True if texts are combinations of few items, not prose with commas."""
+    """Return True if texts are lists of few different items with this separator, not prose."""
     if pc.mean(pc.count_substring(values, separator)).as_py() < 0.3:
         return False
     items = pc.unique(pc.split_pattern(values, separator).flatten())
@@ -207,7 +207,10 @@ def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
 
 
 def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
-    """Return the unit of whole numbers, if their name and their size are those of times."""
+    """Return the unit in which whole numbers count since 1970; `None` if they are not times.
+
+    The column's name and the size of the numbers decide.
+    """
     if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
         return None
     low, high = numbers.min(), numbers.max()

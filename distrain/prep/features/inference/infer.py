@@ -53,18 +53,18 @@ SAMPLE_ROWS = 100_000
 @dataclass(frozen=True, eq=False)
 class Sample:
     table: pa.Table  # each column of the inputs; for CSV as texts
-    told: str  # which rows they are, in words
+    told: str  # which rows were sampled, in words
     file: TableFile
     text: FormatSpec  # how text is read
-    # the lines among them that are not rows
+    # the sampled lines that are not rows
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
-    """Return the first rows of some files, spread evenly over all.
+    """Return the first rows of at most 8 files, which are evenly spaced among all files.
 
     Raises:
-        DataError: A file cannot be read, or has other columns than the others.
+        DataError: A file cannot be read or lacks columns of an earlier file, or there are no rows.
     """
     step = -(-len(files) // _MOST_FILES)
     chosen = files[::step]
@@ -121,7 +121,7 @@ def _pieces(file: TableFile) -> list[bytes]:
 def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
-    """Return a file's first rows, at most `most`, and the bad lines before the last of them."""
+    """Return a file's first rows, at most `most`, and the bad lines before the last of these."""
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
@@ -160,25 +160,25 @@ _NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
 _WHOLE_BYTES = 16 << 30
-"""Files of more bytes are not read for all values of a target."""
+"""If all files together are larger, a target's values are taken from the sample only."""
 _MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """A document for `FeatureConfig.parse`."""
+    """An inferred features document, with the reasons for its content."""
 
     text: str  # YAML with comments
     features: FeatureConfig  # the parsed document
     sample: str  # which rows it was inferred from
-    left_out: dict[str, str]  # the reasons, by column that is not a feature
+    left_out: dict[str, str]  # the reason for each column that is not a feature
     target_reason: str  # why the target was guessed
     # why further targets, a weight and windows are suggested, by key of the document
     reasons: dict[str, str]
-    bad_lines: BadLineTally  # the lines among these that are not rows
-    bad_told: str = ""  # their description; empty if there are none
-    has_many_bad: bool = False  # whether they exceed the default limit of `prep`
-    split_reason: str = ""  # why the validation rows are these
+    bad_lines: BadLineTally  # the sampled lines that are not rows
+    bad_told: str = ""  # the description of the bad lines; empty if there are none
+    has_many_bad: bool = False  # whether the bad lines exceed the default limit of `prep`
+    split_reason: str = ""  # why these rows are for validation
 
 
 def infer_features(
@@ -186,7 +186,7 @@ def infer_features(
     asked: Asked = Asked(),  # noqa: B008
     most_rows: int = SAMPLE_ROWS,
 ) -> Inferred:
-    """Infer the kind of each column from some rows, and write a document.
+    """Infer the kind of each column from some rows, and return a features document.
 
     Args:
         asked: The user's decisions. Target columns of parquet are read completely, for their
@@ -251,7 +251,7 @@ def infer_features(
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], values: Mapping[str, pa.Array], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """Return all values of columns of parquet; of text, or of large files, those in the sample."""
+    """Return all values of columns in parquet files; for text or large files, the sampled ones."""
     found = {name: values[name] for name in names if name in values}
     held = [name for name in found if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
@@ -286,7 +286,7 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the lines of further targets, a weight and windows, and their reasons."""
+    """Return the document's lines for further targets, weight and windows, and the reasons."""
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)

@@ -1,4 +1,4 @@
-"""Tests whether a category predicts the labels of rows that it was not learnt from."""
+"""Tests whether target means of a column, from some rows, predict the labels of other rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _CHANCE_SD = 3.0
 
 
 def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) -> Labels | None:
-    """Return the target's labels in the sample, NaN where missing; `None` without numbers."""
+    """Return the target's labels in the sample, NaN where missing.
+
+    `None` if the target is multiclass or a placeholder, or has unusable values.
+    """
     spec = TargetSpec.model_validate(target)
     if spec.kind == "multiclass" or spec.placeholder:
         return None
@@ -40,7 +43,7 @@ def is_learnable(values: pa.Array, labels: Labels) -> bool:
     """Return True if target means of every second row correlate with the labels of the others.
 
     The test is Pearson's correlation r of these means with the labels of the other n rows. If the
-    values predict nothing, r sqrt(n) is a standard normal number.
+    values predict nothing, r sqrt(n) is about standard normal.
     """
     codes = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy()
     known = np.isfinite(labels)

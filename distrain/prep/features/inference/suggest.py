@@ -19,9 +19,9 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
-_FEW_NUMBERS = 10  # more numbers are probably ordered
-_MOST_CLASSES = 10  # of whole numbers; above this they count as amounts
-_SOME_VALUES = 100  # fewer values have enough rows each
+_FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amounts, not categories
+_MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
+_SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -49,8 +49,8 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
-    name: str  # its name in the output
-    settings: dict[str, Any]  # its entry in the document
+    name: str  # the feature's name in the output
+    settings: dict[str, Any]  # the feature's entry in the document
     reason: str
 
 
@@ -74,14 +74,17 @@ UNKNOWN = Gaps("unknown", "count for the other targets alone")
 
 @dataclass(frozen=True)
 class Suggestion:
-    facts: Facts  # from the sample
-    features: tuple[Feature, ...] = field(default=())  # the features made of it
+    facts: Facts  # the facts about the column, from the sample
+    features: tuple[Feature, ...] = field(default=())  # the features made of the column
     doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
-    left_out: str = ""  # why there are none
+    left_out: str = ""  # why the column has no features
 
 
 def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
-    """Return a column's suggestion; with `is_typed`, from parquet, texts are not numbers."""
+    """Return a column's suggestion.
+
+    `is_typed`: the column is from parquet, where texts become numbers only with `as: number`.
+    """
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
@@ -128,7 +131,7 @@ def _why_left_out(facts: Facts) -> str:
         return f"free text: {facts.num_words:.0f} words on average"
     is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
     if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
-        return ""  # the file is sorted by it, so no value returns later
+        return ""  # the file is sorted by the column, so no value occurs again later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
             "its values do not come again: of those in the sample's second half the first has "
@@ -204,7 +207,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
 def with_further(
     suggestion: Suggestion, is_learnable: Callable[[], bool], has_means: bool
 ) -> Suggestion:
-    """Return the suggestion with additional features of a column that help click models.
+    """Return the suggestion with additional features of its column: buckets, counts, target means.
 
     Args:
         is_learnable: Returns whether the column's values predict the target.
@@ -266,12 +269,16 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """Return a guess of the target, binary if there is such a column."""
+    """Return a guess of the target.
+
+    It is a column with the name of a target, else a rating, else the last column of two values. If
+    there is none, it is a placeholder, which the user must replace.
+    """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
     answers = _named_answers(columns)
     named = [facts for facts in pairs if facts.name in answers]
-    if named:  # texts come after numbers and booleans
+    if named:  # numbers and booleans are preferred to texts
         first = min(named, key=lambda facts: facts.kind == "text")
         return pair_target(first, "two values, and the name of an answer")
     for facts in columns:
@@ -300,7 +307,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the columns whose names suggest a target; `y` beside `x` is a coordinate."""
+    """Return the columns whose names suggest a target; `y` does not if there is a column `x`."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -315,7 +322,7 @@ def _is_pair(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Return the texts of a pair that mean yes, or whose counterpart means no."""
+    """Return the texts of a column of two values that mean yes, or whose opposite means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
@@ -347,7 +354,7 @@ def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
 def target_of_many(
     facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
 ) -> Target:
-    """Return a multiclass target with these classes in order, or a regression if there are none."""
+    """Return a multiclass target with these classes in order; if `None`, a regression target."""
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     if classes is None:
         value["kind"], reason = "regression", reason + "numbers"
@@ -364,9 +371,9 @@ def target_of_many(
 
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
-    """Return further targets by their names, if the first target was chosen by its name.
+    """Return further columns with names of targets, if the first target was chosen by its name.
 
-    Rows without one of them are kept, since they have the first.
+    Rows without such a target are kept, since they have the first target.
     """
     answers = _named_answers(columns)
     if first.column not in answers:
@@ -383,7 +390,10 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
-    """Return the column of the rows' weights, by its name and values, and the reason."""
+    """Return the column of the rows' weights, and the reason; `None` if there is none.
+
+    The column's name and values decide.
+    """
     for facts in columns:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
@@ -393,7 +403,10 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
 
 
 def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
-    """Return windows of the first column of times without missing values, and the reason."""
+    """Return windows of the first column of times without missing values, and the reason.
+
+    `None` if there is no such column with several days or hours.
+    """
     for facts in columns:
         if facts.kind != "time" or facts.missing:
             continue
@@ -408,7 +421,7 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
 
 
 def part_for_validation(facts: Facts) -> str | None:
-    """Return the value of a column such as `split` whose rows are for validation.
+    """Return the value, in a column such as `split`, that marks validation rows; `None` if none.
 
     >>> part_for_validation(Facts("split", "text", "text", 9, 0, few=("train", "test")))
     'test'
