@@ -138,7 +138,8 @@ def refuse_files(
             where={"files": ", ".join(sorted(shared)[:5])},
             hint="Metrics on training rows are meaningless; name other files.",
         )
-    # Prepared rows have Criteo's column names, too: preparing them again would not be noticed.
+    # Prepared rows have Criteo's column names, too. Without this check, they would be prepared
+    # again, with a second logarithm.
     for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
         parent, name = os.path.split(folder)
         if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
@@ -167,8 +168,8 @@ def read_inputs(
 ) -> ReadInputs:
     """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
 
-    Raises a `DataError` if a file cannot be used, all labels are 0 although a workflow is fitted,
-    or the document's split leaves no training or no validation rows.
+    Raises a `DataError` if a file cannot be used, if a fit finds only binary labels of 0, or if the
+    document's split leaves no training or no validation rows.
     """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
