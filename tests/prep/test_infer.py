@@ -437,3 +437,13 @@ def test_lines_of_criteos_logs_need_no_header(tmp_path: Path) -> None:
     assert (document.format.kind, document.target.column) == ("criteo", "label")
     kinds = {name: column.kind for name, column in document.columns.items()}
     assert [kinds[f"C{n}"] for n in range(1, 27)] == ["categorical"] * 26
+
+
+def test_infinite_numbers_do_not_hide_the_differences_of_the_others(tmp_path: Path) -> None:
+    usual = [number / 8 for number in range(-40, 60)]
+    numbers = [*usual * 3, float("inf"), float("-inf"), 1e300]
+    bought = [number % 2 for number in range(len(numbers))]
+    pq.write_table(pa.table({"x": numbers, "bought": bought}), tmp_path / "rows.parquet")
+    clip = infer(tmp_path / "rows.parquet").features.document.columns["x"].clip
+    assert clip is not None
+    assert (clip.min, clip.max) == (min(usual), max(usual))

@@ -190,10 +190,13 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     if is_typed and facts.stored.endswith("text"):
         settings["as"] = "number"
         why.insert(0, "as: the texts spell numbers")
+    usual = numbers[np.abs(numbers) < MOST]
+    if usual.size < numbers.size:
+        # A few of them would dominate the mean and the deviation of `normalize`.
+        numbers = usual if usual.size else numbers
+        settings["clip"] = {"min": float(numbers.min()), "max": float(numbers.max())}
+        why.insert(0, "clip: the other values end there; some are infinite or beyond float32")
     low, middle = float(numbers.min()), float(np.median(numbers))
-    if max(-low, float(numbers.max())) >= MOST:
-        settings["clip"] = {"min": -MOST, "max": MOST}
-        why.insert(0, "clip: float32 ends there")
     if facts.missing:
         settings["fill"] = middle
         why.insert(0, "fill: the median")
