@@ -105,7 +105,11 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
 
 
 def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
-    """Return True if a log that was never closed, because its writer was killed, is complete."""
+    """Return True if no more bytes are expected in a log whose end is not known.
+
+    A killed rank does not close its log. It is complete if the attempt is over, and either no
+    attempt began or more than `_QUIET_S` have passed since the last byte or the job's end.
+    """
     ended = parse_time(found.finished_at)
     since_s = (datetime.now(UTC) - ended).total_seconds() if ended else 0.0
     is_over = found.is_final or found.attempt > attempt

@@ -274,7 +274,7 @@ class Validation(Answer):
 
 
 class Preflight(Answer):
-    """The state of a worker's check of a spec's data."""
+    """The state and the results of the check of a spec's data, which a worker does."""
 
     state: str = Field(
         "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."

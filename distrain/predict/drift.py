@@ -68,7 +68,9 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
 
 
 def stability_index(old: Counts, new: Counts) -> float:
-    """Return the population stability index of counts by group, where groups may be empty.
+    """Return the population stability index of two arrays of counts, over the same groups.
+
+    A group's share counts as at least `_LEAST_SHARE`, so groups may be empty.
 
     >>> round(stability_index(np.array([50]), np.array([0])), 4)
     9.2094

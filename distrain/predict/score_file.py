@@ -76,7 +76,7 @@ def score_file(
 def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads: int) -> Loader:
     """Return a loader of batches in row order, on the device.
 
-    `threads` decode for a CPU, and `_GPU_THREADS` for a GPU.
+    The number of decoding threads is `threads` on a CPU, and `_GPU_THREADS` on a GPU.
     """
     return Loader(
         dataset,

@@ -248,7 +248,10 @@ class ColumnGroup:
 
 
 def training_rows(table: pa.Table) -> TrainingRows | None:
-    """Return folds and labels of a table's rows, for encodings; `None` without a column `FOLD`."""
+    """Return folds (or times) and labels of a table's rows, for operators that learn from labels.
+
+    `None` without a column `FOLD`; without a column `LABEL` the labels are `None`.
+    """
     if FOLD not in table.column_names:
         return None
     labels = None

@@ -202,7 +202,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(WorkerLeaving(worker, why))
 
     def worker_runs(self, worker: str, build: str, **_: object) -> None:
-        """Stream message: a worker's build of distrain. Workers with another build get no ranks."""
+        """Stream message: a worker's build of distrain.
+
+        Workers with another build than the scheduler's get no ranks.
+        """
         if worker in self.scheduler.workers:
             self.builds[worker] = build
             self._workers_changed()

@@ -66,7 +66,11 @@ class Recordings:
     def add(
         self, job_id: str, event: Event, entries: EntryLog, view: Callable[[], JobView]
     ) -> None:
-        """Send the entries that an event of the current attempt has added to the job's progress."""
+        """Send the job's new entries after an event of the current attempt.
+
+        Nothing is sent until rank 0 has started. Events of other types than `_OFTEN` also send what
+        has changed in `view()`.
+        """
         job = self._jobs.get(job_id)
         if job is None:
             return
@@ -98,9 +102,9 @@ class Recordings:
         self._ending.add(job_id)
 
     def heard(self, job_id: str, attempt: int | None, error: str) -> None:
-        """Note that an attempt's file is closed or, if `attempt` is `None`, a summary was tried.
+        """Note that an attempt's file is closed; if `attempt` is `None`, that a worker answered.
 
-        `error` says why the summary could not be written; "" if it was written.
+        Then `error` says why the worker could not write the summary; "" if it was written.
         """
         job = self._jobs.get(job_id)
         if job is None:

@@ -234,7 +234,10 @@ def _move(claim: Claim, place: str) -> None:
 
 
 def _remove_left(url: str, claim: Claim) -> None:
-    """Remove all objects of an output that killed processes have left, except the claim's own."""
+    """Remove the objects and unfinished uploads under `url` that killed processes have left.
+
+    These are all objects except `STATE_FILE` and the claim's own.
+    """
     own = f"{UNFINISHED}{claim.id}/"
     _delete(url, [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)])
     _abort_uploads(url)

@@ -19,7 +19,7 @@ LINES = (
 def status_lines(job: "Job", more: Mapping[str, str | None]) -> list[str]:
     """Return the lines about a job, in the order of `LINES`, without empty ones.
 
-    `more` has further values by name, which replace those of the job.
+    `more` has values by name that are added to those of the job, or replace them.
     """
     facts: dict[str, str | None] = {
         "job": job.job_id,

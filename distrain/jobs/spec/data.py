@@ -57,7 +57,7 @@ NotNegative = Annotated[Real, Field(ge=0)]
 
 
 class FilesSpec(Section):
-    """Where the rows are."""
+    """Where the training rows, the validation rows and their schema are."""
 
     train: tuple[str, ...] = Field(
         description="Training parquet: paths, folders, globs or URLs.", min_length=1

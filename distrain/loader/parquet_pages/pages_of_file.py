@@ -129,9 +129,10 @@ class PagesOfFile:
         return decoded
 
     def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
-        """Return the compressed bytes of columns, by leaf number, in a row group.
+        """Return the compressed size, in bytes, of some columns of a row group together.
 
-        `None` if they are not known here, and Arrow's footer has to be read.
+        `numbers` are the columns' leaf numbers. `None` if the size is not known here; then Arrow's
+        footer has to be read.
         """
         if not self._columns.leaves:  # the footer is not needed otherwise
             return None

@@ -189,8 +189,8 @@ class _CausalTransformer(_Transformer):
     def states(self, value: Features, *, every: bool) -> tuple[Tensor, Tensor]:
         """Return the target's vector, and the newest event's state, `[rows, 1, width]`.
 
-        With `every`, the second result has the states of all events, newest first, `[rows, length,
-        width]`, with zeros for missing events.
+        The state of a row without events is zero. With `every`, the second result has the states of
+        all events, newest first, `[rows, length, width]`, with zeros for missing events.
         """
         target, rows = self.vectors(value)
         groups = RowGroups(rows, self.max_length)

@@ -141,7 +141,10 @@ class Tensor(NDArrayOperatorsMixin):
         return self if kind == self.kind else self.called(self.graph.cast(self.name, dtype), kind)
 
     def any(self) -> bool:
-        """Return False: rows are rejected when the graph runs, not while it is traced."""
+        """Have the graph refuse the rows where this is true, and return False.
+
+        So code that raises an error if `any()` is true continues while the graph is made.
+        """
         self.graph.refuse(self.name, self.lists)
         return False
 

@@ -134,7 +134,7 @@ class ClusterWorld:
 
 
 def _may_pass(error: OutputError) -> bool:
-    """Return True if writing a run directory may succeed later."""
+    """Return True if writing a run directory may succeed later, after it failed with `error`."""
     cause = error.__cause__
     return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
 

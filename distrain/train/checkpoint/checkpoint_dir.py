@@ -51,8 +51,9 @@ class CheckpointDir:
         """Return the complete checkpoints, in the order in which a run would resume from them.
 
         The latest attempt comes first, and in it the latest step, even if the attempt resumed from
-        an earlier one. Missing or damaged files are only detected on loading. Returns an empty list
-        for a missing directory; raises `Unavailable` if the directory could not be read.
+        an earlier one. Only manifests are checked; other missing or damaged files are detected on
+        loading. `damaged` gets messages about unusable checkpoints. Returns an empty list for a
+        missing directory; raises `Unavailable` if the directory could not be read.
         """
         try:
             survey = self.survey()
@@ -107,7 +108,10 @@ class CheckpointDir:
         return open_folder(self.url).sub(name)
 
     def survey(self) -> Survey:
-        """Return all checkpoints; raises `OSError` if the directory cannot be read."""
+        """Return all checkpoints, also the unusable ones and those of other runs.
+
+        Raises `OSError` if the directory cannot be read.
+        """
         result = Survey()
         for name in open_folder(self.url).folders():
             numbers = numbers_of(name)

@@ -56,7 +56,10 @@ class _Spent:
 
 class Trainer(RankJob):
     def run(self) -> bool:
-        """Train to the end, save the model, and report; return False if training was stopped."""
+        """Train to the end, save the model, and report; return False if training was stopped.
+
+        With `train.refit`, only the second training, the refit, saves the model.
+        """
         self.spent: _Spent | None = None
         if self.spec.train.refit:
             peers = Peers(self.world.rank, self.world.num_ranks)

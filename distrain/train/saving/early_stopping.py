@@ -44,7 +44,7 @@ class Validations:
 
     @classmethod
     def begin(cls, spec: JobSpec) -> "Validations | None":
-        """Return the record of a new training; `None` if the job selects no best model."""
+        """Return an empty record for a new training; `None` if the job selects no best model."""
         return None if spec.best_metric is None else cls(spec.best_metric)
 
     @classmethod

@@ -424,7 +424,10 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
 
 
 def part_for_validation(facts: Facts) -> str | None:
-    """Return the value, in a column such as `split`, that marks validation rows; `None` if none.
+    """Return the value of a text column such as `split` whose rows are for validation.
+
+    `None` unless all values are usual names of parts, such as "train", "test" and "valid", and one
+    of them marks training rows. A test part is preferred to a validation part.
 
     >>> part_for_validation(Facts("split", "text", "text", 9, 0, few=("train", "test")))
     'test'

@@ -92,10 +92,11 @@ def used(
     tag: str | None = None,
     project: str | None = None,
 ) -> Usage:
-    """Return the usage of the jobs that a caller may see, one row for each value of the keys.
+    """Return the usage of the jobs that a caller may see, a row per combination of key values.
 
-    `since` and `until` default to the last 30 days. Raises `bad_request` if they are reversed or
-    too far apart.
+    The days are `since` to `until`, inclusive. `until` defaults to today and is at most today;
+    `since` defaults to 29 days before it. Raises `bad_request` if they are reversed or too far
+    apart.
     """
     call.require(Action.SEE_JOB)
     today = datetime.fromtimestamp(call.store.now_s(), UTC).date()
