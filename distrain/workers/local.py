@@ -77,6 +77,8 @@ def local_cluster(
     preloads = [given] if isinstance(given, str) else list(given)
     if _PRELOAD not in preloads:
         preloads.append(_PRELOAD)
+    # Dask logs the messages that a closed cluster could not send after the end of `silence_logs`.
+    logging.getLogger("distributed.batched").setLevel(logging.WARNING)
     with ExitStack() as until_end:
         until_end.enter_context(dask.config.set(KEEP_NANNIES))
         with _start_errors_translated(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
