@@ -16,8 +16,8 @@ layouts:
   lists          `ordinary` with lists of up to six ids in four columns
   days           `ordinary` split into two days, which are windows
   cache          `ordinary`, read from a cache that `distrain pack` filled
-  `anew`         `ordinary`, with a new loader for each pass, whose batches use fresh memory
-  filling        like `anew`, but each pass also fills an empty cache; its "floor" is `anew`
+  `reopened`     `ordinary`, with a new loader for each pass, whose batches use fresh memory
+  filling        like `reopened`, but each pass also fills an empty cache; its "floor" is `reopened`
 
 Contenders (1t, 2t: with 1 or 2 decoding threads):
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from benchmarks.loader_bench.data import LARGE_GROUPS
 from benchmarks.loader_bench.floors import copy_to_gpu, decoding, memcpy, reading
 from benchmarks.loader_bench.measure import Open
-from benchmarks.loader_bench.ours import anew, ours
+from benchmarks.loader_bench.ours import ours, reopened
 from benchmarks.loader_bench.peers import (
     hugging_face,
     merlin,
@@ -21,7 +21,7 @@ LAYOUTS = ("ordinary", "prep", "int64")
 OTHER_FILES = (*LARGE_GROUPS, "files", "wide", "lists")
 FULL = "distrain, ordinary, 2t, full shuffle"
 CACHE, FILLING = "distrain, cache, 2t", "distrain, filling, 2t"
-NOT_FILLING = "distrain, anew, 2t"
+NOT_FILLING = "distrain, reopened, 2t"
 WINDOWS = "distrain, days, 2t, windows"
 
 
@@ -82,8 +82,8 @@ def all_cases() -> dict[str, Case]:
     cases[floor] = Case(reading("cache", 2), "floor", "cache")
     cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)
     # Each pass allocates fresh memory, whose cost varies between passes.
-    cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary", warm_passes=5)
-    filling = anew("ordinary", 2, fills=True)
+    cases[NOT_FILLING] = Case(reopened("ordinary", 2), "distrain", "ordinary", warm_passes=5)
+    filling = reopened("ordinary", 2, fills=True)
     cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING, warm_passes=5)
     cases |= {
         "torch, iterable": Case(torch_iterable, "peer", "ordinary", quick=False),

@@ -65,7 +65,7 @@ def ours(
     return open_loader
 
 
-def anew(layout: str, threads: int, *, fills: bool = False) -> Open:
+def reopened(layout: str, threads: int, *, fills: bool = False) -> Open:
     """Return a case with a new loader for each pass; with `fills` it fills an empty cache.
 
     Opening a loader, and removing the previous pass's cache, are not measured.

@@ -152,7 +152,7 @@ def read_logins(path: Path) -> Logins:
         raise InputError(
             f"the file of logins cannot be read: {why}",  # without its tokens
             where={"file": path},
-            hint="Remove it, and log in anew: distrain login ADDRESS.",
+            hint="Remove it, and log in again: distrain login ADDRESS.",
         ) from None
 
 

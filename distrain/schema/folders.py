@@ -3,7 +3,7 @@
 from urllib.parse import unquote
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The value that stands for null in the name of a folder `key=value`."""
+"""The value that means null in the name of a folder `key=value`."""
 
 
 def folder_values(path: str) -> tuple[tuple[str, str], ...]:

@@ -43,9 +43,9 @@ def test_the_smallest_change_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_curve_in_a_browser_stays_bounded() -> None:
     source = ColumnDataSource({"x": []})
     for _ in range(5):
-        extend(source, {"x": np.arange(1_000.0)}, anew=False)
+        extend(source, {"x": np.arange(1_000.0)}, replaces=False)
     assert len(source.data["x"]) == KEPT_POINTS
-    extend(source, {"x": np.arange(10_000.0)}, anew=True)
+    extend(source, {"x": np.arange(10_000.0)}, replaces=True)
     assert len(source.data["x"]) == KEPT_POINTS
 
 
@@ -63,25 +63,25 @@ def test_a_look_brings_only_what_is_new() -> None:
     documents = MadeDocuments(job("b"), job("a", "succeeded"))
     watch = Watch(lambda: documents)
     first = watch.look()
-    assert (first.anew, first.metrics["train"]["step"]) == (True, [1])
+    assert (first.replaces, first.metrics["train"]["step"]) == (True, [1])
     documents.steps["b"] = 3
     second = watch.look()
-    assert (second.anew, second.metrics["train"]["step"]) == (False, [2, 3])
-    assert (watch.look().metrics["train"]["step"], watch.look().anew) == ([], False)
+    assert (second.replaces, second.metrics["train"]["step"]) == (False, [2, 3])
+    assert (watch.look().metrics["train"]["step"], watch.look().replaces) == ([], False)
     watch.wanted = "a"
     third = watch.look()
-    assert third.anew
+    assert third.replaces
     assert third.job is not None
     assert third.job["id"] == "a"
     assert documents.asked[-1] == ("a", None), "another job's cursor means nothing here"
 
 
-def test_points_that_were_taken_back_are_drawn_anew() -> None:
+def test_points_that_were_taken_back_are_replaced() -> None:
     documents = MadeDocuments(job("b"))
     watch = Watch(lambda: documents)
     watch.look()
     documents.generation += 1
-    assert watch.look().anew
+    assert watch.look().replaces
 
 
 def test_a_job_that_is_not_there_is_missing_until_it_comes() -> None:
@@ -94,15 +94,15 @@ def test_a_job_that_is_not_there_is_missing_until_it_comes() -> None:
     documents.steps["nosuch"] = 1
     view = watch.look()
     assert view.job is not None
-    assert (view.job["id"], view.missing, view.anew) == ("nosuch", "", True)
+    assert (view.job["id"], view.missing, view.replaces) == ("nosuch", "", True)
 
 
 def test_a_scheduler_without_jobs_or_without_a_coordinator() -> None:
     found: list[Any] = [None]
     watch = Watch(lambda: found[0])
     assert watch.look().job is None
-    for documents, anew in ((MadeDocuments(), False), (MadeDocuments(job("b")), True)):
+    for documents, replaces in ((MadeDocuments(), False), (MadeDocuments(job("b")), True)):
         found[0] = documents
-        assert watch.look().anew == anew
+        assert watch.look().replaces == replaces
     found[0] = MadeDocuments()
     assert (watch.look().job, watch.look().jobs) == (None, [])

@@ -75,7 +75,7 @@ class PlayedDevice(TorchDispatchMode):
         self.launches = 0
 
     def forget(self) -> None:
-        """Count anew."""
+        """Set the counts to zero."""
         self.waits, self.copies, self.launches = [], [], 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Certificates for tests, made anew."""
+"""Makes new certificates for tests."""
 
 import datetime
 from pathlib import Path

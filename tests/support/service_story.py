@@ -115,7 +115,7 @@ class Story:
         world, last = self.world, self.two[0]
         world.answers = True
         self.two[1].kill()
-        if last.seat.overtaken:  # it lost the cluster's lock, and begins anew with a new one
+        if last.seat.overtaken:  # it lost the cluster's lock, and starts again with a new one
             last.kill()
         for _ in range(25):
             last.whole_pass()

@@ -94,7 +94,7 @@ class ToldScheduler:
             asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(120)
 
     def reboot(self) -> None:
-        """Lose all jobs, as a scheduler does that is started anew."""
+        """Lose all jobs, as a restarted scheduler does."""
         self.shut()
         self.open()
 

@@ -125,7 +125,7 @@ class DeadlinesSpec(Section):
     start_s: Real = Field(
         900.0,
         gt=0,
-        description="From placement until all ranks train, for each attempt anew; also the longest "
+        description="From placement until all ranks train, for each attempt; also the longest "
         "that a restart waits for workers.",
     )
     total_s: Real | None = Field(None, gt=0, description="From submission to the end.")

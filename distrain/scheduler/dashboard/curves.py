@@ -43,11 +43,11 @@ class Curves:
         self._of_other: list[LegendItem] = []
 
     def show(self, view: View) -> None:
-        extend(self.train, train_series(view.metrics.get("train", {})), view.anew)
-        extend(self.valid, valid_series(view.metrics.get("valid", {})), view.anew)
-        other = view.other or View((), None, {}, anew=len(self.other_train.data["step"]) > 0)
-        extend(self.other_train, train_series(other.metrics.get("train", {})), other.anew)
-        extend(self.other_valid, valid_series(other.metrics.get("valid", {})), other.anew)
+        extend(self.train, train_series(view.metrics.get("train", {})), view.replaces)
+        extend(self.valid, valid_series(view.metrics.get("valid", {})), view.replaces)
+        other = view.other or View((), None, {}, replaces=len(self.other_train.data["step"]) > 0)
+        extend(self.other_train, train_series(other.metrics.get("train", {})), other.replaces)
+        extend(self.other_valid, valid_series(other.metrics.get("valid", {})), other.replaces)
         for item in self._of_other:
             item.visible = view.other is not None
 
@@ -129,7 +129,7 @@ def rows_per_second_by_rank() -> Panel:
     lines = RankLines(drawn, legend)
 
     def show(view: View) -> None:
-        lines.show(rank_series(view.metrics.get("ranks", {})), view.anew)
+        lines.show(rank_series(view.metrics.get("ranks", {})), view.replaces)
 
     return Panel("rows-per-second-by-rank", drawn, show)
 
@@ -142,9 +142,9 @@ class RankLines:
         self._lines: list[GlyphRenderer] = []
         self._line_of: dict[str, GlyphRenderer] = {}
 
-    def show(self, ranks: dict[str, Series], anew: bool) -> None:
-        """Append new points of these ranks; with `anew`, show only these points and ranks."""
-        if anew:
+    def show(self, ranks: dict[str, Series], replaces: bool) -> None:
+        """Append new points of these ranks; with `replaces`, show only these points and ranks."""
+        if replaces:
             gone = [line for line in self._lines if len(line.data_source.data["elapsed_s"])]
             self._line_of = {}
             self._assign(list(ranks))
@@ -152,11 +152,11 @@ class RankLines:
             (no_points,) = rank_series({"0": {}}).values()
             for line in gone:
                 if line not in kept:
-                    extend(line.data_source, no_points, anew=True)
+                    extend(line.data_source, no_points, replaces=True)
         new = [rank for rank in ranks if rank not in self._line_of]
         self._assign(new)
         for rank, points in ranks.items():
-            extend(self._line_of[rank].data_source, points, anew or rank in new)
+            extend(self._line_of[rank].data_source, points, replaces or rank in new)
 
     def _assign(self, ranks: list[str]) -> None:
         for rank in ranks:

@@ -135,8 +135,8 @@ def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
     return False
 
 
-def extend(source: ColumnDataSource, points: Series, anew: bool) -> None:
-    if anew:
+def extend(source: ColumnDataSource, points: Series, replaces: bool) -> None:
+    if replaces:
         source.data = {name: values[-KEPT_POINTS:] for name, values in points.items()}
     elif any(len(values) for values in points.values()):
         source.stream(points, rollover=KEPT_POINTS)

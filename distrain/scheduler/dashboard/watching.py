@@ -27,7 +27,7 @@ class View:
     jobs: Sequence[Document]  # all jobs, newest first
     job: Document | None  # the followed job with its ranks and time line, if any
     metrics: Mapping[str, Any] = field(default_factory=dict)  # its new points
-    anew: bool = False  # whether these points replace all that was drawn
+    replaces: bool = False  # whether these points replace all that was drawn
     missing: str = ""  # the job that was asked for, if it is unknown
     other: "View | None" = None  # the view of the job to compare with
 
@@ -72,7 +72,7 @@ class Watch:
         if other_job:
             self._job_id, self._cursor = job_id, None
         if documents is None or job_id is None or job is None:
-            return View(jobs, None, {}, anew=other_job, missing=missing)
+            return View(jobs, None, {}, replaces=other_job, missing=missing)
         metrics = documents.metrics(job_id, self._cursor) or {}
         self._cursor = metrics.get("cursor")
-        return View(jobs, job, metrics, anew=other_job or bool(metrics.get("restart")))
+        return View(jobs, job, metrics, replaces=other_job or bool(metrics.get("restart")))

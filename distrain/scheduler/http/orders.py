@@ -165,7 +165,7 @@ class Orders:
 
     def _note_service(self, service: str) -> None:
         if service not in self.services and len(self.services) >= MOST_SERVICES:
-            hint = "Start the scheduler anew; it forgets them."
+            hint = "Restart the scheduler; it forgets them."
             raise Refusal(
                 409, "too_many_services", f"{MOST_SERVICES} services were here already", hint
             )

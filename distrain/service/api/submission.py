@@ -108,7 +108,7 @@ def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None
         "final",
         f"job {job.id} has succeeded: there is nothing to go on with",
         hint="To train longer, set train.epochs or train.max_steps higher, or change "
-        "train.early_stopping; a clone trains anew.",
+        "train.early_stopping; a clone trains from the start.",
     )
 
 

@@ -57,7 +57,7 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
         "the service's key is not that of its other processes over this database",
         where={"file": str(key_file(settings)), "database": store.db.where},
         hint="Copy the file from the machine where the service was set up. Where it was changed on "
-        "purpose: `distrain serve migrate` with the new one, then start all processes anew.",
+        "purpose: `distrain serve migrate` with the new one, then restart all processes.",
     )
 
 

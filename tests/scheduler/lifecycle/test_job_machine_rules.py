@@ -51,7 +51,7 @@ from distrain.scheduler.lifecycle.verdict import LONGEST_BACKOFF_S
 JOBS = st.sampled_from("abcde")
 SLOTS = [Slot(host, f"tcp://{host}:{port}", f"{host}{port}") for host in "xy" for port in range(3)]
 AGAIN = [replace(slot, worker=f"{slot.worker}0") for slot in SLOTS]
-"""The same workers at other addresses, as when their nannies start them anew."""
+"""The same workers at other addresses, as when their nannies restart them."""
 CLUSTERS = st.tuples(
     *(st.sampled_from([None, old, old, new]) for old, new in zip(SLOTS, AGAIN, strict=True))
 )

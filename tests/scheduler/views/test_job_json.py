@@ -71,8 +71,8 @@ def test_curves_come_piece_by_piece() -> None:
         assert more["valid"]["auc"] == []
         site.coordinator._forget("a")  # and submitted again
         site.submit("a")
-        anew = await site.json(f"{path}?since={more['cursor']}")
-        assert (anew["restart"], anew["train"]["step"]) == (True, [])
+        replaced = await site.json(f"{path}?since={more['cursor']}")
+        assert (replaced["restart"], replaced["train"]["step"]) == (True, [])
 
     on_site(story)
 

@@ -69,7 +69,7 @@ def test_a_series_is_that_of_all_points_in_chunks_of_one_size(given_points, capa
 
 @given(points, capacities, st.lists(st.integers(0, 120), max_size=4))
 def test_who_follows_a_series_has_what_it_shows(given_points, capacity, taken_back_to):
-    """Ask from time to time; append what is new, or begin anew where the generation grew."""
+    """Ask from time to time; append what is new, or start again if the generation grew."""
     series, told, generation, cursor = Series(COLUMNS, capacity), [], 0, 0
     backs = iter(sorted(taken_back_to))
     for number, (loss, rows) in enumerate(given_points):
@@ -77,10 +77,10 @@ def test_who_follows_a_series_has_what_it_shows(given_points, capacity, taken_ba
         if number % 20 == 19:
             series.take_back(next(backs, 1000))
         if number % 3 == 0:
-            anew = series.generation != generation
+            replaced = series.generation != generation
             generation = series.generation
-            told = [] if anew else told
-            told += series.since(0 if anew else cursor)["step"]
+            told = [] if replaced else told
+            told += series.since(0 if replaced else cursor)["step"]
             cursor = number + 1
             assert told == series.since()["step"]
 

@@ -67,7 +67,7 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
 def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
     """Return, for each element of `order`, the index of its vector, int64 or int32.
 
-    An element `c * num_rows + i` stands for row `i` and column `places[c]`. The vectors are
+    An element `c * num_rows + i` means row `i` and column `places[c]`. The vectors are
     `[num_rows * columns]`, so its index is `i * columns + places[c]`.
     """
     if on_triton := _triton_for(order):
