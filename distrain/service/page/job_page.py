@@ -141,7 +141,7 @@ def submit_again(
 
 
 def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
-    if len(text.encode()) > most_bytes:
+    if len(text.encode(errors="replace")) > most_bytes:  # a form's charset may yield surrogates
         raise bad_spec([Mistake("/spec", f"it has more than {most_bytes} bytes")])
     try:
         document = parse_yaml(text)
@@ -160,17 +160,23 @@ def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
 def _is_larger(document: Any, most_bytes: int) -> bool:
     """Return True if the values, with YAML aliases expanded, have more than `most_bytes`.
 
+    Raises `ValueError` if an integer has too many digits for Python to write it.
+
     >>> _is_larger({"x": ["a" * 50] * 3}, 100), _is_larger({"x": ["a" * 50]}, 100)
     (True, False)
+    >>> _is_larger([10**50] * 3, 100), _is_larger([""] * 101, 100)
+    (True, True)
     """
     left, size_bytes = [document], 0
     while left and size_bytes <= most_bytes:
         value = left.pop()
+        size_bytes += 1
         if isinstance(value, Mapping):
             left += [*value.keys(), *value.values()]
         elif isinstance(value, list | tuple | set):
             left += value
-        size_bytes += len(value) if isinstance(value, str | bytes) else 1
+        else:
+            size_bytes += len(str(value))
     return size_bytes > most_bytes
 
 
