@@ -39,6 +39,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST_FILES = 200
 MOST_FILES_READ = 1000
+_MOST_LISTINGS = 50
 _SHOWN = r"[^./][^/]*|model/[^./][^/]*|logs/[^./][^/]*/[^./][^/]*\.log"
 _NOT_SHOWN = r"(model/[^/]*/|(?!model/|logs/)[^/]*/).*"
 _BEHIND = "\U0010ffff"  # after all names in a folder
@@ -64,16 +65,20 @@ def files_of(run_dir: str) -> list[File]:
 
 
 def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
-    """Yield the files that the page shows, by name; folders of other files are not listed."""
-    after: str | None = ""
-    while after is not None:
-        names, after = folder.files("", after), None
-        for file in names:
+    """Yield the files that the page shows, by name; folders of other files are not listed.
+
+    Stops after `_MOST_LISTINGS` folders of other files, since each begins a new listing.
+    """
+    after = ""
+    for _ in range(_MOST_LISTINGS):
+        for file in folder.files("", after):
             if fullmatch(_SHOWN, file.name):
                 yield File(file.name, file.size_bytes)
             elif hidden := fullmatch(_NOT_SHOWN, file.name):
                 after = hidden[1] + _BEHIND
                 break
+        else:
+            return
 
 
 @router.get("/jobs/{job_id}")
