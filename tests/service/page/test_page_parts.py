@@ -117,3 +117,6 @@ def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
     assert starts(2, silent) == [0.0], "nobody knows when a job ends that reports nothing"
     assert starts(2, quota=6) == [0.0]
     assert starts(2, quota=6, elsewhere=1) == []
+    waiting.insert(0, a_job(4, num_ranks=99))
+    assert starts(2) == [0.0, 60.0, 90.0, 90.0], "a job larger than the cluster blocks no other"
+    assert starts(2, [], quota=4) == [0.0], "nor does one larger than its project's quota"
