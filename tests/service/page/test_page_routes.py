@@ -175,6 +175,9 @@ def test_a_waiting_job_shows_when_it_starts_and_a_failed_one_what_to_do(site, br
     store.put_cluster("gpu", {"reachable": True, "workers": {"total": 1, "free": 0}})
     assert "Start in about 10m00s" in client.get(f"/jobs/{waiting}").text
     assert re.search(rf'{waiting}".*?>10m00s<', client.get("/queue").text, re.S)
+    site.world.change(running, phase="handing_over")
+    text = client.get(f"/jobs/{waiting}").text
+    assert "Start in about" not in text, "a job that is handed over again holds no workers"
     ended = Attempt(failed, 1, "boot", now_s - 90, now_s, "NonFiniteLoss", "NaN\n at step 7", 7, 1)
     site.world.end(failed, "failed")
     site.world.change(failed, reason="NonFiniteLoss", message="NaN")
