@@ -168,7 +168,8 @@ def job_of_scheduler(document: Mapping[str, Any]) -> Job:
     for name in _MOST.keys() & values.keys():
         values[name] = storable(_text(values, name), _MOST[name])
     for name in ("id", "name", "run_dir", "service"):
-        if name in values and len(_text(values, name)) > _MOST_OF_A_NAME:
+        text = _text(values, name) if name in values else ""
+        if len(text) > _MOST_OF_A_NAME or not is_storable(text):
             raise TypeError(f"{name} is no name")
     head = {name: value for name, value in values.items() if name not in FIGURES}
     numbers = (value for name in Job.model_fields if type(value := head.get(name)) is int)

@@ -29,7 +29,7 @@ def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
         raise TypeError("epoch is no name")
     workers = Workers(**known_fields(Workers, document.get("workers", {})))
     for value in (document["revision"], *vars(workers).values()):
-        if type(value) is not int or value > LARGEST:
+        if type(value) is not int or abs(value) > LARGEST:
             raise TypeError(f"{value!r} is no whole number")
     return SchedulerAnswer(
         epoch,

@@ -39,6 +39,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST_FILES = 200
 MOST_FILES_READ = 1000
+_MOST_LISTINGS = 50
 _SHOWN = r"[^./][^/]*|model/[^./][^/]*|logs/[^./][^/]*/[^./][^/]*\.log"
 _NOT_SHOWN = r"(model/[^/]*/|(?!model/|logs/)[^/]*/).*"
 _BEHIND = "\U0010ffff"  # after all names in a folder
@@ -64,16 +65,20 @@ def files_of(run_dir: str) -> list[File]:
 
 
 def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
-    """Yield the files that the page shows, by name; folders of other files are not listed."""
-    after: str | None = ""
-    while after is not None:
-        names, after = folder.files("", after), None
-        for file in names:
+    """Yield the files that the page shows, by name; folders of other files are not listed.
+
+    Stops after `_MOST_LISTINGS` folders of other files, since each begins a new listing.
+    """
+    after = ""
+    for _ in range(_MOST_LISTINGS):
+        for file in folder.files("", after):
             if fullmatch(_SHOWN, file.name):
                 yield File(file.name, file.size_bytes)
             elif hidden := fullmatch(_NOT_SHOWN, file.name):
                 after = hidden[1] + _BEHIND
                 break
+        else:
+            return
 
 
 @router.get("/jobs/{job_id}")
@@ -141,7 +146,7 @@ def submit_again(
 
 
 def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
-    if len(text.encode()) > most_bytes:
+    if len(text.encode(errors="replace")) > most_bytes:  # a form's charset may yield surrogates
         raise bad_spec([Mistake("/spec", f"it has more than {most_bytes} bytes")])
     try:
         document = parse_yaml(text)
@@ -160,17 +165,23 @@ def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
 def _is_larger(document: Any, most_bytes: int) -> bool:
     """Return True if the values, with YAML aliases expanded, have more than `most_bytes`.
 
+    Raises `ValueError` if an integer has too many digits for Python to write it.
+
     >>> _is_larger({"x": ["a" * 50] * 3}, 100), _is_larger({"x": ["a" * 50]}, 100)
     (True, False)
+    >>> _is_larger([10**50] * 3, 100), _is_larger([""] * 101, 100)
+    (True, True)
     """
     left, size_bytes = [document], 0
     while left and size_bytes <= most_bytes:
         value = left.pop()
+        size_bytes += 1
         if isinstance(value, Mapping):
             left += [*value.keys(), *value.values()]
         elif isinstance(value, list | tuple | set):
             left += value
-        size_bytes += len(value) if isinstance(value, str | bytes) else 1
+        else:
+            size_bytes += len(str(value))
     return size_bytes > most_bytes
 
 

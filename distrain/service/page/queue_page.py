@@ -58,8 +58,10 @@ def _queue(
     elsewhere = Counter[str]()
     for other in (job for name in alive if name != cluster for job in alive[name]):
         elsewhere[other.project] += other.num_ranks if other.phase is not Phase.QUEUED else 0
-    waiting = [job for job in ordered if job.state in _WAITING]
-    holding = [job for job in ordered if job.state not in _WAITING]
+    # A job that is handed over again, after its scheduler ended, still has the state it had there.
+    holding = [job for job in active if job.phase is Phase.HANDED_OVER and job.state != "pending"]
+    held = {job.id for job in holding}
+    waiting = [job for job in ordered if job.id not in held]
     free, total = workers.get("free") or 0, workers.get("total")
     return {
         "cluster": cluster,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from distrain.service.values import Job, Quota
+from distrain.service.values import Job, Phase, Quota
 
 
 def starts_in_s(
@@ -17,7 +17,8 @@ def starts_in_s(
     """Return the seconds until waiting jobs get their workers, by job id.
 
     The estimate assumes that jobs start in the order of `waiting`, and keep their workers, since
-    their durations are unknown. Jobs beyond their project's quota are left out. So are all jobs
+    their durations are unknown. Jobs beyond their project's quota are left out, and queued jobs
+    that need more workers than there are; these hold back no others. Also left out are all jobs
     from the first job on that needs workers of a job which does not report its remaining time.
 
     Args:
@@ -32,9 +33,13 @@ def starts_in_s(
         ends.append((inf if left_s is None else float(left_s), job.num_ranks))
     ends.sort(reverse=True)
     found, now_s = {}, 0.0
+    workers = free + sum(ranks for _, ranks in ends)
     for job in waiting:
-        used[job.project] += job.num_ranks
         most = quotas.get(job.project, Quota()).max_ranks
+        largest = min(workers, inf if most is None else most)
+        if job.phase is Phase.QUEUED and job.num_ranks > largest:
+            continue
+        used[job.project] += job.num_ranks
         if most is not None and used[job.project] > most:
             continue
         while free < job.num_ranks and ends:

@@ -8,6 +8,8 @@ from kept_runs import write_records
 from page_world import page_world
 from served_jobs import record
 
+from distrain.jobs.run_paths import log_end
+
 pytestmark = [
     pytest.mark.slow,
     # A socket that a leaving browser cut may be collected, and warned about, in a later test.
@@ -152,6 +154,9 @@ def test_hours_by_day_are_drawn_and_an_ended_jobs_ranks_have_their_memory(site, 
     paths = site.write_run(tmp_path / "run")
     place = {"host": "node-1", "device": "cuda:0", "hardware": "NVIDIA H200"}
     summary = {"places": [place], "peak_memory": [{"host_bytes": 2**31, "device_bytes": 2**32}]}
+    paths.summary.write_text('{"train_loss": NaN}')  # Python writes it; no browser reads it
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.wait_for_selector("#ranks tbody tr")
     paths.summary.write_text(json.dumps(summary))
     alice.goto(f"{site.url}/jobs/{job}")
     alice.wait_for_selector("#ranks td:text-is('NVIDIA H200')")
@@ -174,6 +179,20 @@ def test_lines_of_all_ranks_are_searched(site, alice, tmp_path):
     alice.wait_for_function("() => document.getElementById('log').textContent.includes('[rank 1]')")
     alice.fill("[name=search]", "IS HERE")
     assert alice.inner_text("#log") == "[rank 1] rank 1 is here"
+
+
+def test_the_log_of_a_rank_is_found_among_those_of_a_thousand(site, alice, tmp_path):
+    job = site.world.submit("alice", spec={**SPEC, "resources": {"num_ranks": 64}})["id"]
+    site.world.end(job)
+    site.world.change(job, run_dir=str(tmp_path / "run"), attempt=1)
+    paths = site.write_run(tmp_path / "run")
+    for rank in range(1000):
+        paths.log(rank, 1).write_text(f"rank {rank} is here\n")
+        log_end(paths.log(rank, 1)).write_text("1")
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.select_option("[name=rank]", "63")
+    alice.click("form[data-log] button")
+    alice.wait_for_function("() => document.getElementById('log').textContent.includes('63 is')")
 
 
 def test_a_report_opens_in_the_browser_and_runs_nothing(site, alice, tab, tmp_path):

@@ -80,6 +80,25 @@ def test_the_files_of_a_job_are_found_without_a_look_at_its_many_others(
     assert len(looked_at) <= len(shown) + 5
 
 
+def test_thousands_of_folders_in_a_run_do_not_hold_its_page_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    for n in range(300):
+        (tmp_path / f"folder-{n}").mkdir()
+        (tmp_path / f"folder-{n}" / "x").touch()
+    listings = []
+    files = RunFolder.files
+
+    def noted(folder, below="", after=""):
+        listings.append(after)
+        return files(folder, below, after)
+
+    monkeypatch.setattr(RunFolder, "files", noted)
+    assert [file.path for file in files_of(str(tmp_path))] == ["a.json"]
+    assert len(listings) <= 50, "each lists all folders again"
+
+
 def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
     running = [
         a_job(n, num_ranks=2, progress={"eta_s": eta_s}) for n, eta_s in enumerate((90.0, 60.0))
@@ -98,3 +117,6 @@ def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
     assert starts(2, silent) == [0.0], "nobody knows when a job ends that reports nothing"
     assert starts(2, quota=6) == [0.0]
     assert starts(2, quota=6, elsewhere=1) == []
+    waiting.insert(0, a_job(4, num_ranks=99))
+    assert starts(2) == [0.0, 60.0, 90.0, 90.0], "a job larger than the cluster blocks no other"
+    assert starts(2, [], quota=4) == [0.0], "nor does one larger than its project's quota"

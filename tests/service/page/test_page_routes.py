@@ -175,6 +175,9 @@ def test_a_waiting_job_shows_when_it_starts_and_a_failed_one_what_to_do(site, br
     store.put_cluster("gpu", {"reachable": True, "workers": {"total": 1, "free": 0}})
     assert "Start in about 10m00s" in client.get(f"/jobs/{waiting}").text
     assert re.search(rf'{waiting}".*?>10m00s<', client.get("/queue").text, re.S)
+    site.world.change(running, phase="handing_over")
+    text = client.get(f"/jobs/{waiting}").text
+    assert "Start in about" not in text, "a job that is handed over again holds no workers"
     ended = Attempt(failed, 1, "boot", now_s - 90, now_s, "NonFiniteLoss", "NaN\n at step 7", 7, 1)
     site.world.end(failed, "failed")
     site.world.change(failed, reason="NonFiniteLoss", message="NaN")
@@ -254,6 +257,7 @@ def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
     "spec",
     [
         "x: &s " + "a" * 20_000 + "\ny: [" + "*s, " * 4000 + "]",
+        "x: &n " + "9" * 4000 + "\ny: [" + "*n, " * 4000 + "]",
         "tags: {1: x}",
         "2024-01-01: x",
         "tags: {x: !!binary /w==}",
@@ -272,6 +276,24 @@ def test_a_form_with_a_bad_spec_comes_back_with_what_was_typed(form, spec):
     assert answer.headers["content-type"].startswith("text/html")
     shown = re.search(r"<textarea[^>]*>(.*?)</textarea>", answer.text, re.S)[1]
     assert html.unescape(shown) == spec
+
+
+def test_a_form_in_a_charset_with_halves_of_surrogate_pairs_comes_back(site, browser):
+    job = site.world.submit("alice")["id"]
+    client = browser("alice")
+    shown = client.get(f"/jobs/{job}/edit").text
+    fields = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', shown))
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in (*fields.items(), ("spec", "name: \\ud800"))
+    ]
+    answer = client.post(
+        f"/jobs/{job}/edit",
+        content="".join([*parts, "--x--\r\n"]),
+        headers={"Content-Type": "multipart/form-data; boundary=x; charset=unicode_escape"},
+    )
+    assert answer.status_code == 422
+    assert "Why it was rejected" in answer.text
 
 
 def test_an_unchanged_form_keeps_the_tags_and_the_priority(site, form):

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -116,6 +117,20 @@ def test_a_call_that_hangs_since_long_is_not_waited_for() -> None:
     assert look.result(lambda: "back", 60) == "back"
     with pytest.raises(Unavailable):
         look.result(_fails, 60)
+
+
+def test_a_call_behind_late_ones_fails_at_once() -> None:
+    look, released = BoundedCalls("test-look", 2), threading.Event()
+    for _ in range(2):
+        with pytest.raises(NoAnswer):
+            look.result(lambda: released.wait(60), 0.5)
+    time.sleep(0.5)
+    began_s = time.monotonic()
+    for _ in range(1000):  # jobs on a filesystem that hangs
+        with pytest.raises(NoAnswer):
+            look.result(lambda: None, 0.5)
+    assert time.monotonic() - began_s < 60
+    released.set()
 
 
 def _fails() -> None:

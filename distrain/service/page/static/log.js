@@ -28,10 +28,18 @@ function add(rank, text) {
   draw();
 }
 
+// The files of a folder; an answer has at most 1000.
 async function list(folder) {
-  const answer = await fetch(`${base}?below=${encodeURIComponent(folder)}`, { credentials: "same-origin" });
-  if (!answer.ok && answer.status !== 404) throw new Error(answer.status);
-  return answer.ok ? (await answer.json()).artifacts : [];
+  const files = [];
+  for (let after = ""; after !== null;) {
+    const answer = await fetch(`${base}?${new URLSearchParams({ below: folder, after })}`, { credentials: "same-origin" });
+    if (answer.status === 404) break;
+    if (!answer.ok) throw new Error(answer.status);
+    const page = await answer.json();
+    files.push(...page.artifacts);
+    after = page.next_cursor;
+  }
+  return files;
 }
 
 // A long log is split into several files, each named by the number of its first byte.

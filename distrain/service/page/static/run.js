@@ -111,7 +111,7 @@ async function update() {
   isReading = true;
   try {
     if ((await Promise.all(runs.map(readMore))).includes(true)) charts.update();
-    if (element("no-records")) { showFigures(); await readSummary(); showTimes(runs[0].records); }
+    if (element("no-records")) { showFigures(); await readSummary().catch(() => {}); showTimes(runs[0].records); }
   } catch { /* the service does not answer; the next refresh asks again */ }
   isReading = false;
 }
