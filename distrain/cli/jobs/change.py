@@ -18,11 +18,12 @@ from distrain.cli.output import print_answer, print_result
 def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
     """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
 
-    JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain train
-    --resume RUN` continues a stopped run.
+    JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain resume JOB`
+    continues a stopped job.
 
     With --wait the exit code is the job's, as from `distrain train`: 103 if it was stopped, 0 if it
-    had succeeded before. Without it, 0 means that the scheduler received the request.
+    had succeeded before. Without it, 0 means that the scheduler or the service received the
+    request.
 
     \b
     Examples:

@@ -51,9 +51,10 @@ def command(
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 
-    With a service, relative paths of the spec are made absolute here, and the service chooses the
-    run directory. If this command ends before the service has answered, it prints the job's id:
-    with --id, the same command finds the submitted job, and does not submit it twice.
+    With a service, relative paths of the spec are made absolute: they begin in the folder in which
+    the command runs, not in that of the spec. The service chooses the run directory. If this
+    command ends before the service has answered, it prints the job's id: with --id, the same
+    command finds the submitted job, and does not submit it twice.
 
     With --wait or --follow, Ctrl-C ends this command but not the job. The exit code is then that of
     the job's end: 0, 100 if it failed, 103 if it was cancelled.

@@ -19,7 +19,7 @@ _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
 
 
 @click.command()
-@click.argument("runs", metavar="RUN RUN ...", nargs=-1, required=True, type=PATH)
+@click.argument("runs", metavar="RUN RUN ... | SPEC.yaml", nargs=-1, required=True, type=PATH)
 @click.option("--out", required=True, type=PATH, help="The folder to write: a run directory.")
 @click.option(
     "--valid",
@@ -35,7 +35,7 @@ _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
     help="First train N runs of one job spec, with N successive seeds, in OUT-runs.",
 )
 @click.option("--threads", type=POSITIVE, default=1, help="Number of torch's CPU threads.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists; runs in OUT-runs stay.")
 @json_option("Print the metrics as JSON.")
 def command(
     runs: tuple[Path, ...],
@@ -51,7 +51,7 @@ def command(
     Each RUN is a run directory or its model folder. The runs may differ in seeds, models and
     training settings; targets, columns and ids must be the same in all.
 
-    With --seeds, RUN is a job spec, and the command trains the runs first. Repeat the command to
+    With --seeds and SPEC.yaml, a job spec, the command trains the runs first. Repeat the command to
     continue interrupted runs; finished runs are not trained again.
 
     A row's probability is the mean of the runs' probabilities; for regression, the prediction is

@@ -153,7 +153,8 @@ def _made(path: Path) -> Path:
 def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Compare runs: their metrics, and the fields of the spec in which they differ.
 
-    Running runs are compared by their records so far.
+    Each RUN is a run directory on this machine; `distrain status JOB` prints that of a service's
+    job. Running runs are compared by their records so far.
 
     \b
     Examples:

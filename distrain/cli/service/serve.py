@@ -297,7 +297,7 @@ def _print_serving(settings: "Settings", serving: "Serving") -> None:
         shown = {"token": text, "user": created.user}
         print_facts({"token": text}, 14)
         print_warning(
-            f"This is {created.user}'s token; it is shown only once. "
+            f"This is the token of the user {created.user}; it is shown only once. "
             f"Create another: distrain serve token create --user NAME{_same_database()}"
         )
     print_answer(
