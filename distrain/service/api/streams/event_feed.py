@@ -21,6 +21,7 @@ KEPT_EVENTS = 5000
 _AT_ONCE = 1000
 _KEPT_FRAMES = 1000
 _LONGEST_PAUSE_S = 5.0
+_LOOK_AGAIN_S = 2.0
 
 
 class FellBehind(Exception):
@@ -130,14 +131,24 @@ async def until_ended(
 ) -> None:
     """Wait until a job has ended, but at most `within_s`, and not after the feed has stopped.
 
-    `has_ended` queries the job; it is called at the start, and after each event of the job.
+    `has_ended` queries the job; it is called at the start, after each event of the job, and every
+    few seconds, since no events come while no process publishes them.
     """
-    with suppress(TimeoutError, FellBehind):
+    with suppress(TimeoutError):
         async with asyncio.timeout(within_s), feed.followed():
-            cursor = feed.position
-            while not feed.stopped and not await run_in_threadpool(has_ended, job_id):
-                ids: set[str] = set()
-                while job_id not in ids and not feed.stopped:
-                    events = await feed.after(cursor, within_s)
-                    ids = {event.job_id for event in events}
-                    cursor = events[-1].seq if events else cursor
+            while not feed.stopped:
+                cursor = feed.position
+                if await run_in_threadpool(has_ended, job_id):
+                    return
+                with suppress(TimeoutError, FellBehind):
+                    async with asyncio.timeout(_LOOK_AGAIN_S):
+                        await _event_of(feed, job_id, cursor)
+
+
+async def _event_of(feed: EventFeed, job_id: str, cursor: int) -> None:
+    """Wait for an event of a job after a cursor, or until the feed has stopped."""
+    while not feed.stopped:
+        events = await feed.after(cursor, _LOOK_AGAIN_S)
+        if job_id in {event.job_id for event in events}:
+            return
+        cursor = events[-1].seq if events else cursor
