@@ -15,7 +15,7 @@ from distrain.service.api.documents import contacts, job_document
 from distrain.service.api.problems import Problem
 from distrain.service.decide.api_values import STATES
 from distrain.service.page.comparison import metric_rows, setting_rows
-from distrain.service.page.rendering import PageRoute, labels, lasted_s, page, url_with
+from distrain.service.page.rendering import PageRoute, labels, lasted_s, own_url, page, url_with
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job
 
@@ -77,7 +77,7 @@ def jobs(
         projects=sorted(projects),
         asked={"text": text, "state": state, "project": project, "owner": owner, "tag": tag},
         next_url=older,
-        here_url=str(call.request.base_url).rstrip("/"),
+        here_url=own_url(call.request, call.service.settings.listen.public_url),
     )
 
 

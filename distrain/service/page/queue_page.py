@@ -16,7 +16,7 @@ from distrain.service.decide.admission import in_order
 from distrain.service.decide.api_values import HANDING_OVER, QUEUED
 from distrain.service.page.clusters_page import cluster_state
 from distrain.service.page.job_list_page import job_documents
-from distrain.service.page.rendering import PageRoute, page
+from distrain.service.page.rendering import PageRoute, own_url, page
 from distrain.service.page.start_times import starts_in_s
 from distrain.service.values import Job, Phase, Quota
 
@@ -29,7 +29,7 @@ _WAITING = (QUEUED, HANDING_OVER, "pending")
 def queue(call: Call) -> HTMLResponse:
     """Show each cluster's waiting jobs: first jobs that are handed over, then the queue."""
     call.require(Action.SEE_JOB)
-    here_url = str(call.request.base_url).rstrip("/")
+    here_url = own_url(call.request, call.service.settings.listen.public_url)
     return page(call.request, "queue.html", call.caller, queues=queues(call), here_url=here_url)
 
 

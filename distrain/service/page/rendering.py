@@ -50,6 +50,11 @@ def moment(text: str | None) -> str:
     return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
 
 
+def own_url(request: Request, public_url: str | None) -> str:
+    """Return the address that users name the service by, without a slash at its end."""
+    return (public_url or str(request.base_url)).rstrip("/")
+
+
 def lasted_s(job: JobAnswer) -> float | None:
     if not job.started_at:
         return None

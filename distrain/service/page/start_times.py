@@ -30,7 +30,7 @@ def starts_in_s(
     for job in holding:
         used[job.project] += job.num_ranks
         left_s = job.progress.get("eta_s")
-        ends.append((inf if left_s is None else float(left_s), job.num_ranks))
+        ends.append((inf if left_s is None else max(0.0, float(left_s)), job.num_ranks))
     ends.sort(reverse=True)
     found, now_s = {}, 0.0
     workers = free + sum(ranks for _, ranks in ends)

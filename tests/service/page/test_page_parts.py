@@ -113,6 +113,8 @@ def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
     assert starts(0) == [60.0, 90.0], "the third needs two workers, and one is left"
     assert starts(2) == [0.0, 60.0, 90.0, 90.0]
     assert starts(9) == [0.0] * 4
+    late = [a_job(1, num_ranks=8, progress={"eta_s": -3.0})]
+    assert starts(0, late) == [0.0] * 4, "it may end at any moment"
     silent = [a_job(1, num_ranks=8)]
     assert starts(2, silent) == [0.0], "nobody knows when a job ends that reports nothing"
     assert starts(2, quota=6) == [0.0]

@@ -374,3 +374,11 @@ def test_numbers_in_addresses_are_bounded(browser, before):
 def test_no_answer_leads_to_the_host_that_a_header_names(site):
     answer = httpx2.get(f"{site.url}/jobs/", headers={"Host": "evil.example"})
     assert "evil.example" not in answer.headers.get("location", "")
+
+
+def test_empty_pages_name_the_service_by_its_public_address(tmp_path):
+    listen = {"public_url": "http://jobs.example/ads/"}
+    with page_world(tmp_path, listen=listen) as site, httpx2.Client(base_url=site.url) as client:
+        client.post("/login", data={"token": site.world.tokens["alice"], "next": "/jobs"})
+        for path in ("/jobs", "/queue"):
+            assert " --server http://jobs.example/ads" in client.get(path).text
