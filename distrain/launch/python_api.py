@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -340,9 +339,17 @@ def fit(
     if model_fn is not None and not is_importable(model_fn):
         reporter.say(_ONLY_HERE)
     request = RunRequest(
-        job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
+        job,
+        root,
+        job_id,
+        scheduler,
+        resumed=resumed,
+        sinks=tuple(sinks),
+        callbacks=tuple(callbacks),
+        overwrite=overwrite,
+        draws=curves,
+        features=table.features if table else "",
     )
-    request = replace(request, draws=curves, features=table.features if table else "")
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)

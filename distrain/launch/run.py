@@ -73,7 +73,7 @@ class RunRequest:
     # the cluster's address, its client, or the cluster itself; `None` for a local cluster or the
     # inline backend
     scheduler: Any = None
-    dashboard_address: str = ":8787"  # listening address of a local cluster's dashboard
+    dashboard_address: str = ":0"  # of a local cluster; port 0 means any free port
     resumed: "Resumption | None" = None  # the resumption point; `None` for a new run
     sinks: "tuple[str | Sink, ...]" = ()  # sinks, or strings for `open_sink`
     # called with each record; an exception ends the job

@@ -127,13 +127,13 @@ class SchedulerJobs(ApiJobs):
     ) -> None:
         job_id = job_id or new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
-        self._leave(RunRequest(spec, root, job_id, self.address, ":0"), waits=waits, checks=checks)
+        self._leave(RunRequest(spec, root, job_id, self.address), waits=waits, checks=checks)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
         """Resume the run of a job from its newest checkpoint."""
         root = self._run_dir(word)
         job_id, spec, resumed = find_run(root, overrides)
-        self._leave(RunRequest(spec, root, job_id, self.address, ":0", resumed), waits=waits)
+        self._leave(RunRequest(spec, root, job_id, self.address, resumed=resumed), waits=waits)
 
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
@@ -142,7 +142,7 @@ class SchedulerJobs(ApiJobs):
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
-        self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address, ":0"), waits=waits)
+        self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address), waits=waits)
 
     def page(self, word: str | None) -> str:
         """Return the address of the scheduler's page of jobs."""
