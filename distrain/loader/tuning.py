@@ -187,10 +187,11 @@ def _about_few_chunks(dataset: Dataset, options: LoaderOptions) -> str | None:
     chunks = -(-len(dataset.parts) // options.parts_per_chunk)
     if chunks >= options.lanes or len(dataset) < options.lanes * _SMALL_GROUP_ROWS:
         return None
+    fewer_parts = "data.parts_per_chunk or " if options.parts_per_chunk > 1 else ""
     return (
         f"{chunks} chunks are fewer than {options.lanes} lanes: lanes share chunks, so several "
-        "ranks would decode the same row groups; write smaller row groups, or lower "
-        "data.parts_per_chunk or train.lanes"
+        "ranks would decode the same row groups; write smaller row groups (--row-group-rows of "
+        f"`distrain prep`), or lower {fewer_parts}train.lanes"
     )
 
 
