@@ -137,9 +137,10 @@ def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("form", ["frame", "csv"])
-def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, form, classes):
+@pytest.mark.parametrize("first", [2**53, 10**18])
+def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, first, form, classes):
     draw = np.random.default_rng(0).integers(0, classes, 300)
-    rows = pd.DataFrame({"id": draw.astype(str), "seen": 10**18 + draw})
+    rows = pd.DataFrame({"id": draw.astype(str), "seen": first + draw})
     rows.to_csv(tmp_path / "rows.csv", index=False)
     rows = rows if form == "frame" else tmp_path / "rows.csv"
     request = TableRequest(rows, tmp_path / "kept", Asked(("seen",), valid=30))
