@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from click.testing import CliRunner
 from waiting import until
 
@@ -17,7 +18,7 @@ import distrain
 from distrain.cli.training.train import command
 from distrain.errors import DistrainError
 from distrain.jobs.spec import load_spec
-from distrain.launch.tables import TableRequest, job_of_table
+from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.asked import Asked
 
@@ -203,6 +204,18 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
     assert none.summary.scored_on == "train"
 
 
+def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
+    numbered = table.set_axis(pd.Index(range(table.shape[1])), axis=1)
+    target, time, weight = (
+        numbered.columns.to_numpy()[table.columns.get_loc(name)]
+        for name in ("bought", "at", "weight")
+    )
+    asked, _ = asked_of(target, time=time, weight=weight)
+    job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
+    document = FeatureConfig.parse(yaml.safe_load(job.features)).document
+    assert (document.target.column, document.weight) == (str(target), str(weight))
+
+
 @pytest.mark.parametrize(
     ("data", "arguments"),
     [
@@ -230,6 +243,7 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
         (7, {"target": "bought"}),
         ("frame", {"target": "bought", "task": "ranking"}),
         (pd.DataFrame({"": ["a", "b"] * 20, "bought": [0, 1] * 20}), {"target": "bought"}),
+        ("frame", {"target": "bought", "weight": pd.Series([0, 1])}),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording, data, arguments):
