@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -21,6 +22,7 @@ from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.asked import Asked
+from distrain.prep.rows_in_memory import table_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -214,6 +216,28 @@ def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
     job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
     document = FeatureConfig.parse(yaml.safe_load(job.features)).document
     assert (document.target.column, document.weight) == (str(target), str(weight))
+
+
+def test_string_views_become_strings_at_any_depth():
+    texts = pa.array(["a", "b"])
+    indices = pa.array([0, 1, None, 1, 0], pa.uint32())
+    dictionary = pa.DictionaryArray.from_arrays(indices, texts)
+    offsets = pa.array([0, 2, None, 5], pa.int32())
+    plain = pa.table(
+        {
+            "flat": texts.take(indices)[:3],
+            "dictionary": dictionary[:3],
+            "list": pa.ListArray.from_arrays(offsets, dictionary),
+        }
+    )
+    viewed = pa.DictionaryArray.from_arrays(indices, texts.cast(pa.string_view()))
+    columns = [plain["flat"].cast(pa.string_view()), viewed[:3]]
+    columns.append(pa.ListArray.from_arrays(offsets, viewed))
+    views = pa.table(columns, plain.column_names)
+    assert table_of(views).equals(plain)
+    assert table_of(pa.concat_tables([views, views[1:]])).equals(
+        pa.concat_tables([plain, plain[1:]])
+    )
 
 
 @pytest.mark.parametrize(
