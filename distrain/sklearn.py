@@ -137,8 +137,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         valid: Any = False
         if share and len(target) >= _FEWEST_TO_SPLIT:
             chosen = for_validation(share, draw)
-            table[names[2]] = chosen.astype(np.int64)
             if chosen.any():
+                table[names[2]] = chosen.astype(np.int64)
                 valid = {"by": "column", "column": names[2], "equals": 1}
         seed = int(draw.randint(_LARGEST_SEED))
         with tempfile.TemporaryDirectory(prefix="distrain-fit-") as place:

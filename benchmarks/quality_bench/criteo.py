@@ -58,9 +58,9 @@ def _hash(purpose: bytes, line: bytes) -> int:
 
 
 def own(place: Path, path: Sequence[Sequence[str]], seeds: int) -> Iterator[Record]:
-    prepared = sum(_cpu_s(place, "distrain", command) for command in path)
+    prepared = sum(_cpu_s(place, command) for command in path)
     asked = ["ensemble", "job.yaml", "--seeds", str(seeds), "--out", MEAN]
-    cpu_s = _cpu_s(place, "distrain", asked)
+    cpu_s = _cpu_s(place, asked)
     runs = sorted((place / f"{MEAN}-runs").glob("seed-*"))
     for run in runs:
         one: Record = {"model": "distrain", "cpu_s": prepared + cpu_s / seeds}
@@ -69,10 +69,10 @@ def own(place: Path, path: Sequence[Sequence[str]], seeds: int) -> Iterator[Reco
     yield whole | scores(place / MEAN, place / "test.tsv")
 
 
-def _cpu_s(place: Path, program: str, words: Sequence[str]) -> float:
+def _cpu_s(place: Path, words: Sequence[str]) -> float:
     """Run a command; return the CPU seconds of it and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [str(Path(sys.executable).parent / program), *words]
+    command = [str(Path(sys.executable).parent / "distrain"), *words]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")

@@ -77,7 +77,7 @@ def run_inline(
     meeting = None if gang is None else gang.launch.meeting
     run = Assignment(job_id, attempt, world, document, root, meeting, first_attempt=attempt)
     file = begin_attempt(run)
-    with _one_run_at_a_time, closing(file), process_as_it_was(), lost_interrupts() as raise_lost:
+    with closing(file), _one_run_at_a_time, process_as_it_was(), lost_interrupts() as raise_lost:
         if gang is None:
             failure = run_rank(run, report, Control.alone(raise_lost))
         else:

@@ -81,21 +81,28 @@ def asked_of(
     """Return the requested parts of the features document, and `valid` if it is a table.
 
     The second value is `None` if `valid` only says how to split the rows. Arguments are those of
-    `distrain.fit`. Raises `InputError` if `target` is not a column's name.
+    `distrain.fit`. Raises `InputError` if a target, `time` or `weight` is not a column's name.
     """
-    if target is not None and not isinstance(target, str | int | list | tuple):
-        raise InputError(
-            f"target is a {type(target).__name__}, not the name of a column",
-            hint="Make it a column of the table, and give its name: fit(table, target=COLUMN).",
-        )
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
-    targets = tuple(map(str, names))  # column names are text in Arrow
+    targets = tuple(_column_name("target", name) for name in names)
+    time = None if time is None else _column_name("time", time)
+    weight = None if weight is None else _column_name("weight", weight)
     if isinstance(valid, Real) and not isinstance(valid, bool):
         valid = int(valid) if isinstance(valid, Integral) else float(valid)
     is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)
     if valid is None or is_split or isinstance(valid, bool | int | float):
         return Asked(targets, task, valid, time, weight), None
     return Asked(targets, task, False, time, weight), valid
+
+
+def _column_name(role: str, name: Any) -> str:
+    """Return a column's name as Arrow has it: text, also if a DataFrame's names are numbers."""
+    if not isinstance(name, str | Real):
+        raise InputError(
+            f"{role} is a {type(name).__name__}, not the name of a column",
+            hint=f"Make it a column of the table, and give its name: fit(table, {role}=COLUMN).",
+        )
+    return str(name)
 
 
 def job_of_table(

@@ -57,8 +57,7 @@ def table_of(rows: Any) -> pa.Table:
     table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
     for place, field in enumerate(table.schema):
         if (plain := _without_views(field.type)) != field.type:
-            chunks = [_cast(chunk, plain) for chunk in table[place].chunks]
-            table = table.set_column(place, field.name, pa.chunked_array(chunks, plain))
+            table = table.set_column(place, field.name, table[place].cast(plain))
         elif _is_unusable(field.type):
             raise InputError(
                 f"a column of the {kind} given has values of the type {field.type}",
@@ -128,18 +127,13 @@ def _without_views(dtype: pa.DataType) -> pa.DataType:
     """Return a type with strings in the place of string views, which few Arrow functions accept."""
     if pa.types.is_string_view(dtype):
         return pa.string()
-    if pa.types.is_dictionary(dtype) and pa.types.is_string_view(dtype.value_type):
-        return pa.string()
+    if pa.types.is_dictionary(dtype):
+        values = _without_views(dtype.value_type)
+        return pa.dictionary(dtype.index_type, values, dtype.ordered)
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         plain = _without_views(dtype.value_type)
         return dtype if plain == dtype.value_type else pa.list_(plain)
     return dtype
-
-
-def _cast(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(values.type):
-        return values.dictionary.cast(dtype).take(values.indices)
-    return values.cast(dtype)
 
 
 def _is_unusable(dtype: pa.DataType) -> bool:

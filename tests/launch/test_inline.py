@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import yaml
@@ -13,13 +13,14 @@ from small_jobs import make_spec, small_document, write_prepared
 
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import cli
-from distrain.errors import Terminated
+from distrain.errors import OutputError, Terminated
 from distrain.jobs.events import CheckpointSaved
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.view import JobView
 from distrain.launch import run as run_module
 from distrain.launch.inline import run_inline
 from distrain.runs.run_file import read_summary
+from distrain.storage.outputs import lock_now
 
 INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
 
@@ -98,3 +99,16 @@ def test_a_view_is_shown_whole_before_the_next(
     run_inline(make_spec(prepared, INLINE), tmp_path, "job", on_view)
     assert entered_meanwhile == [False]
     assert counts == [1, 2, 2]  # the last is the final view
+
+
+def test_records_are_not_locked_by_a_run_that_is_interrupted_while_it_waits(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = MagicMock()
+    waiting.__enter__.side_effect = KeyboardInterrupt
+    monkeypatch.setattr("distrain.launch.inline._one_run_at_a_time", waiting)
+    with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps its last traceback
+        run_inline(make_spec(prepared, INLINE), tmp_path, "job", print)
+    with RunPaths(tmp_path).records.joinpath("attempt-1.jsonl").open() as records:
+        lock_now(records.fileno(), OutputError("the records are still locked"))
+    assert kept.tb is not None

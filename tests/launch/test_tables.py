@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from click.testing import CliRunner
 from waiting import until
 
@@ -17,9 +19,10 @@ import distrain
 from distrain.cli.training.train import command
 from distrain.errors import DistrainError
 from distrain.jobs.spec import load_spec
-from distrain.launch.tables import TableRequest, job_of_table
+from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.asked import Asked
+from distrain.prep.rows_in_memory import table_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -137,9 +140,10 @@ def test_processes_that_prepare_the_same_rows_wait_for_one_and_take_over_from_a_
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("form", ["frame", "csv"])
-def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, form, classes):
+@pytest.mark.parametrize("first", [2**53, 10**18])
+def test_whole_numbers_that_float64_rounds_are_different_labels(tmp_path, first, form, classes):
     draw = np.random.default_rng(0).integers(0, classes, 300)
-    rows = pd.DataFrame({"id": draw.astype(str), "seen": 10**18 + draw})
+    rows = pd.DataFrame({"id": draw.astype(str), "seen": first + draw})
     rows.to_csv(tmp_path / "rows.csv", index=False)
     rows = rows if form == "frame" else tmp_path / "rows.csv"
     request = TableRequest(rows, tmp_path / "kept", Asked(("seen",), valid=30))
@@ -202,6 +206,40 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
     assert none.summary.scored_on == "train"
 
 
+def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
+    numbered = table.set_axis(pd.Index(range(table.shape[1])), axis=1)
+    target, time, weight = (
+        numbered.columns.to_numpy()[table.columns.get_loc(name)]
+        for name in ("bought", "at", "weight")
+    )
+    asked, _ = asked_of(target, time=time, weight=weight)
+    job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
+    document = FeatureConfig.parse(yaml.safe_load(job.features)).document
+    assert (document.target.column, document.weight) == (str(target), str(weight))
+
+
+def test_string_views_become_strings_at_any_depth():
+    texts = pa.array(["a", "b"])
+    indices = pa.array([0, 1, None, 1, 0], pa.uint32())
+    dictionary = pa.DictionaryArray.from_arrays(indices, texts)
+    offsets = pa.array([0, 2, None, 5], pa.int32())
+    plain = pa.table(
+        {
+            "flat": texts.take(indices)[:3],
+            "dictionary": dictionary[:3],
+            "list": pa.ListArray.from_arrays(offsets, dictionary),
+        }
+    )
+    viewed = pa.DictionaryArray.from_arrays(indices, texts.cast(pa.string_view()))
+    columns = [plain["flat"].cast(pa.string_view()), viewed[:3]]
+    columns.append(pa.ListArray.from_arrays(offsets, viewed))
+    views = pa.table(columns, plain.column_names)
+    assert table_of(views).equals(plain)
+    assert table_of(pa.concat_tables([views, views[1:]])).equals(
+        pa.concat_tables([plain, plain[1:]])
+    )
+
+
 @pytest.mark.parametrize(
     ("data", "arguments"),
     [
@@ -229,6 +267,7 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
         (7, {"target": "bought"}),
         ("frame", {"target": "bought", "task": "ranking"}),
         (pd.DataFrame({"": ["a", "b"] * 20, "bought": [0, 1] * 20}), {"target": "bought"}),
+        ("frame", {"target": "bought", "weight": pd.Series([0, 1])}),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording, data, arguments):

@@ -180,9 +180,7 @@ class EmbeddingCollection(nn.Module):
             ValueError: `ids` has another number of columns, or a list column is missing or has
                 another number of rows.
         """
-        if ids.shape[1] != len(self.names):
-            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
-        by_column = ids.T if ids.dtype == torch.int32 else ids.T.int()
+        by_column = self._by_column(ids)
         place = {name: i for i, name in enumerate(self.names)}
         routes = []
         for store in self.stores:
@@ -198,6 +196,15 @@ class EmbeddingCollection(nn.Module):
             Traffic(),
         )
         return Route(len(ids), tuple(routes), traffic)
+
+    def _by_column(self, ids: Tensor) -> Tensor:
+        """Return ids as `[flat columns, rows]`, int32; `ValueError` for another number of columns.
+
+        Not copied if they are int32 already.
+        """
+        if ids.shape[1] != len(self.names):
+            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
+        return ids.T.int()
 
     @property
     def fetches_from_peers(self) -> bool:
@@ -334,8 +341,7 @@ class EmbeddingCollection(nn.Module):
         return whole and not self.list_names and all(s.num_rows < 2**31 for s in self.stores)
 
     def _copied(self, ids: Tensor) -> tuple[Tensor, ...]:
-        if ids.shape[1] != len(self.names):
-            raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
+        by_column = self._by_column(ids)
         embedded = tuple(
             self._lend(
                 (len(ids), len(group), self.columns[group[0]].dim),
@@ -344,7 +350,6 @@ class EmbeddingCollection(nn.Module):
             )
             for group in self.groups
         )
-        by_column = ids.T.int()
         for store, weight in zip(self.stores, self.weights, strict=True):
             flat, starts = store.flat, store.starts[list(store.table_of)]
             on = partial(kernels.made_once, ids.device)

@@ -15,8 +15,8 @@ from distrain.prep.operators.spelling import category_texts
 from distrain.prep.raw_values import number_of
 from distrain.prep.vocabulary import is_text
 
-EXACT_DOUBLES = 2**53
-"""The largest integer up to which float64 is exact for all integers."""
+EXACT_DOUBLES = 2**53 - 1
+"""The largest integer that no other integer equals as float64; `2**53 + 1` becomes `2**53`."""
 
 
 def numbers_of(

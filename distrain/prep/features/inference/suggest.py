@@ -193,7 +193,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     usual = numbers[np.abs(numbers) < MOST]
     if usual.size < numbers.size:
         # A few of them would dominate the mean and the deviation of `normalize`.
-        numbers = usual if usual.size else numbers
+        numbers = usual
         settings["clip"] = {"min": float(numbers.min()), "max": float(numbers.max())}
         why.insert(0, "clip: the other values end there; some are infinite or beyond float32")
     low, middle = float(numbers.min()), float(np.median(numbers))
