@@ -12,7 +12,8 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.devices import SHARED_MEMORY
 from distrain.version import how_to_install
-from distrain.workers.replacing import KEEP_NANNIES, replace_workers
+from distrain.workers.replacing import nannies_kept, replace_workers
 
 # When training uses every core, Dask's periodic work takes time from the ranks (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads its process's usage twice
@@ -33,6 +34,8 @@ _QUIET_LOOPS = {
     "distributed.admin.system-monitor.interval": "2s",
     "distributed.worker.profile.enabled": False,
 }
+
+_starts = threading.Lock()
 
 _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
@@ -80,14 +83,14 @@ def local_cluster(
     # Dask logs the messages that a closed cluster could not send after the end of `silence_logs`.
     logging.getLogger("distributed.batched").setLevel(logging.WARNING)
     with ExitStack() as until_end:
-        until_end.enter_context(dask.config.set(KEEP_NANNIES))
-        with _start_errors_translated(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
+        until_end.enter_context(nannies_kept())
+        with _start_with({_PRELOAD_KEY: preloads}):
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
             else:
                 cluster = LocalCluster(processes=True, **options)
             until_end.enter_context(cluster)
-            client = until_end.enter_context(Client(cluster))
+            client = until_end.enter_context(Client(cluster, set_as_default=False))
             client.register_plugin(IgnoreInterrupts())
             replace_workers(cluster)
         yield client
@@ -101,7 +104,6 @@ def local_threads(num_threads: int) -> Iterator[Any]:
     It has no dashboard and no coordinator. Dask's HTTP servers listen on the loopback interface,
     without any routes.
     """
-    import dask
     from distributed import Client, Scheduler, SpecCluster, Worker
 
     # `LocalCluster` would listen on every address, and warn if port 8787 is in use.
@@ -111,22 +113,30 @@ def local_threads(num_threads: int) -> Iterator[Any]:
     no_routes: dict[str, list[str]] = {
         f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")
     }
-    with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: [], **no_routes}), ExitStack() as until_end:
-        with _start_errors_translated():
+    with ExitStack() as until_end:
+        with _start_with({_PRELOAD_KEY: [], **no_routes}):
             cluster = SpecCluster(
                 workers={0: {"cls": Worker, "options": threads}},
                 scheduler={"cls": Scheduler, "options": shared},
                 silence_logs=logging.CRITICAL,
             )
-            client = until_end.enter_context(Client(until_end.enter_context(cluster)))
+            until_end.enter_context(cluster)
+            client = until_end.enter_context(Client(cluster, set_as_default=False))
         yield client
 
 
 @contextmanager
-def _start_errors_translated() -> Iterator[None]:
-    """Convert any error of Dask's start into a one-line `ClusterError`."""
+def _start_with(changes: Mapping[str, Any]) -> Iterator[None]:
+    """Start a cluster with Dask's settings; convert any error into a one-line `ClusterError`.
+
+    One thread at a time: if two blocks of changed settings overlap, the one that ends last restores
+    what the other one had set, for the rest of the process.
+    """
+    import dask
+
     try:
-        yield
+        with _starts, dask.config.set({**_QUIET_LOOPS, **changes}):
+            yield
     except DistrainError:
         raise
     except Exception as error:

@@ -1,8 +1,10 @@
 """Replaces lost workers of a local cluster, or ends the cluster with a reason."""
 
 import asyncio
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 CHECK_S = 1.0
@@ -13,8 +15,29 @@ GIVE_UP_S = 900.0
 MAX_WAIT_S = 60.0
 """The longest pause between attempts to start a worker that fails immediately."""
 
-KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
+_KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
 """The setting with which Dask never gives up a restarting worker; its default is 15 s."""
+
+_keeping = threading.Lock()
+_kept: list[ExitStack] = []  # one per block; the first one restores the setting, and goes last
+
+
+@contextmanager
+def nannies_kept() -> Iterator[None]:
+    """Keep nannies whose workers are lost; blocks of several threads may end in any order."""
+    import dask
+
+    with _keeping:
+        if not _kept:
+            _kept.append(ExitStack())
+            _kept[0].enter_context(dask.config.set(_KEEP_NANNIES))
+        else:
+            _kept.append(ExitStack())
+    try:
+        yield
+    finally:
+        with _keeping:
+            _kept.pop().close()
 
 
 class WorkerReplacer:

@@ -16,8 +16,8 @@ from waiting import until
 
 from distrain.errors import ClusterError
 from distrain.workers import local
-from distrain.workers.local import dashboard_link, local_cluster
-from distrain.workers.replacing import GIVE_UP_S, WorkerReplacer, why_lost
+from distrain.workers.local import dashboard_link, local_cluster, local_threads
+from distrain.workers.replacing import GIVE_UP_S, WorkerReplacer, nannies_kept, why_lost
 from distrain.workers.sources import connect
 
 
@@ -153,6 +153,19 @@ def test_a_cluster_whose_other_workers_have_work_goes_on():
         assert cluster.closed
 
     asyncio.run(checks())
+
+
+@pytest.mark.parametrize(
+    "opened", [lambda: local_threads(1), nannies_kept], ids=["threads", "kept"]
+)
+def test_settings_of_dask_are_as_before_in_whatever_order_clusters_end(opened):
+    before = copy.deepcopy(dask.config.config)
+    first, second = opened(), opened()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert dask.config.config == before
 
 
 @pytest.mark.parametrize(
