@@ -148,7 +148,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                     target=names[0],
                     task=task,
                     valid=valid,
-                    weight=None if sample_weight is None else names[1],
+                    weight=False if sample_weight is None else names[1],
                     model=self.model,
                     overrides={"train.seed": seed, **(self.overrides or {})},
                     run_dir=Path(place) / "run",

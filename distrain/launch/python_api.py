@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
@@ -226,7 +226,7 @@ def fit(
     task: "Task | None" = None,
     valid: Any = None,
     time: str | None = None,
-    weight: str | None = None,
+    weight: str | Literal[False] | None = None,
     model: Mapping[str, Any] | str | None = None,
     features: Mapping[str, Any] | str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -262,7 +262,7 @@ def fit(
             0.1}`; another table; `False` for none. `None` uses about a tenth, the latest rows if
             there are times.
         time: A time column that orders the table: the latest rows are used for validation.
-        weight: The column of row weights.
+        weight: The column of row weights; `None` to look for one by its name, `False` for none.
         model: The name of a model, or the section `model` of a job spec; `None` chooses a model
             that suits the table.
         features: A features document, or its file, instead of inferred features.

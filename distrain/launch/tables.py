@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from distrain.errors import InputError
 from distrain.formatting import some
@@ -76,7 +76,7 @@ def asked_of(
     task: Task | None = None,
     valid: Any = None,
     time: str | None = None,
-    weight: str | None = None,
+    weight: str | Literal[False] | None = None,
 ) -> tuple[Asked, Any]:
     """Return the requested parts of the features document, and `valid` if it is a table.
 
@@ -86,7 +86,8 @@ def asked_of(
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
     targets = tuple(_column_name("target", name) for name in names)
     time = None if time is None else _column_name("time", time)
-    weight = None if weight is None else _column_name("weight", weight)
+    if weight is not None and weight is not False:
+        weight = _column_name("weight", weight)
     if isinstance(valid, Real) and not isinstance(valid, bool):
         valid = int(valid) if isinstance(valid, Integral) else float(valid)
     is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)

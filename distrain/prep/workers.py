@@ -105,7 +105,8 @@ def as_they_end(
         in_flight[future] = place
         return future
 
-    completed = as_completed([begin(*task) for task in islice(waiting, window)])
+    first = [begin(*task) for task in islice(waiting, window)]
+    completed = as_completed(first, loop=client.loop)  # its default is another client's loop
     try:
         for future in completed:
             yield in_flight.pop(future), future

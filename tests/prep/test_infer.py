@@ -19,6 +19,7 @@ from distrain.cli.data.prep import command
 from distrain.errors import DataError, OutputError
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
+from distrain.prep.features.inference.asked import Asked
 from distrain.prep.features.inference.facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
 from distrain.storage.inputs import list_inputs
@@ -447,3 +448,15 @@ def test_infinite_numbers_do_not_hide_the_differences_of_the_others(tmp_path: Pa
     clip = infer(tmp_path / "rows.parquet").features.document.columns["x"].clip
     assert clip is not None
     assert (clip.min, clip.max) == (min(usual), max(usual))
+
+
+def test_a_column_that_is_named_as_weights_is_a_feature_if_there_are_none(tmp_path: Path) -> None:
+    rows = {"sample_weight": [n / 7 for n in range(90)], "bought": [n % 2 for n in range(90)]}
+    pq.write_table(pa.table({**rows, "x": [n % 11 / 2 for n in range(90)]}), tmp_path / "t.parquet")
+    files = list_inputs([str(tmp_path / "t.parquet")])
+    guessed, none = (
+        infer_features(files, Asked(("bought",), weight=weight)).features.document
+        for weight in (None, False)
+    )
+    assert (guessed.weight, none.weight) == ("sample_weight", None)
+    assert set(none.columns) - set(guessed.columns) >= {"sample_weight"}

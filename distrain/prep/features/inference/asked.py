@@ -41,7 +41,8 @@ class Asked:
     # `False` for none; `None` for a tenth
     valid: float | Mapping[str, Any] | None = None
     time: str | None = None  # a column of times: the latest rows are for validation
-    weight: str | None = None  # the column of the rows' weights
+    # the column of the rows' weights; `False` for none, `None` to look for one by its name
+    weight: str | Literal[False] | None = None
 
     def __post_init__(self) -> None:
         share = self.valid
@@ -55,7 +56,7 @@ class Asked:
                 f"valid {share} is not a number of rows",
                 hint="Give 1 or more rows, a share such as 0.1, or False for no validation.",
             )
-        roles = [*self.targets, *filter(None, (self.time, self.weight))]
+        roles = [*self.targets, *(name for name in (self.time, self.weight) if name)]
         if twice := sorted({name for name in roles if roles.count(name) > 1}):
             raise InputError(
                 "a column has two roles: targets, time and weight are different columns",
@@ -116,6 +117,8 @@ class Asked:
         return first, others
 
     def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
+        if self.weight is False:
+            return None
         if self.weight is None:
             taken = set(self.targets)
             return weight_of([facts for facts in columns if facts.name not in taken])
