@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.devices import SHARED_MEMORY
 from distrain.version import how_to_install
 from distrain.workers.replacing import nannies_kept, replace_workers
+from distrain.workers.shared_context import SharedContext
 
 # When training uses every core, Dask's periodic work takes time from the ranks (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads its process's usage twice
@@ -36,6 +37,20 @@ _QUIET_LOOPS = {
 }
 
 _starts = threading.Lock()
+
+# The caller gets errors as exceptions; Dask would only log heartbeats of workers that reach a
+# closing scheduler.
+_ONLY_CRITICAL = logging.CRITICAL
+
+
+def _silence_dask() -> AbstractContextManager[object]:
+    from distributed.utils import silence_logging_cmgr
+
+    quiet: AbstractContextManager[object] = silence_logging_cmgr(_ONLY_CRITICAL)
+    return quiet
+
+
+_dask_is_quiet = SharedContext(_silence_dask)
 
 _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
@@ -68,9 +83,7 @@ def local_cluster(
         "threads_per_worker": threads_per_worker,
         "dashboard_address": dashboard_address,
         "host": "127.0.0.1",
-        # The caller gets errors as exceptions; Dask would only log heartbeats of workers that reach
-        # a closing scheduler.
-        "silence_logs": logging.CRITICAL,
+        "silence_logs": _ONLY_CRITICAL,  # also in the worker processes
         "security": True if private else None,
     }
     _check_main_guard()
@@ -83,7 +96,8 @@ def local_cluster(
     # Dask logs the messages that a closed cluster could not send after the end of `silence_logs`.
     logging.getLogger("distributed.batched").setLevel(logging.WARNING)
     with ExitStack() as until_end:
-        until_end.enter_context(nannies_kept())
+        until_end.enter_context(_dask_is_quiet.held())
+        until_end.enter_context(nannies_kept.held())
         with _start_with({_PRELOAD_KEY: preloads}):
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
@@ -114,11 +128,11 @@ def local_threads(num_threads: int) -> Iterator[Any]:
         f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")
     }
     with ExitStack() as until_end:
+        until_end.enter_context(_dask_is_quiet.held())
         with _start_with({_PRELOAD_KEY: [], **no_routes}):
             cluster = SpecCluster(
                 workers={0: {"cls": Worker, "options": threads}},
                 scheduler={"cls": Scheduler, "options": shared},
-                silence_logs=logging.CRITICAL,
             )
             until_end.enter_context(cluster)
             client = until_end.enter_context(Client(cluster, set_as_default=False))

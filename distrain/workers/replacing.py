@@ -1,11 +1,11 @@
 """Replaces lost workers of a local cluster, or ends the cluster with a reason."""
 
 import asyncio
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
+
+from distrain.workers.shared_context import SharedContext
 
 CHECK_S = 1.0
 START_S = 300.0
@@ -18,26 +18,16 @@ MAX_WAIT_S = 60.0
 _KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
 """The setting with which Dask never gives up a restarting worker; its default is 15 s."""
 
-_keeping = threading.Lock()
-_kept: list[ExitStack] = []  # one per block; the first one restores the setting, and goes last
 
-
-@contextmanager
-def nannies_kept() -> Iterator[None]:
-    """Keep nannies whose workers are lost; blocks of several threads may end in any order."""
+def _set_keep_nannies() -> AbstractContextManager[object]:
     import dask
 
-    with _keeping:
-        if not _kept:
-            _kept.append(ExitStack())
-            _kept[0].enter_context(dask.config.set(_KEEP_NANNIES))
-        else:
-            _kept.append(ExitStack())
-    try:
-        yield
-    finally:
-        with _keeping:
-            _kept.pop().close()
+    setting: AbstractContextManager[object] = dask.config.set(_KEEP_NANNIES)
+    return setting
+
+
+nannies_kept = SharedContext(_set_keep_nannies)
+"""While it is held, nannies are kept whose workers are lost."""
 
 
 class WorkerReplacer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import logging
 import os
 import signal
 import sys
@@ -156,16 +157,20 @@ def test_a_cluster_whose_other_workers_have_work_goes_on():
 
 
 @pytest.mark.parametrize(
-    "opened", [lambda: local_threads(1), nannies_kept], ids=["threads", "kept"]
+    "opened", [lambda: local_threads(1), nannies_kept.held], ids=["threads", "kept"]
 )
 def test_settings_of_dask_are_as_before_in_whatever_order_clusters_end(opened):
-    before = copy.deepcopy(dask.config.config)
+    def state():
+        handlers = logging.getLogger("distributed").handlers
+        return copy.deepcopy(dask.config.config), [handler.level for handler in handlers]
+
+    before = state()
     first, second = opened(), opened()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
     second.__exit__(None, None, None)
-    assert dask.config.config == before
+    assert state() == before
 
 
 @pytest.mark.parametrize(
