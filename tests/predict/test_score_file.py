@@ -84,6 +84,10 @@ def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatc
     client, ahead = Mock(**{"nthreads.return_value": {"worker": 2}}), []
 
     class Completed(list[Any]):
+        def __init__(self, futures: list[Any], loop: Any):
+            super().__init__(futures)
+            assert loop is client.loop
+
         def __iter__(self) -> Iterator[Any]:
             while self:
                 ahead.append(client.submit.call_count - len(ahead))

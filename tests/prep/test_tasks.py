@@ -13,6 +13,10 @@ from distrain.prep.workers import as_they_end
 class Ended(list[object]):
     """Futures that end in the order in which they were made."""
 
+    def __init__(self, futures: list[object], loop: object):
+        super().__init__(futures)
+        assert loop == "the client's"
+
     add = list.append
 
 
@@ -22,7 +26,9 @@ def test_only_what_is_in_flight_is_cancelled(
 ) -> None:
     monkeypatch.setattr(distributed, "as_completed", Ended)
     asked: list[list[int]] = []
-    client: Any = SimpleNamespace(nthreads=lambda: {"worker": 1}, cancel=asked.append)
+    client: Any = SimpleNamespace(
+        nthreads=lambda: {"worker": 1}, cancel=asked.append, loop="the client's"
+    )
 
     def submit(place: int, _: tuple[Any, ...]) -> Any:
         return place
