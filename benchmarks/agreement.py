@@ -34,7 +34,7 @@ from distrain.models.embeddings import Peers, SparseOptimizer
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.checkpoint import CheckpointDir, CheckpointWriter, RankStore, TrainingState
 from distrain.train.control.control import join_store
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepGate
 
 LONG_S = 240.0
 SIZES, QUICK_SIZES = (4, 64, 256), (4, 16, 64)

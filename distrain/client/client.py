@@ -16,7 +16,7 @@ from distrain.client.files import whole_file
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.logs import artifact_path, list_artifacts, logs
 from distrain.client.retries import Retries, json_of
-from distrain.client.target import ServiceTarget, find_target
+from distrain.client.service_target import ServiceTarget, find_target
 from distrain.jobs.api_answers import Artifact, Cluster, Event, Me, NewToken, Records, Token
 
 _MOST_BREAKS = 20

@@ -175,7 +175,7 @@ class _Orders:
             line = self.store.get(f"order/{self.taken}").decode()
             self.taken += 1
             assert self.control.stop_deadline is not None
-            Commands(self.control.gate, self.control.stop_deadline).take(line)
+            Commands(self.control.agreement, self.control.stop_deadline).take(line)
 
 
 class Gang:

@@ -13,7 +13,7 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.launch.external_ranks import Gang
 from distrain.runs.attempt_file import StatusLines
-from distrain.runs.finishing import begin_attempt
+from distrain.runs.finish_run import begin_attempt
 from distrain.runs.records.collector import Collector
 
 # Training sets torch's thread count and random generators, which all threads of a process share.

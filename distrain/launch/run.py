@@ -22,7 +22,7 @@ from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
-from distrain.jobs.spec.short import short_yaml
+from distrain.jobs.spec.short_yaml import short_yaml
 from distrain.jobs.states import JobState
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
@@ -31,9 +31,9 @@ from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import find_run, how_to_resume
 from distrain.runs.attempts import read_records
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.runs.history import History
-from distrain.runs.opening import OpenRun, open_run, reopen_run
+from distrain.runs.open_run import OpenRun, open_run, reopen_run
 from distrain.runs.report.figures import draw_curves
 from distrain.runs.run_file import read_summary
 from distrain.runs.sinks.base import RunFacts, Sink

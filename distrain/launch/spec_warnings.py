@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.formatting import some
 from distrain.jobs.optimizers import optimizer_facts
 from distrain.jobs.spec.data import DataSpec
-from distrain.jobs.spec.fitting import is_retrieval
+from distrain.jobs.spec.fit_to_table import is_retrieval
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.training import TrainSpec, batch_for
 from distrain.storage.urls import is_remote

@@ -13,7 +13,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.partition.scanning import Columns, sampled_groups, scan_columns
 from distrain.loader.partition.table import RowGroup
 from distrain.models.saved_model import SavedModel
-from distrain.predict.raw import check_same_workflow
+from distrain.predict.raw_rows import check_same_workflow
 from distrain.prep.transforming import raw_tables
 from distrain.train.data.vocabularies import workflows_next_to
 

@@ -21,8 +21,8 @@ from typing import Any
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.devices import SHARED_MEMORY
 from distrain.version import how_to_install
-from distrain.workers.replacing import nannies_kept, replace_workers
 from distrain.workers.shared_context import SharedContext
+from distrain.workers.worker_replacement import nannies_kept, replace_workers
 
 # When training uses every core, Dask's periodic work takes time from the ranks (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads its process's usage twice

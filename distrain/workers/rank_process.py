@@ -28,8 +28,8 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.runs.records.merging import ReportJoiner
 from distrain.storage.background import BackgroundWriter
-from distrain.workers.log_pump import LogPump, RankLogWriter
 from distrain.workers.process_state import GONE, resident_bytes, take_stacks
+from distrain.workers.rank_log import LogPump, RankLogWriter
 
 RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20

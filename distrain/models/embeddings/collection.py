@@ -18,7 +18,12 @@ from distrain.models.embeddings.columns import TableColumn, first_of_tables
 from distrain.models.embeddings.device_row_cache import DeviceRowCache
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import ListRoute, Route
-from distrain.models.embeddings.store import Store, StoreWeights, column_placements, make_stores
+from distrain.models.embeddings.table_store import (
+    Store,
+    StoreWeights,
+    column_placements,
+    make_stores,
+)
 
 DEFAULT_CACHE_BYTES = 1 << 30
 _DRAWN_VALUES = 1 << 18  # initial values that this rank draws at once on the host

@@ -17,7 +17,7 @@ from distrain.models.embeddings.collection import TouchedRows
 from distrain.models.embeddings.kernels import Segments, segments_of, sources_of
 from distrain.models.embeddings.padded import PaddedRows, RowCapacities
 from distrain.models.embeddings.row_owners import place_of
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 
 _MOST_INT32 = 2**31 - 1
 

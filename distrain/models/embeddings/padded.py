@@ -22,7 +22,7 @@ from torch import Tensor
 
 from distrain.models.embeddings.row_owners import num_rows_before
 from distrain.models.embeddings.sharding.distinct_rows import expected_unique, with_slack
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 
 _GROWTH = 1.25
 

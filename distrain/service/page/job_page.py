@@ -20,7 +20,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
-from distrain.jobs.spec.short import short_yaml
+from distrain.jobs.spec.short_yaml import short_yaml
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from distrain.errors import DataError
 from distrain.jobs.events import CheckpointTrouble
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.averaging import GAP, Averaging
 from distrain.models.embeddings.canonical_state import CanonicalTensor, canonical_form
 from distrain.models.embeddings.collection import values_dtype

@@ -281,7 +281,7 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
     A user-defined model is checked on the ranks only: its package may be missing here.
     """
     from distrain.models.build import blueprint_of
-    from distrain.models.heads.named import weigh
+    from distrain.models.heads.named_head import weigh
 
     if not isinstance(spec.model, CustomSpec):
         blueprint = blueprint_of(schema, spec.model, lists)

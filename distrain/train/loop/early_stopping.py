@@ -15,7 +15,7 @@ import torch
 from distrain.errors import DataError, DistrainError
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.training import MORE_IS_BETTER, EarlyStoppingSpec, PlateauSpec
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, entry_of_step
 from distrain.train.checkpoint.loading import WeightsReading
 from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line

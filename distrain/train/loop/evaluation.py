@@ -19,7 +19,7 @@ from distrain.metrics.custom import Metric, check_metric, metric_errors
 from distrain.metrics.exact import Bounded, DistinctScores
 from distrain.metrics.state import Parts, State
 from distrain.metrics.targets import TargetMetrics
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.custom import function_named
 from distrain.models.embeddings.peers import Peers
 from distrain.models.heads.retrieval import ItemRetrievalTask

@@ -140,7 +140,7 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
     assert control.stop_deadline is not None
     every_s = heartbeat_period_s(deadlines.progress_s)
     start_heartbeats(lambda: control.heartbeat(rank), report, every_s)
-    commands = Commands(control.gate, control.stop_deadline)
+    commands = Commands(control.agreement, control.stop_deadline)
     commands.listen(sys.stdin, at_end=_supervisor_is_gone)
     return run_rank(assignment, report, control)
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from distrain.errors import SpecError
 from distrain.jobs.spec.training import TrainSpec
 from distrain.loader.batch import Batch
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.padded import PaddedRoutes

@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from distrain.jobs.api_answers import Artifact, Artifacts, utc
 from distrain.runs.run_folder import NotInRun, RunFileReader
-from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams.artifacts import (
     NoSuchBytes,

@@ -16,7 +16,6 @@ from distrain.jobs.api_answers import (
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, role_allows
-from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.bodies import (
     CloneRequest,
     JobRequest,
@@ -26,6 +25,7 @@ from distrain.service.api.bodies import (
     job_document,
 )
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
+from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (

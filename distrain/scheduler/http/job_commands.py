@@ -24,7 +24,7 @@ from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 MOST_SERVICES = 256  # services that are remembered
 
 
-class Orders:
+class JobCommands:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
