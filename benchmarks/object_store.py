@@ -237,9 +237,9 @@ def run_contender(
 def plain(connections: int, folder: Path) -> dict[str, float]:
     """Request the row groups' ranges, and drop them."""
     import pyarrow.parquet as pq
-    from distrain.loader.reading.fetched_ranges import Span, plan_ranges
 
     from distrain.loader import FetchOptions
+    from distrain.loader.reading.partial_file import Span, plan_ranges
 
     port = int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])
     options = FetchOptions()
