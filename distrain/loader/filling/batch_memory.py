@@ -35,8 +35,9 @@ _MOST_THREE_BYTES = 1 << 24
 class NarrowLayout:
     """The layout of flat columns as contiguous bytes, one column after another.
 
-    An id column takes one, two or three bytes a row if all its ids are below 2^8, 2^16 or 2^24.
-    Other columns take 4 bytes, as in `BatchLayout`.
+    An id column takes one, two or three bytes a row if its cardinality is at most 2^8, 2^16 or
+    2^24. Other columns take 4 bytes, as in `BatchLayout`. Columns of 4 bytes are first, then those
+    of 2, 3 and 1.
 
     Attributes:
         row_bytes: Bytes of a row.
