@@ -58,6 +58,11 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
         retry_s: Seconds of retries if the storage does not answer; at most `data.retry_s`.
         handed: A file with the tables that the command has read (`hand_on`); if it cannot be used,
             the footers are read.
+
+    Raises:
+        InputError: The spec, the schema or the data cannot be used; several mistakes are joined
+            into one error (`Mistakes`).
+        Unavailable: The storage does not answer.
     """
     mistakes = Mistakes()
     inputs = None
