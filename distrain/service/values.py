@@ -34,7 +34,7 @@ UNKNOWN = "unknown"  # shown for a job whose scheduler does not answer
 
 
 class Role(StrEnum):
-    """The rights of a user in a project, from the least to the most."""
+    """The role of a user in a project; operators also have the rights of the other two roles."""
 
     VIEWER = "viewer"  # sees all jobs
     SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels their own jobs

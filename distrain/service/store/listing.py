@@ -147,7 +147,7 @@ class Listing:
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
-    """Return the SQL condition for jobs that are shown in a state, like `decide.api_values`."""
+    """Return the SQL condition for jobs that `decisions.api_values` shows in a state."""
     alive = _jobs.c.finished_at_s.is_(None)
     cancelling = _jobs.c.intent == Intent.CANCEL.value
     heard = tables.clusters
