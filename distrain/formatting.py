@@ -72,7 +72,7 @@ def kept_step(
 
 
 def number(value: float | None, decimals: int = 5) -> str:
-    """Format a number, such as a metric, with a fixed number of decimals."""
+    """Format a number, such as a metric, with a fixed number of decimals; `-` for `None`."""
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 

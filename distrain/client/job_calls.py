@@ -244,7 +244,8 @@ class JobCalls:
 
         Args:
             job_id: The job.
-            grace_s: Time for its ranks to save a checkpoint. Default: the spec's.
+            grace_s: Time for its ranks to save a checkpoint. Default: 3 s, or the spec's
+                `deadlines.stop_grace_s` if that is less.
             force: The same as `grace_s=0`.
             why: The reason, shown with the job.
         """

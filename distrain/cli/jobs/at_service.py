@@ -178,9 +178,10 @@ def _repeatable(job_id: str) -> Iterator[None]:
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
-    """Return a spec's document, without unset fields if these do not change it.
+    """Return the document of a spec to send to a service, as JSON values.
 
-    A service of another version may have other defaults.
+    It has only the fields that were set, if these give an equal spec; otherwise all fields. So a
+    service of another version uses its own defaults for the other fields.
     """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):

@@ -199,7 +199,12 @@ def _read_as(kind: str, values: Values) -> Values:
 
 
 def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
-    """Add nodes that compute the model's inputs; `taken` has their names in the model's graph."""
+    """Add nodes that compute the inputs of the model's graph from raw columns.
+
+    Args:
+        raw: The values of the graph's raw columns, by name.
+        taken: The names of the inputs that the model's graph has.
+    """
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
     flat = {
