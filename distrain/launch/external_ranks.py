@@ -141,7 +141,10 @@ class Launch:
         return shared
 
     def _check_world(self, store: Store) -> None:
-        """Raise `ClusterError` if another process has this rank, or rank 0 another WORLD_SIZE."""
+        """Raise `ClusterError` if another process has this rank, or rank 0 another WORLD_SIZE.
+
+        Other ranks wait here for rank 0.
+        """
         rank, num_ranks = self.world.rank, self.world.num_ranks
         if rank == 0:
             store.set("num_ranks", str(num_ranks))

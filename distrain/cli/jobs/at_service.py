@@ -125,7 +125,10 @@ class ServiceJobs(ApiJobs):
         self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
     def page(self, word: str | None) -> str:
-        """Return the address of a job's page, or of the list of jobs."""
+        """Return the address of a job's page, or of the list of jobs if `word` is empty or `None`.
+
+        Raises `InputError` if the service has a Unix socket, which browsers cannot open.
+        """
         address = parse_address(self.address)
         if address.socket is not None:
             raise InputError(

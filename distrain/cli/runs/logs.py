@@ -222,7 +222,10 @@ def _served_error(
 def _logs_there(
     client: "Client", job: "Job", rank: int | None, attempt: int | None
 ) -> dict[int, list[int]]:
-    """Return the ranks that have logs, by attempt."""
+    """Return the ranks that have logs, by attempt; only of `rank` or `attempt` if not `None`.
+
+    Raises `InputError` if there are none.
+    """
     logs: dict[int, list[int]] = {}
     for file in _files(client, job):
         match = _LOG.fullmatch(file.name)

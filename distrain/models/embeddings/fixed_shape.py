@@ -172,7 +172,8 @@ class FixedTables:
     def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         """Sum gradients like `EmbeddingCollection.collect`.
 
-        Returns for each store `[keys of the route, dim]`, with zeros in the padding.
+        Returns for each store `[keys of the route, dim]`, with zeros in the padding; all zeros if
+        the gradient is `None`.
         """
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))

@@ -254,7 +254,10 @@ def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Add nodes that compute the score columns from the model's outputs; return graph outputs."""
+    """Add nodes that compute the score columns from the model's outputs; return graph outputs.
+
+    The scores of refused rows are NaN, and their class is -1.
+    """
     refused = nodes.constant([[False]], bool)
     for other in nodes.refused:
         refused = nodes.add("Or", refused, other)

@@ -56,7 +56,8 @@ def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
 def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a list of rows.
 
-    The list is read row by row, since the values of a row are close to each other in memory.
+    The list is read row by row, since the values of a row are close to each other in memory. Raises
+    `BadValue` if an item is not a mapping, or lacks a column.
     """
     try:
         values = map(itemgetter(*names), rows)

@@ -73,7 +73,7 @@ def known_labels_of(
     """Return all labels, and which of them are known.
 
     The labels are those of `labels_of`, with 0 for missing labels. The second array is float32: 1
-    for a known label, 0 for a missing one.
+    for a known label, 0 for a missing one. Raises `BadValues` for unusable values.
     """
     values = flat(values)
     rows = np.delete(np.arange(len(values)), _gaps(values))

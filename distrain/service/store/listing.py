@@ -193,7 +193,7 @@ def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 
 def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
-    """Return the conditions for jobs created after a time.
+    """Return the conditions for jobs created after a time; [] for `None`.
 
     One of them is a lower bound of `seq`, at which the scan of an index ends.
     """

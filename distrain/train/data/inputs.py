@@ -249,7 +249,10 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pool
 
 
 def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
-    """Return the schema with the limits of list lengths, as the saved model will have it."""
+    """Return the schema with the limits of list lengths, as the saved model will have it.
+
+    Raises `SpecError` for a limit of a column that does not hold lists.
+    """
     lists = [column.name for column in schema.columns if column.holds_lists]
     others = [name for name in limits if name not in lists]
     if others:

@@ -178,7 +178,7 @@ def evaluate(
 
 
 def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
-    """Return the rows of the first binary target, if there is one."""
+    """Return the rows of the first binary target; `None` if no target is binary."""
     return next((one for one in rows if one.target.kind == "binary"), None)
 
 
