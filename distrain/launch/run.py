@@ -126,7 +126,8 @@ class RunRequest:
 def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
     """Return a request that resumes the run in a folder, or begins a new run of `spec` there.
 
-    A run that cannot be resumed is replaced. `options` are further fields of the request.
+    A run that cannot be resumed, such as one that has succeeded, is replaced. `options` are further
+    fields of the request.
     """
     with suppress(DistrainError):  # the run was not begun, or killed before its spec was written
         job_id, own, resumed = find_run(root, (), without_checkpoint=True)
@@ -139,8 +140,8 @@ def train(
 ) -> "Summary":
     """Check a job, train it, follow it to its end, and return its summary.
 
-    `on_summary` gets the summary when the job has ended. Only then, if the job failed or was
-    cancelled, `JobError` is raised.
+    `on_summary` gets the summary when the job has ended. Only then, `JobError` is raised if the job
+    failed, and `JobCancelled` if it was cancelled. Ctrl-C and SIGTERM cancel the job.
     """
     checked = run.check()
     run = replace(run, spec=checked.spec)

@@ -86,7 +86,11 @@ class RunData:
 
 
 def read_run_data(root: Path) -> RunData:
-    """Read a run directory; raises the errors of `read_run_and_spec` and `read_attempts`."""
+    """Read a run directory, also while the run trains.
+
+    Raises `InputError` if there is no readable run or a record is damaged, and `SpecError` if the
+    run's spec is invalid.
+    """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
     with RunFolder(root) as folder:

@@ -292,7 +292,10 @@ def check_this_machine(num_workers: int, device: str) -> int:
 
 
 def device_of_workers(num_workers: int) -> str:
-    """Return the device of each worker, `cuda` or `cpu`; workers never share a GPU."""
+    """Return the device of each worker of a local cluster.
+
+    `cuda` if dask-cuda is installed and there is a GPU for each worker, else `cpu`.
+    """
     has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
     return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"
 

@@ -111,9 +111,10 @@ class RankProcess:
             self._write(self._process, json.dumps(message))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after `grace_s`.
+        """Have the rank save a checkpoint and end; kill it after `grace_s`, without waiting for it.
 
-        A rank that does not train yet is killed at once.
+        A rank that does not train yet is killed at once. `number` is the command's number, equal on
+        all ranks.
         """
         self._stopped = True
         # Before the training has started, there is nothing to save.

@@ -157,7 +157,10 @@ def _remove_held() -> None:
 
 
 def _own_folder() -> Path:
-    """Return a folder that only this user can read; `OSError` if it cannot be created so."""
+    """Return the folder for this user's images, created if it is missing.
+
+    Raises an `OSError` if it cannot be created, or if another user owns it or can access it.
+    """
     folder = _FOLDER / f"distrain-fetched-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)

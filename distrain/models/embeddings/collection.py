@@ -451,7 +451,10 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """Return the index of the store of a sequence column, and the column's `ListRoute`."""
+        """Return the index of the store of a sequence column, and the column's `ListRoute`.
+
+        Raises `IndexError` for another column.
+        """
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
                 return number, own.lists[store.lists.index(column)]

@@ -150,7 +150,7 @@ class SpreadStore(FixedStore):
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
     def make_capacity(self, wanted: int) -> None:
-        """Raise the capacity to `wanted` rows of each owner plus a quarter; 0 changes nothing."""
+        """Raise the capacity as `RowCapacities.make` does, for the next `ask`."""
         self.capacities.make(wanted)
         self._place_owners()
 

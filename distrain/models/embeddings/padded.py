@@ -101,6 +101,10 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def make(self, wanted: int) -> None:
-        """Raise the capacity to `wanted` rows of each owner plus a quarter; 0 changes nothing."""
+        """Raise the capacity to at least `wanted` rows of each owner plus a quarter.
+
+        The capacity never falls, and never exceeds the rows that a batch can need from an owner. 0
+        changes nothing.
+        """
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))

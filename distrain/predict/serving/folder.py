@@ -353,7 +353,10 @@ def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
 
 
 def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values as Python or NumPy values, each as exact as in the column."""
+    """Return the values as Python or NumPy values, each as exact as in the column.
+
+    Only times with a zone lose digits after the microseconds. Nulls are `None`.
+    """
     types = pa.types
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

@@ -52,7 +52,10 @@ class File:
 
 
 def files_of(run_dir: str) -> list[File]:
-    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs."""
+    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs.
+
+    Returns [] if the run folder does not exist yet, or cannot be read.
+    """
     try:
         with open_run_folder(run_dir) as folder:
             shown = list(islice(_worth_showing(folder), MOST_FILES_READ))

@@ -135,7 +135,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup, like `sqlite_backup.restore`.
+    """Replace SQLite's database with a backup, like `sqlite_backup.restore`; same result and errors.
 
     Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
     """
@@ -158,7 +158,10 @@ def _postgres_has_tools(db: Database) -> InputError:
 
 
 def _make_file(path: Path) -> None:
-    """Create the file for its owner only; SQLite's other files get the same permissions."""
+    """Create the file for its owner only; SQLite's other files get the same permissions.
+
+    An existing file is unchanged. Raises `OutputError` if it cannot be written.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:

@@ -67,6 +67,8 @@ def load_newest(
         belongs: Entries for which it returns False are skipped.
         accept: Called on every rank with the entry before anything is changed. It must raise an
             error, the same on all ranks, for a checkpoint that must not be resumed.
+        report: Called on rank 0 with each damaged checkpoint.
+        progress: Called after each slab that was read.
 
     Raises:
         Unavailable: Something could not be read for a possibly temporary reason; on every rank.

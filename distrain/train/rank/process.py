@@ -37,7 +37,10 @@ log = logging.getLogger("distrain.rank")
 def run_rank(
     assignment: Assignment, report: Callable[[Event], None], control: "Control | None" = None
 ) -> RankFailed | None:
-    """Do one rank's work in this process; a failure is both reported and returned."""
+    """Do one rank's work in this process, until it ends; return `None`.
+
+    A failure is not raised, but reported and returned.
+    """
     from distrain.train.rank.failures import explain_failure
 
     try:
