@@ -124,8 +124,8 @@ class TargetMeanSpec(Section):
     smoothing: Real = Field(
         20.0,
         gt=0,
-        description="Weight of the mean of all rows, in rows: it is averaged with the rows "
-        "of each value.",
+        description="The weight, in rows, of the mean of all rows, which is averaged with the "
+        "mean of each value's rows.",
     )
 
 

@@ -28,7 +28,7 @@ class Health(Answer):
     """The service's health."""
 
     status: str
-    failed: dict[str, str] = Field({}, description="What failed, and how.")
+    failed: dict[str, str] = Field({}, description="What failed, and why.")
 
 
 @router.get("/livez", responses=answers(public=True))

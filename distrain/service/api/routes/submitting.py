@@ -58,7 +58,7 @@ _CHECKING = {
 }
 _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
 _NewId = Annotated[
-    str, Path(pattern=f"^{JOB_ID}$", description="Of the new job; the caller chooses it.")
+    str, Path(pattern=f"^{JOB_ID}$", description="The id of the new job, chosen by the caller.")
 ]
 
 
@@ -155,9 +155,7 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
 def validate(
     body: JobRequest,
     call: Call,
-    data: Annotated[
-        bool, Query(description="Whether a worker is to look at the data as well.")
-    ] = False,
+    data: Annotated[bool, Query(description="Whether a worker also checks the data.")] = False,
 ) -> Validation | Response:
     """Validate a submission; nothing is submitted."""
     audit_note(call.request).keep = False
