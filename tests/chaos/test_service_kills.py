@@ -92,7 +92,8 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
     assert done.returncode == 0, done.stderr
     runs, rng, slow = tmp_path / "runs", random.Random(kind), tmp_path / "slow"
     (tmp_path / "sitecustomize.py").write_text(SLOW_RETURN)
-    environment = {"PYTHONPATH": str(tmp_path), "SLOW_FILE": str(slow)}
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(path), "SLOW_FILE": str(slow)}
     config = tmp_path / "serve.yaml"
     local = {"kind": "local", "num_workers": WORKERS, "device": "cpu", "run_root": str(runs)}
     config.write_text(safe_dump({"clusters": {"local": local}}))
