@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from distrain.errors import InputError
@@ -65,6 +65,9 @@ class SignOn(SettingsSection):
     )
 
 
+WithoutSlash = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
+
+
 class Listen(SettingsSection):
     """The API's listening address: a Unix socket, or a host and a port."""
 
@@ -72,7 +75,9 @@ class Listen(SettingsSection):
     port: int = Field(8686, ge=0, le=65535, description="0 takes a free one.")
     unix_socket: Path | None = Field(None, description="In place of host and port.")
     tls: TlsFiles = TlsFiles()
-    public_url: str | None = Field(None, description="Its address for people, behind a proxy.")
+    public_url: WithoutSlash | None = Field(
+        None, description="Its address for people, behind a proxy."
+    )
     insecure: bool = Field(
         False, description="Listen beyond this machine without TLS: everybody on the way can read."
     )
@@ -91,7 +96,7 @@ class Listen(SettingsSection):
     @property
     def url(self) -> str:
         if self.public_url:
-            return self.public_url.rstrip("/")
+            return self.public_url
         if self.unix_socket:
             return f"unix:{self.unix_socket}"
         scheme = "https" if self.tls.cert_file else "http"

@@ -52,7 +52,7 @@ def moment(text: str | None) -> str:
 
 def own_url(request: Request, public_url: str | None) -> str:
     """Return the address that users name the service by, without a slash at its end."""
-    return (public_url or str(request.base_url)).rstrip("/")
+    return public_url or str(request.base_url).rstrip("/")
 
 
 def lasted_s(job: JobAnswer) -> float | None:
