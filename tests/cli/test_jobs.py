@@ -14,8 +14,8 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
-from distrain.cli.jobs.api_jobs import job_lines
 from distrain.cli.jobs.list import jobs_table
+from distrain.cli.jobs.status_lines import job_lines
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow

@@ -182,8 +182,8 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distrain.cli.job_progress import JobProgress
-    from distrain.cli.jobs.api_jobs import job_lines
     from distrain.cli.jobs.list import jobs_table
+    from distrain.cli.jobs.status_lines import job_lines
     from distrain.cli.top.tables import job_line, screen
     from distrain.jobs.api_answers import Job
     from distrain.jobs.job_view import JobView, Notice, Restart

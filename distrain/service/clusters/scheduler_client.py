@@ -132,7 +132,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             first_attempt=first_attempt,
             epoch=epoch,
             priority=priority,
-            page=self._public_url and f"{self._public_url.rstrip('/')}/jobs/{job_id}",
+            page=self._public_url and f"{self._public_url}/jobs/{job_id}",
         )
         return _read(job_of_scheduler, document), status == 201
 

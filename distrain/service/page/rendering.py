@@ -55,7 +55,7 @@ def own_url(request: Request, public_url: str | None) -> str:
 
     This is `public_url`, if set, else the address of the request.
     """
-    return (public_url or str(request.base_url)).rstrip("/")
+    return public_url or str(request.base_url).rstrip("/")
 
 
 def lasted_s(job: JobAnswer) -> float | None:
