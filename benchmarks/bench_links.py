@@ -54,12 +54,12 @@ from benchmarks.bench_links_bench.result import (
 )
 from benchmarks.bench_links_bench.throttles import Throttle
 from benchmarks.step_bench.capped_hosts import CappedHosts, why_not
-from distrain.diagnostics.bench.document import Bench
 from distrain.diagnostics.bench.measuring.collectives import measure_collectives
 from distrain.diagnostics.bench.measuring.loading import write_rows
 from distrain.diagnostics.bench.measuring.sizes import QUICK, Sizes
 from distrain.diagnostics.bench.measuring.steps import measure_step
 from distrain.diagnostics.bench.measuring.storage import measure_storage
+from distrain.diagnostics.bench.results import Bench
 
 MBITS = (100, 400)
 SLOW_LINK, SLOW_DISK, SLOW_RANK = ("n1", "n2"), "n2", "n3"

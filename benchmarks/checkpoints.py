@@ -26,9 +26,9 @@ if __name__ == "__main__":  # modules are found from the repository's root, not 
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.loader_bench.data import make_data
+from distrain.jobs.job_view import Record
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.view import Record
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.runs.summary import summarise
 from distrain.workers.local import local_cluster

@@ -34,9 +34,9 @@ import psutil
 from benchmarks.loader_bench.data import make_data
 from benchmarks.loader_bench.more_data import make_more
 from distrain.jobs.events import PHASES, RankFinished, TrainingStarted
+from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.view import JobView, Record
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.scheduler.http.attach import ensure_coordinator
 from distrain.workers.local import local_cluster

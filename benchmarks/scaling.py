@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
+from distrain.jobs.job_view import Record
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.view import Record
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.prep import PrepRequest, prepare
 from distrain.prep.synthetic.generate import SynthRequest, generate

@@ -35,7 +35,7 @@ from distrain.launch.python_api import Run, fit
 from distrain.launch.reporting import LoggedProgress
 
 if TYPE_CHECKING:
-    from distrain.prep.features.inference.asked import Task
+    from distrain.prep.features.inference.user_choices import Task
 
 Array = np.ndarray[Any, Any]
 

@@ -40,7 +40,7 @@ PURE_PACKAGES = [
     "distrain.jobs",
     "distrain.runs.records",
     "distrain.scheduler.lifecycle",
-    "distrain.scheduler.views",
+    "distrain.scheduler.history",
     "distrain.runs",
     "distrain.jobs.reasons",
     "distrain.workers",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from distrain.diagnostics.bench.document import Bench, Measure
 from distrain.diagnostics.bench.limits import find_limits
+from distrain.diagnostics.bench.results import Bench, Measure
 from distrain.diagnostics.bench.thresholds import find_outliers
 
 WITHIN = 0.15

@@ -119,7 +119,7 @@ def _examine(
 ) -> bool:
     from distrain.diagnostics.doctor.cluster import examine_cluster
     from distrain.diagnostics.doctor.report import facts_table, report_json, report_lines
-    from distrain.workers.sources import connect
+    from distrain.workers.open_cluster import connect
 
     print_remark(f"examining {scheduler}")
     with connect(scheduler) as client:

@@ -19,7 +19,7 @@ from distrain.launch.reporting import LoggedProgress, step_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from distrain.jobs.view import JobView, Record
+    from distrain.jobs.job_view import JobView, Record
     from distrain.launch.run import RunRequest
 
 

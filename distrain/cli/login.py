@@ -12,7 +12,7 @@ from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
-    from distrain.jobs.documents import Me
+    from distrain.jobs.api_answers import Me
 
 _LONGEST = 4096
 
@@ -46,8 +46,8 @@ def command(
       distrain login https://jobs.example
       distrain login http://127.0.0.1:8686 < token.txt
     """
-    from distrain.cli.jobs.place import READ_S
-    from distrain.cli.jobs.server import teller
+    from distrain.cli.jobs.choose_server import READ_S
+    from distrain.cli.jobs.service_connection import teller
     from distrain.client.client import Client
     from distrain.client.credentials import Login, parse_address, servers_file, store_login
     from distrain.client.retries import Retries

@@ -18,8 +18,8 @@ from distrain.formatting import (
     percent,
     score_rows,
 )
+from distrain.jobs.job_view import steps_of_refit
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import steps_of_refit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from distrain.client.errors import (
     WaitTimedOut as WaitTimedOut,
 )
 from distrain.client.retries import Retries as Retries
-from distrain.jobs.documents import (
+from distrain.jobs.api_answers import (
     Artifact as Artifact,
     Cluster as Cluster,
     Event as Event,

@@ -17,7 +17,7 @@ from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.logs import artifact_path, list_artifacts, logs
 from distrain.client.retries import Retries, json_of
 from distrain.client.target import ServiceTarget, find_target
-from distrain.jobs.documents import Artifact, Cluster, Event, Me, NewToken, Records, Token
+from distrain.jobs.api_answers import Artifact, Cluster, Event, Me, NewToken, Records, Token
 
 _MOST_BREAKS = 20
 

@@ -28,7 +28,7 @@ from distrain.client.retries import (
     why_again,
 )
 from distrain.client.target import ServiceTarget
-from distrain.jobs.documents import Mistake, Problem
+from distrain.jobs.api_answers import Mistake, Problem
 
 SLOW_S = 2.0  # `on_retry` is called if the headers of a response take longer
 _CONNECT_S = 10.0

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from distrain.errors import DistrainError
-from distrain.jobs.documents import Mistake
+from distrain.jobs.api_answers import Mistake
 
 
 class ServiceError(DistrainError):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from distrain.backoff import doubled_s
 from distrain.client.connection import Call, Connection
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.retries import json_of
 from distrain.errors import InputError
-from distrain.jobs.documents import Job, JobPage, Spec, Validation
+from distrain.jobs.api_answers import Job, JobPage, Spec, Validation
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
-from distrain.pauses import doubled_s
 
 _WAIT_S = 30.0
 _LEAST_S = 1.0

@@ -14,12 +14,12 @@ from operator import itemgetter
 from pathlib import Path
 from urllib.parse import quote
 
+from distrain.backoff import doubled_s
 from distrain.client.connection import Call, Connection
 from distrain.client.errors import NotFound, ServiceError
 from distrain.client.job_calls import job_path, read_job
-from distrain.jobs.documents import Artifact, Artifacts, Job, parse_time
+from distrain.jobs.api_answers import Artifact, Artifacts, Job, parse_time
 from distrain.jobs.run_paths import RunPaths, first_byte_of_part, log_end
-from distrain.pauses import doubled_s
 
 _POLL_S = (0.6, 1.0)
 _RANGE_BYTES = 2**22

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from distrain.pauses import doubled_s
+from distrain.backoff import doubled_s
 
 _LATER = frozenset({429, 502, 503, 504})
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)

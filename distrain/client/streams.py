@@ -11,7 +11,7 @@ import httpx2
 from distrain.client.connection import Call, Connection
 from distrain.client.errors import ServiceError, ServiceUnavailable
 from distrain.errors import InputError
-from distrain.jobs.documents import Event
+from distrain.jobs.api_answers import Event
 
 _SILENT_S = 45.0  # three pings
 _ENDS = frozenset({"end", "job.end"})

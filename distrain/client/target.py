@@ -14,7 +14,7 @@ from distrain.client.credentials import (
 )
 from distrain.client.errors import ServiceError
 from distrain.errors import InputError
-from distrain.jobs.documents import Mistake
+from distrain.jobs.api_answers import Mistake
 from distrain.version import __version__
 
 

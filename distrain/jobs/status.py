@@ -8,7 +8,7 @@ from typing import Any
 
 from distrain.errors import InputError
 from distrain.formatting import duration, some
-from distrain.jobs.documents import FIGURES, Job
+from distrain.jobs.api_answers import FIGURES, Job
 
 LARGEST = 2**63 - 1  # the largest integer that a database can store
 

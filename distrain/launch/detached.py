@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import JobView
 from distrain.launch.job_handle import JobHandle, install_coordinator, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import how_to_resume
@@ -18,7 +18,7 @@ from distrain.launch.worker_check import check_on_worker
 from distrain.runs.history import History
 from distrain.runs.run_file import check_job, read_run_file
 from distrain.runs.summary import Summary, summarise
-from distrain.workers.sources import ClusterRequest, open_cluster
+from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 if TYPE_CHECKING:
     from distributed import Client

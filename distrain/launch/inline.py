@@ -8,9 +8,9 @@ from threading import RLock
 from distrain.errors import lost_interrupts
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.events import Event, RankFailed
+from distrain.jobs.job_view import JobView, Notice, entry_to_json
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Notice, entry_to_json
 from distrain.launch.external_ranks import Gang
 from distrain.runs.attempt_file import StatusLines
 from distrain.runs.finishing import begin_attempt

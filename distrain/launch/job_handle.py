@@ -13,11 +13,11 @@ from distrain.client.connection import Call
 from distrain.client.errors import NotFound
 from distrain.client.job_calls import job_path
 from distrain.errors import ClusterError, JobCancelled, JobError
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.launch.scheduler_api import scheduler_api
 
 if TYPE_CHECKING:

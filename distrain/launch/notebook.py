@@ -5,7 +5,7 @@ import time
 from html import escape
 from typing import Any
 
-from distrain.jobs.view import JobView, Record
+from distrain.jobs.job_view import JobView, Record
 from distrain.launch.reporting import LoggedProgress, step_line
 from distrain.runs.report.figures import loss_image
 from distrain.runs.report.markup import svg_image

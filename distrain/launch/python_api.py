@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed.deploy import Cluster
 
-    from distrain.jobs.view import Record
+    from distrain.jobs.job_view import Record
     from distrain.launch.tables import TableJob
     from distrain.metrics.custom import Metric
     from distrain.metrics.report import BinaryReport
     from distrain.models.blueprint import Blueprint
     from distrain.models.export import Form
-    from distrain.models.saved import SavedModel
+    from distrain.models.saved_model import SavedModel
     from distrain.predict.importance import Importance
-    from distrain.prep.features.inference.asked import Task
+    from distrain.prep.features.inference.user_choices import Task
     from distrain.runs.sinks.base import Sink
 
 _ONLY_HERE = """\
@@ -96,7 +96,7 @@ class Run:
     def load_model(self) -> "SavedModel":
         """Load the trained model on the CPU; see `distrain.models.load_model`."""
         from distrain.models.custom import handed_over
-        from distrain.models.saved import load_model
+        from distrain.models.saved_model import load_model
 
         with handed_over(names=self._names):
             return load_model(RunPaths(self.run_dir).model)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrain.formatting import count, duration, main_metrics, number, of_own, percent
-from distrain.jobs.view import AttemptStarted, JobView, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
 
 LINE_EVERY_S = 5.0
 """Seconds between two lines about a job's steps."""

@@ -44,7 +44,7 @@ class Resumption:
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:
         """Raise an error if spec or data do not match the checkpoint."""
-        from distrain.train.saving.checkpoints import check_resumable
+        from distrain.train.loop.checkpoints import check_resumable
 
         if self.newest is not None:
             check_resumable(self.newest.values, spec, inputs, self.newest.name)
@@ -77,7 +77,7 @@ def find_run(
             hint=_how_to_train_longer(spec, summary.get("stopped_early") is not None, root),
         )
 
-    from distrain.train.saving.checkpoints import checkpoint_dir
+    from distrain.train.loop.checkpoints import checkpoint_dir
 
     with RunFolder(root) as folder:
         record = as_it_stands(read_attempts(folder), summary)

@@ -16,6 +16,7 @@ from distrain.errors import (
     on_sigterm,
 )
 from distrain.formatting import is_no_use, useless_targets
+from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
@@ -23,10 +24,9 @@ from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.short import short_yaml
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Record
-from distrain.launch.checks import JobChecks
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
+from distrain.launch.job_checks import JobChecks
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import find_run, how_to_resume
@@ -42,7 +42,7 @@ from distrain.runs.sinks.feed import Feeds
 from distrain.runs.summary import Summary, summarise
 from distrain.storage.outputs import whole_file
 from distrain.workers.local import dashboard_link
-from distrain.workers.sources import ClusterRequest, open_cluster
+from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,7 +193,7 @@ def train(
 
 def _release_place(run: RunRequest) -> None:
     from distrain.train.checkpoint.ownership import release_dir
-    from distrain.train.saving.checkpoints import checkpoint_dir
+    from distrain.train.loop.checkpoints import checkpoint_dir
 
     place = checkpoint_dir(run.spec, RunPaths(run.run_dir), run.job_id)
     with suppress(OSError):  # if the folder remains, the error of the next command names it

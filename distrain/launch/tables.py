@@ -14,8 +14,8 @@ from distrain.formatting import some
 from distrain.jobs.spec.presets import check_kind
 from distrain.launch.new_job import new_job
 from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.inference.asked import Asked, Task
 from distrain.prep.features.inference.infer import infer_features
+from distrain.prep.features.inference.user_choices import Asked, Task
 from distrain.prep.preparation import PREP_JSON, prepare
 from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
@@ -23,7 +23,7 @@ from distrain.storage.identity import file_identity
 from distrain.storage.inputs import InputFile, list_inputs
 from distrain.storage.outputs import waiting_lock
 from distrain.version import build
-from distrain.workers.sources import ClusterRequest, open_cluster
+from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 if TYPE_CHECKING:
     from distrain.prep.progress import ProgressCallback

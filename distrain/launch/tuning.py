@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
-    from distrain.jobs.view import Record
+    from distrain.jobs.job_view import Record
 
 _BATCH = "train.global_batch_size"
 _OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")

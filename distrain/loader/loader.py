@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
+from distrain.loader.bucketing.bucket_store import Slabs
 from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
-from distrain.loader.bucketing.store import Slabs
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
 from distrain.loader.delivery.epoch import EpochIterator, Production

@@ -35,8 +35,8 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
+from distrain.loader.bucketing.bucket_store import staged_bytes, stored_row_bytes
 from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound, use_buckets
-from distrain.loader.bucketing.store import staged_bytes, stored_row_bytes
 from distrain.loader.dataset import CELL_BYTES, Dataset
 from distrain.loader.filling.batch_memory import tile_bytes
 from distrain.loader.filling.schedule import (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from distrain.errors import SpecError
-from distrain.loader.cache.row_cache import RowCache
+from distrain.loader.cache.row_group_cache import RowGroupCache
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.cudf_reader import CudfReader, set_up_pool, why_not_cudf
 from distrain.loader.dataset import Dataset
@@ -91,7 +91,7 @@ def new_source(
     new_reader = on_gpu if choice.kind.on_gpu else partial(new_host_reader, dataset, options)
     cache = None
     if options.cache_dir is not None:
-        cache = RowCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
+        cache = RowGroupCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
     return Source(dataset.columns, new_reader, options.retry_s, cache)
 
 

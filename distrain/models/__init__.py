@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from distrain.models.build import build_model as build_model
     from distrain.models.click import ClickModel as ClickModel
     from distrain.models.inputs import Embeddings as Embeddings, InputBlock as InputBlock
-    from distrain.models.saved import SavedModel as SavedModel, load_model as load_model
+    from distrain.models.saved_model import SavedModel as SavedModel, load_model as load_model
 
 _MODULES = {
     "Blueprint": "distrain.models.blueprint",
     "ClickModel": "distrain.models.click",
     "Embeddings": "distrain.models.inputs",
     "InputBlock": "distrain.models.inputs",
-    "SavedModel": "distrain.models.saved",
+    "SavedModel": "distrain.models.saved_model",
     "TableFactory": "distrain.models.blueprint",
     "build_model": "distrain.models.build",
-    "load_model": "distrain.models.saved",
+    "load_model": "distrain.models.saved_model",
 }
 __all__ = list(_MODULES)
 

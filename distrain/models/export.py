@@ -31,7 +31,7 @@ from distrain.models.click import ClickModel, Ensemble, mean_scores
 from distrain.models.heads.targets import Target, output_names
 from distrain.models.lookups import TablePart, lookups_of, row_places
 from distrain.models.quantised import TableForm
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.models.shapes import flat
 from distrain.schema.column import ColumnSchema
 from distrain.storage.outputs import whole_dir

@@ -12,7 +12,7 @@ import pyarrow as pa
 from distrain.loader.dataset import Dataset
 from distrain.loader.partition.scanning import Columns, sampled_groups, scan_columns
 from distrain.loader.partition.table import RowGroup
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.predict.raw import check_same_workflow
 from distrain.prep.transforming import raw_tables
 from distrain.train.data.vocabularies import workflows_next_to

@@ -9,13 +9,13 @@ from typing import Any
 
 from distrain.errors import InputError
 from distrain.formatting import first_of
+from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.paths import absolute
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Record
 from distrain.metrics.report import BinaryReport
 from distrain.models.heads.retrieval import ItemRetrievalTask
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.runs.summary import summarise
 from distrain.schema.column import Tags
 from distrain.storage.outputs import whole_dir

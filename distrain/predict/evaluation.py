@@ -18,7 +18,7 @@ from distrain.metrics.exact import Bounded, DistinctScores
 from distrain.metrics.grouped import GroupedReport, grouped_metrics
 from distrain.metrics.report import BinaryReport
 from distrain.metrics.targets import TargetMetrics
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.predict.side_columns import check_side_columns, common_type, side_columns
 from distrain.schema.column import Tags

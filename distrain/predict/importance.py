@@ -14,7 +14,7 @@ from distrain.metrics.report import BinaryReport
 from distrain.models.click import ClickModel
 from distrain.models.heads.targets import Target
 from distrain.models.heads.tasks import Task
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.predict.evaluation import MAX_AUC_BOUND, OnProgress, evaluate_saved
 from distrain.predict.logits import ScorerInProcess
 

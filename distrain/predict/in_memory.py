@@ -18,9 +18,10 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.filling.batch_memory import BatchLayout
 from distrain.loader.filling.list_columns import cut_lists
 from distrain.metrics.report import BinaryReport
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.predict.evaluation import evaluate_saved
 from distrain.predict.importance import Importance, column_importance
+from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
 from distrain.predict.raw import RawOptions, labelled_rows, table_is_raw, workflow_for
@@ -30,8 +31,7 @@ from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.rows_in_memory import table_of
 from distrain.prep.transforming import raw_tables
-from distrain.train.saving.checkpoint_model import open_model
-from distrain.workers.sources import ClusterRequest, open_cluster
+from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
 _GIVEN = "distrain-rows"

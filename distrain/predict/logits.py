@@ -21,8 +21,8 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.host_memory import in_turn
 from distrain.loader.partition.table import Table
 from distrain.models.heads.targets import Target
-from distrain.models.saved import SavedModel
-from distrain.predict.pieces import FilePiece, cut_into_pieces, results
+from distrain.models.saved_model import SavedModel
+from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
 from distrain.predict.score_file import model_for_worker, scoring_loader
 from distrain.storage.outputs import whole_file
 from distrain.train.loop.evaluation import scored_batches

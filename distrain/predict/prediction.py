@@ -14,8 +14,9 @@ from pyarrow import ArrowInvalid
 from distrain.errors import DataError, InputError, OutputError
 from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
 from distrain.loader.partition.table import Table
-from distrain.models.saved import SavedModel
-from distrain.predict.pieces import FilePiece, cut_into_pieces, results
+from distrain.models.saved_model import SavedModel
+from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
+from distrain.predict.load_model import open_model
 from distrain.predict.raw import (
     RawOptions,
     RawRows,
@@ -42,7 +43,6 @@ from distrain.storage.inputs import InputFile
 from distrain.storage.outputs import check_apart, check_output, whole_output
 from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.urls import is_remote
-from distrain.train.saving.checkpoint_model import open_model
 
 _PIECES = ".pieces"
 

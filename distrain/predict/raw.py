@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from distrain.errors import DataError, InputError
 from distrain.loader.dataset import Dataset
 from distrain.loader.partition.footers import PARQUET_SUFFIXES
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.prep.features.file_checks import check_tables
 from distrain.prep.features.table_file import PARQUET, detect_format
 from distrain.prep.preparation import prepare
@@ -32,7 +32,7 @@ from distrain.storage.outputs import scratch_folder
 from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote
 from distrain.train.data.vocabularies import WORKFLOW, Vocabularies, check_meaning
-from distrain.workers.sources import ClusterRequest, open_cluster
+from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 
 @dataclass(frozen=True)

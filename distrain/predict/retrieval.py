@@ -18,7 +18,7 @@ from distrain.loader.dataset import Dataset
 from distrain.metrics.ranking import ItemLists, RankingMetrics, RankingReport, TopItems
 from distrain.models.export import Form, write_query
 from distrain.models.negative_sampling import FIRST_VALUE_ID
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.models.zoo.two_tower import check_towers, id_column, tower_vectors
 from distrain.predict.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
 from distrain.predict.score_file import model_for_worker, scoring_loader

@@ -15,7 +15,8 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.host_memory import in_turn
 from distrain.loader.loader import Loader
 from distrain.loader.partition.table import Table
-from distrain.models.saved import MODEL_FILE, WEIGHTS_FILE, SavedModel
+from distrain.models.saved_model import MODEL_FILE, WEIGHTS_FILE, SavedModel
+from distrain.predict.load_model import open_model
 from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.side_columns import side_columns
 from distrain.storage.identity import file_identity
@@ -24,7 +25,6 @@ from distrain.storage.outputs import whole_file
 from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.manifest import MANIFEST_FILE
-from distrain.train.saving.checkpoint_model import open_model
 
 _GPU_THREADS = 4
 """Decoding threads for a GPU, which scores more rows a second than one or two threads decode."""

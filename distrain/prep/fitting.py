@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from distrain.prep.counting.pieces import CountedColumn
+from distrain.prep.counting.count_tasks import CountedColumn
 from distrain.prep.counting.spilled import spill_counts
 from distrain.prep.counting.tables import fit_tables
 from distrain.prep.counting.vocabularies import VocabularyReport, fit_vocabularies

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from distrain.prep.parts import Part
-from distrain.prep.text_files.pieces import TextRange
+from distrain.prep.text_files.byte_ranges import TextRange
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from distrain.prep.parts import Part, parts_of_row_groups
 from distrain.prep.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
 from distrain.prep.raw_lines import TextLayout
 from distrain.prep.request import PrepRequest
-from distrain.prep.text_files.pieces import plan_all
+from distrain.prep.text_files.byte_ranges import plan_all
 from distrain.prep.workers import TaskRunner
 from distrain.prep.workflow import FITTED_ON, Workflow
 from distrain.storage.folder import open_folder

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 from pydantic_core import to_json
 
 from distrain.errors import OutputError
+from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import JobView
 from distrain.storage.outputs import lock_now, translated_errors
 
 STATUS = "status"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import InputError, problem_in
+from distrain.jobs.job_view import Entry, Record, entry_from_json
 from distrain.jobs.run_paths import RunPaths, attempts_of
-from distrain.jobs.view import Entry, Record, entry_from_json
 from distrain.runs.attempt_file import STATUS
 from distrain.runs.history import History
 from distrain.runs.run_folder import NotInRun

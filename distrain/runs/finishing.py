@@ -10,11 +10,11 @@ from typing import Any
 
 from distrain.errors import OutputError
 from distrain.jobs.assignment import Assignment
+from distrain.jobs.job_view import AttemptStarted, Checkpoints, JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, Checkpoints, JobView
 from distrain.runs.attempt_file import STATUS, AttemptFile
 from distrain.runs.attempts import (
     AttemptRead,

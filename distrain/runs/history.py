@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from distrain.jobs.view import AttemptStarted, Entry, Record
+from distrain.jobs.job_view import AttemptStarted, Entry, Record
 
 
 class History:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distrain.jobs.job_view import Record, record_of_model
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.view import Record, record_of_model
 from distrain.runs.attempts import EARLIER, read_attempts, records_of
 from distrain.runs.finishing import as_it_stands
 from distrain.runs.records.merging import add_up

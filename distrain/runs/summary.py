@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from distrain.jobs.view import Checkpoints, JobView, Record, record_of_model
+from distrain.jobs.job_view import Checkpoints, JobView, Record, record_of_model
 
 
 @dataclass(frozen=True)

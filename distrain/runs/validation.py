@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
-from distrain.jobs.view import Checkpoints, Record, record_from_json
+from distrain.jobs.job_view import Checkpoints, Record, record_from_json
 from distrain.runs.summary import Summary
 from distrain.storage.outputs import read_file, whole_file
 

@@ -16,13 +16,13 @@ from tornado.ioloop import PeriodicCallback
 
 from distrain.errors import DistrainError
 from distrain.jobs.events import RankExited, RankFailed, from_json
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.gangs import Gangs
-from distrain.scheduler.job_view import (
+from distrain.scheduler.job_list import (
     Tombstones,
     last_view,
     other_builds,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs.events import EvaluationDone, Event, Heartbeat, RankStarted, StepsDone
-from distrain.jobs.view import JobView, Record, entry_to_json
+from distrain.jobs.job_view import JobView, Record, entry_to_json
 from distrain.runs.attempt_file import Line, StatusLines
 from distrain.runs.records.entries import EntryLog
 from distrain.workers.supervisor import COMMAND_OP, SUMMARY_OP, rank_key

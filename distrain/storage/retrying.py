@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TypeVar
 
+from distrain.backoff import doubled_s
 from distrain.errors import DistrainError, Unavailable
-from distrain.pauses import doubled_s
 
 _PASSING_ERRNOS = {
     getattr(errno, name)

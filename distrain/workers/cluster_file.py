@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from distrain.jobs.view import known_fields
+from distrain.jobs.job_view import known_fields
 from distrain.storage.outputs import translated_errors
 from distrain.storage.unfinished import boot_id, started_ticks
 from distrain.workers.secrets import PRIVATE_MODE, write_private

@@ -17,22 +17,22 @@ from distributed.comm.addressing import get_address_host
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.assignment import Assignment
 from distrain.jobs.events import RankExited, RankFailed, RecordsTrouble, to_json
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
-from distrain.jobs.view import JobView
 from distrain.runs.finishing import finish_run
 from distrain.runs.run_file import paths_of
 from distrain.storage.background import in_thread
 from distrain.storage.urls import is_remote
 from distrain.version import build
 from distrain.workers.attempt_records import END_S, AttemptRecords
-from distrain.workers.carrier import StoreCarrier, files_dir
 from distrain.workers.network_interface import choose_interface, speaks_ipv6
 from distrain.workers.rank_process import RankProcess
+from distrain.workers.rank_upload import RankUpload, files_dir
 from distrain.workers.worker_shutdown import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 
 EVENT_OP = "distrain-event"
 SUMMARY_S = 30.0  # how long the filesystem may take for a summary
-CARRIED_S = 30.0  # how long the upload of a rank's last files may take
+UPLOADED_S = 30.0  # how long the upload of a rank's last files may take
 LEAVING_OP = "distrain-leaving"
 COMMAND_OP = "distrain-command"
 SUMMARY_OP = "distrain-summary"
@@ -167,10 +167,10 @@ async def supervise(assignment_text: str) -> int:
         interface = choose_interface(host)
     except ClusterError as error:
         return refuse(Reason.INVALID_SPEC, str(error))
-    carrier = records = None
+    upload = records = None
     try:
         if is_remote(assignment.run_dir):
-            assignment, carrier = _carried(assignment, worker.local_directory)
+            assignment, upload = _with_upload(assignment, worker.local_directory)
         if rank == 0:
             records = AttemptRecords(assignment, trouble)
             await records.open()
@@ -180,7 +180,7 @@ async def supervise(assignment_text: str) -> int:
             report,
             interface=interface,
             ipv6=speaks_ipv6(interface, host),
-            settle=None if carrier is None else carrier.carry,
+            settle=None if upload is None else upload.upload_new,
         )
         plugin.running[key] = process
         if key in plugin.stopped_early:
@@ -195,20 +195,20 @@ async def supervise(assignment_text: str) -> int:
         if records is not None:
             await records.close(END_S if key in plugin.records else 0.0)
             plugin.records.pop(key, None)
-        if carrier is not None:
-            await asyncio.to_thread(carrier.close, CARRIED_S)
+        if upload is not None:
+            await asyncio.to_thread(upload.close, UPLOADED_S)
         if records is not None:
             worker.batched_send({"op": RECORDED_OP, **about, "error": ""})
 
 
-def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, StoreCarrier]:
+def _with_upload(assignment: Assignment, local_directory: str) -> tuple[Assignment, RankUpload]:
     """Return the assignment with a folder on this worker, and the thread that uploads it."""
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))
-    carrier = StoreCarrier(assignment.paths, rank, attempt)
-    carrier.start()
-    return assignment, carrier
+    upload = RankUpload(assignment.paths, rank, attempt)
+    upload.start()
+    return assignment, upload
 
 
 def rank_key(job_id: str, attempt: int, rank: int) -> str:

@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model, untrained."""
     from distrain.jobs.spec import MlpSpec
     from distrain.models import build_model
-    from distrain.models.saved import save_model
+    from distrain.models.saved_model import save_model
 
     schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=4, hidden=(8,))
     folder = tmp_path_factory.mktemp("saved") / "model"

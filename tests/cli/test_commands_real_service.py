@@ -19,7 +19,7 @@ from live_service import LiveService, live_service
 from scripted_service import Reply, ScriptedService, Seen
 from waiting import until
 
-from distrain.cli.jobs.server import default_server
+from distrain.cli.jobs.service_connection import default_server
 from distrain.cli.main import cli
 from distrain.cli.runs.logs import lines_of
 from distrain.client.credentials import servers_file

@@ -13,7 +13,7 @@ from waiting import until
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import criteo_schema
 
 MANY = 200

@@ -21,10 +21,10 @@ from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
 from distrain.client.errors import NotFound
 from distrain.errors import ClusterError, JobCancelled, OutputError
-from distrain.jobs.documents import Job, utc
+from distrain.jobs.api_answers import Job, utc
+from distrain.jobs.job_view import Checkpoints, JobView, Restart
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import load_spec
-from distrain.jobs.view import Checkpoints, JobView, Restart
 from distrain.launch.job_handle import JobHandle
 from distrain.runs.opening import open_run
 from distrain.runs.run_file import read_summary
@@ -164,7 +164,7 @@ def test_what_cannot_be_detached_is_refused_before_anything_is_made(
     def unreachable(address: str) -> None:
         raise ClusterError(f"cannot reach {address}")
 
-    monkeypatch.setattr("distrain.workers.sources.connect", unreachable)
+    monkeypatch.setattr("distrain.workers.open_cluster.connect", unreachable)
     done = run(*words, "--scheduler", "tcp://127.0.0.1:9")
     assert isinstance(done.exception, ClusterError)
     assert not (tmp_path / "run" / "run.json").exists()

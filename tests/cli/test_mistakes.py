@@ -62,7 +62,7 @@ def test_a_run_without_a_saved_model_says_so(tmp_path: Path) -> None:
 def test_prep_finds_a_taken_output_before_it_starts_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distrain.workers.sources.open_cluster", None)
+    monkeypatch.setattr("distrain.workers.open_cluster.open_cluster", None)
     raw = tmp_path / "raw.tsv"
     raw.write_text("1\n")
     done = run("prep", raw, "--out", tmp_path)

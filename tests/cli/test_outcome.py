@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from distrain.cli.outcome import print_summary
+from distrain.jobs.job_view import Checkpoints, JobView
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
-from distrain.jobs.view import Checkpoints, JobView
 from distrain.runs.summary import summarise
 
 LOADER = {"rows": 2_000_000, "decode_s": 1.0, "fill_s": 0.5, "mean_queue_depth": 3.25}

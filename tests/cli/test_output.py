@@ -184,10 +184,10 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     from distrain.cli.job_progress import JobProgress
     from distrain.cli.jobs.api_jobs import job_lines
     from distrain.cli.jobs.list import jobs_table
-    from distrain.cli.top.view import job_line, screen
-    from distrain.jobs.documents import Job
+    from distrain.cli.top.tables import job_line, screen
+    from distrain.jobs.api_answers import Job
+    from distrain.jobs.job_view import JobView, Notice, Restart
     from distrain.jobs.states import JobState
-    from distrain.jobs.view import JobView, Notice, Restart
 
     setback = vars(Restart(1, "RankDied", HOSTILE, 0, 1.0))
     shown = {"id": HOSTILE, "state": "failed", "reason": HOSTILE, "message": HOSTILE}

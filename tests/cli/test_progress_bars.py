@@ -7,8 +7,8 @@ from rich.console import Console
 
 from distrain.cli.job_progress import JobProgress
 from distrain.cli.progress_bars import WorkProgress
+from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record, Restart
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, JobView, Notice, Record, Restart
 
 KILLED = Restart(1, "RankDied", "rank 1 was killed by SIGKILL\nits last words: none", 40, 12.0)
 

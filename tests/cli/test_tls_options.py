@@ -11,7 +11,7 @@ from distributed import Security
 
 from distrain.cli.options import tls_options
 from distrain.errors import ClusterError
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 
 @click.command()

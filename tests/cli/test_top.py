@@ -19,9 +19,9 @@ from scripted_service import Reply, ScriptedService
 
 from distrain.cli.main import cli
 from distrain.cli.top import live
-from distrain.cli.top.dashboard import Dashboard, dashboard_of
+from distrain.cli.top.fetch_jobs import Dashboard, dashboard_of
 from distrain.cli.top.live import chosen, moved
-from distrain.cli.top.view import largest_shares, screen
+from distrain.cli.top.tables import largest_shares, screen
 from distrain.errors import ClusterError, InputError
 from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.workers.secrets import TOKEN_VARIABLE

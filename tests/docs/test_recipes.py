@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from distrain import prep
+from distrain.jobs.job_view import Record
 from distrain.jobs.spec import JobSpec, ModelSpec
-from distrain.jobs.view import Record
 from distrain.loader.reading.kinds import READERS
 from distrain.metrics import BinaryReport
 from distrain.models.zoo import MODELS
@@ -20,7 +20,7 @@ from distrain.runs.sinks.choosing import SINKS
 from distrain.runs.summary import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
-from distrain.workers.sources import SOURCES, ClusterRequest
+from distrain.workers.open_cluster import SOURCES, ClusterRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPAN = re.compile(r"`([^`\n]+)`")

@@ -13,7 +13,7 @@ from yaml import safe_dump
 
 from distrain.cli.interrupts import INTERRUPTED
 from distrain.launch.scheduler_api import scheduler_api
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 pytestmark = pytest.mark.slow
 ENDLESS = ("--set", "train.max_steps=1000000", "--set", "train.epochs=1000000")

@@ -8,7 +8,7 @@ from dask_world import DaskWorld
 from small_jobs import run_distrain
 
 from distrain.scheduler.plugin import PLUGIN_NAME
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 
 @pytest.mark.slow

@@ -13,16 +13,16 @@ from small_jobs import distrain_command, make_spec, run_distrain, small_document
 from waiting import until
 from yaml import safe_dump
 
+from distrain.jobs.job_view import AttemptStarted, JobView
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, JobView
 from distrain.launch.job_handle import JobHandle
 from distrain.launch.scheduler_api import scheduler_api
 from distrain.runs.attempts import read_records
 from distrain.runs.finishing import finish_run
 from distrain.runs.opening import open_run
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 LONG = (
     "train.epochs=1000",

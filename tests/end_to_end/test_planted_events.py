@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distrain.jobs.job_view import Record
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.view import Record
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import raise_for_state
 from distrain.schema import ColumnSchema, Schema, Tags

@@ -10,7 +10,7 @@ import pytest
 from dask_world import DaskWorld, TrainCommand, records
 from waiting import until
 
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 LOOPBACK = "127.0.0.1"

@@ -12,10 +12,10 @@ from distributed import Client
 from safetensors.numpy import load_file
 from small_jobs import is_running, make_spec
 
+from distrain.jobs.job_view import AttemptStarted, JobView, Record
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, JobView, Record
 from distrain.launch.job_handle import JobHandle
 from distrain.runs.attempts import read_records
 from distrain.runs.opening import open_run

@@ -6,8 +6,8 @@ import pytest
 from distributed import Client
 from small_jobs import make_spec
 
+from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import new_job_id
-from distrain.jobs.view import JobView, Record
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import JobHandle, raise_for_state
 

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 from small_jobs import make_spec
 from unsteady_proxy import UnsteadyProxy, unsteady
 
+from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.launch.job_handle import JobHandle
 from distrain.runs.opening import open_run
 from distrain.workers.local import local_cluster

@@ -8,8 +8,8 @@ import torch
 from small_jobs import make_spec
 
 from distrain.jobs.events import PHASES
+from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import JobView
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import raise_for_state
 from distrain.runs.attempts import read_records

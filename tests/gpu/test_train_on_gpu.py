@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_jobs import make_spec
 
-from distrain.jobs.view import JobView, Record
+from distrain.jobs.job_view import JobView, Record
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.train.step.recorder import CudaStepGraph

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.jobs.documents import Job
-from distrain.jobs.states import JobState
-from distrain.jobs.status import job_of_scheduler
-from distrain.jobs.view import (
+from distrain.jobs.api_answers import Job
+from distrain.jobs.job_view import (
     JSON_VERSION,
     AttemptStarted,
     Checkpoints,
@@ -19,6 +17,8 @@ from distrain.jobs.view import (
     Record,
     Restart,
 )
+from distrain.jobs.states import JobState
+from distrain.jobs.status import job_of_scheduler
 
 RECORD = Record("train", 0, 5, 50, 50, 1.0, 9.0, 0.5, 0.9, 0.7, 1e-4, stall_pct=(1.0, 2.0))
 VIEW = JobView(

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
+from distrain.jobs.job_view import JobView, Record, record_from_json
 from distrain.jobs.states import JobState
 from distrain.jobs.status import _MOST_OF_A_TARGET, _MOST_TARGETS, job_of_scheduler
-from distrain.jobs.view import JobView, Record, record_from_json
 
 BARE = Record("valid", 0, 10, 40, 200, 1.0, None, 0.5, 0.9, 0.7, None)
 TARGETS = {"price": {"rmse": 2.5, "r2": None}, "like": {"auc": 0.75}}

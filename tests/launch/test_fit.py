@@ -19,8 +19,8 @@ from small_jobs import make_spec, small_document
 import distrain
 from distrain import Dataset, Loader
 from distrain.errors import ClusterError, JobError, SpecError
+from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Record
 from distrain.launch.notebook import NotebookProgress, progress_here
 from distrain.launch.reporting import LoggedProgress
 from distrain.metrics import Metric

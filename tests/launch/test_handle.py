@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from distrain.errors import ClusterError, JobError
+from distrain.jobs.job_view import JobView, Notice, Restart
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Notice, Restart
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.scheduler_api import scheduler_api
 

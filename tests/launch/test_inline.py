@@ -15,8 +15,8 @@ from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import cli
 from distrain.errors import OutputError, Terminated
 from distrain.jobs.events import CheckpointSaved
+from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import JobView
 from distrain.launch import run as run_module
 from distrain.launch.inline import run_inline
 from distrain.runs.run_file import read_summary

@@ -91,7 +91,7 @@ def test_a_resume_without_its_checkpoints_does_not_start_over(prepared, tmp_path
 def blind_command(monkeypatch):
     """A command on a machine that does not have the workers' folders."""
     for name in ("_check_owner", "_check_checkpoint_dir"):
-        monkeypatch.setattr(f"distrain.launch.checks.{name}", lambda *arguments: [])
+        monkeypatch.setattr(f"distrain.launch.job_checks.{name}", lambda *arguments: [])
 
 
 def test_a_place_that_cannot_be_written_stops_the_job_before_its_first_step(

@@ -16,7 +16,7 @@ from small_jobs import make_spec, small_document
 
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, SpecError
-from distrain.launch.checks import JobChecks
+from distrain.launch.job_checks import JobChecks
 from distrain.launch.spec_warnings import surprises
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks import MLPBlock, ParallelBlock
@@ -121,7 +121,7 @@ def test_every_command_says_the_same_and_leaves_nothing(
 def test_of_another_cluster_only_what_is_known_is_refused(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distrain.workers.sources.connect", nullcontext)
+    monkeypatch.setattr("distrain.workers.open_cluster.connect", nullcontext)
     options = ["--set", "resources.device=cuda", "--set", "data.cache_dir=/etc/passwd"]
     options += ["--set", "model.embedding_dim=1000000", "--scheduler", "tcp://10.0.0.5:8786"]
     done = CliRunner().invoke(cli, ["train", str(job), *options, "--dry-run"])

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from distrain.errors import Terminated, lost_interrupts, on_sigterm
+from distrain.jobs.job_view import JobView
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import RunRequest, _run_to_end
 from distrain.runs.opening import open_run

@@ -11,8 +11,8 @@ import pytest
 from small_jobs import make_spec
 
 from distrain.errors import ClusterError, OutputError
+from distrain.jobs.job_view import JobView
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.launch.detached import submit
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import RunRequest, train

@@ -21,7 +21,7 @@ from distrain.errors import DistrainError
 from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
-from distrain.prep.features.inference.asked import Asked
+from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.rows_in_memory import table_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")

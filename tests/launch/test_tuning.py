@@ -15,9 +15,9 @@ from small_jobs import make_spec, write_prepared
 
 from distrain.cli.main import cli
 from distrain.errors import InputError, JobError, SpecError
+from distrain.jobs.job_view import record_from_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec, dump_yaml, load_spec, parse_spec
-from distrain.jobs.view import record_from_json
 from distrain.launch import tuning
 from distrain.launch.tuning import Search, distributions, usual_space, with_values
 

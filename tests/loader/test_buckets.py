@@ -17,7 +17,7 @@ from distrain.loader import Dataset, Loader
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.pieces import lane_pieces
+from distrain.loader.partition.lane_pieces import lane_pieces
 from distrain.loader.partition.row_order import chunk_order, row_keys, row_permutation
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -27,8 +27,8 @@ def small_buckets() -> Iterator[None]:
     """Some 50 rows a bucket, and of a file's segments 7."""
     with (
         patch("distrain.loader.bucketing.first_pass.LEAST_BUCKET_ROWS", 8),
-        patch("distrain.loader.bucketing.store._SEGMENT_BYTES", 7 * 32),
-        patch("distrain.loader.bucketing.store._LEAST_SEGMENT_BYTES", 7 * 32),
+        patch("distrain.loader.bucketing.bucket_store._SEGMENT_BYTES", 7 * 32),
+        patch("distrain.loader.bucketing.bucket_store._LEAST_SEGMENT_BYTES", 7 * 32),
     ):
         yield
 

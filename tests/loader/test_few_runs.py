@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from distrain.loader.filling import schedule
 from distrain.loader.filling.schedule import runs_of
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.pieces import Piece
+from distrain.loader.partition.lane_pieces import Piece
 
 
 @given(data=st.data())

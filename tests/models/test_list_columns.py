@@ -11,7 +11,7 @@ from distrain.errors import DataError, SchemaError
 from distrain.jobs.spec import DeepFmSpec, DlrmSpec, MlpSpec
 from distrain.loader.batch import Batch
 from distrain.models import build_model, load_model
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 
 IDS = (Tags.CATEGORICAL,)

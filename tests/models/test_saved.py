@@ -8,7 +8,7 @@ import torch
 from distrain.errors import DataError, OutputError
 from distrain.jobs.spec import DlrmSpec, MlpSpec
 from distrain.models import build_model, load_model
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from wording import Wording
 from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import DcnV2Spec
 from distrain.models import build_model, load_model
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(
@@ -63,7 +63,7 @@ def test_what_the_weights_do_not_hold_is_refused_before_it_is_built(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model was built")
 
-    monkeypatch.setattr("distrain.models.saved.build_model", refuse)
+    monkeypatch.setattr("distrain.models.saved_model.build_model", refuse)
     before = (broken / "model.json").read_text()
     column = ("schema", "columns", 1)
     for path, value in (

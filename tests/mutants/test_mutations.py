@@ -58,7 +58,7 @@ def test_the_tests_of_a_module_are_those_that_import_it() -> None:
     assert run.lies_in("distrain.loader.Loader") == "distrain/loader/loader.py"
     found = run.tests_of("distrain/diagnostics/bench/thresholds.py").split()
     assert "tests/diagnostics/bench/test_bench_verdict.py" in found
-    assert "tests/diagnostics/bench/test_bench_document.py" not in found
+    assert "tests/diagnostics/bench/test_bench_results.py" not in found
 
 
 def test_edits_that_no_test_can_notice_are_edits() -> None:

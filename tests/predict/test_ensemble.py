@@ -23,7 +23,7 @@ from distrain.launch.seeds import train_seeds
 from distrain.models import build_model, load_model
 from distrain.models.click import Ensemble, mean_scores
 from distrain.models.heads import Target
-from distrain.models.saved import read_description, save_model
+from distrain.models.saved_model import read_description, save_model
 from distrain.schema import Schema, criteo_schema
 
 pytestmark = pytest.mark.usefixtures("undrawn")

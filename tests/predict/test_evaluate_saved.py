@@ -22,8 +22,8 @@ from distrain.errors import DataError, OutputError
 from distrain.jobs.spec import MlpSpec
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model
-from distrain.models.saved import save_model
-from distrain.predict import logits, pieces
+from distrain.models.saved_model import save_model
+from distrain.predict import cluster_tasks, logits
 from distrain.predict.drift import grouped_ids, grouped_numbers, stability_index
 from distrain.predict.evaluation import evaluate_groups, evaluate_saved
 from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
@@ -218,7 +218,10 @@ def test_pieces_in_any_order_and_kept_ones_give_the_same_bits(
     saved = load_model(folder / "model")
     dataset = Dataset(folder / "data", saved.schema)
     whole = evaluate_saved(ScorerInProcess(saved, dataset, 64))
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 250)  # three row groups each, the last one of 33 rows
+    # Three row groups each, the last one of 33 rows.
+    monkeypatch.setattr(
+        cluster_tasks, "PIECE_ROWS", 250
+    )  # three row groups each, the last one of 33 rows
     scorer = ScorerInProcess(saved, dataset, 64)
     found = evaluate_saved(scorer)
     groups = evaluate_groups(scorer, "user")

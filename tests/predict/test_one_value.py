@@ -19,6 +19,7 @@ from distributed import Client
 from distrain import Run, fit
 from distrain.errors import DataError, InputError
 from distrain.predict import in_memory
+from distrain.predict.load_model import open_model
 from distrain.predict.prediction import PredictRequest, predict
 from distrain.predict.serving.folder import export_folder
 from distrain.predict.serving.preprocess import BadValue, Preprocessor, _Column
@@ -28,7 +29,6 @@ from distrain.predict.serving.score import Scorer
 from distrain.prep import FeatureConfig, PrepRequest, prepare
 from distrain.prep.operators.spelling import category_texts, crossed
 from distrain.prep.transforming import raw_tables
-from distrain.train.saving.checkpoint_model import open_model
 
 pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
 

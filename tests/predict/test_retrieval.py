@@ -17,7 +17,7 @@ from distrain.errors import DataError, InputError
 from distrain.jobs.spec.models.kinds import TwoTowerSpec
 from distrain.loader import Dataset, Loader
 from distrain.models import build_model, load_model
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.models.zoo.two_tower import tower_vectors
 from distrain.predict import retrieval
 from distrain.predict.logits import ScorerInProcess

@@ -21,8 +21,8 @@ from distrain.cli.models.predict import command
 from distrain.errors import DataError, InputError, OutputError
 from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model
-from distrain.models.saved import save_model
-from distrain.predict import pieces, prediction, score_file as files
+from distrain.models.saved_model import save_model
+from distrain.predict import cluster_tasks, prediction, score_file as files
 from distrain.predict.prediction import (
     PredictRequest,
     PredictResult,
@@ -98,7 +98,7 @@ def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatc
     client.submit.side_effect = lambda function, *words, pure: function(*words)
     monkeypatch.setattr("distributed.as_completed", Completed)
     done = lambda value: Mock(**{"result.return_value": value})  # noqa: E731
-    found = pieces.results(client, done, ((n,) for n in range(100, 200)))
+    found = cluster_tasks.results(client, done, ((n,) for n in range(100, 200)))
     assert sorted(found) == list(enumerate(range(100, 200)))
     assert max(ahead) == 6
     assert not client.cancel.called
@@ -123,7 +123,7 @@ def test_a_file_in_pieces_of_row_groups_has_the_scores_of_the_whole(
     progress: list[tuple[int, int, int]] = []
     for name, piece_rows in (("whole", 1000), ("pieces", 30)):
         ran: list[object] = []
-        monkeypatch.setattr(pieces, "PIECE_ROWS", piece_rows)
+        monkeypatch.setattr(cluster_tasks, "PIECE_ROWS", piece_rows)
         request = PredictRequest(tmp_path / "model", inputs, tmp_path / name, ("I1",), 7)
         progress.clear()
         result = predict(request, None, lambda *at: progress.append(at))
@@ -173,7 +173,7 @@ def rows_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = draw_rows(95, seed=1)
     pq.write_table(rows, tmp_path / "long.parquet", row_group_size=10)
     pq.write_table(rows.slice(0, 12), tmp_path / "short.parquet")
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 30)
+    monkeypatch.setattr(cluster_tasks, "PIECE_ROWS", 30)
     return tmp_path
 
 

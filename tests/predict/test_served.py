@@ -31,8 +31,9 @@ from wording import Wording
 from distrain import fit
 from distrain.cli.models.export import command
 from distrain.errors import DataError, InputError
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.predict.in_memory import score_rows
+from distrain.predict.load_model import open_model
 from distrain.predict.serving import folder as serving_folder, preprocess, raw_graph
 from distrain.predict.serving.deltas import apply_deltas
 from distrain.predict.serving.onnx_steps import Nodes
@@ -64,7 +65,6 @@ from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
 from distrain.prep.reading import saved_features
 from distrain.prep.steps import STEPS, Values
-from distrain.train.saving.checkpoint_model import open_model
 
 pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from waiting import until
 
-from distrain.prep.text_files.pieces import made_ahead
+from distrain.prep.text_files.byte_ranges import made_ahead
 
 
 class Stop(Exception):

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.errors import DataError
-from distrain.prep.text_files import compressed, pieces
-from distrain.prep.text_files.pieces import (
+from distrain.prep.text_files import byte_ranges, compressed
+from distrain.prep.text_files.byte_ranges import (
     TextRange,
     count_lines_before,
     parsed_pieces,
@@ -144,7 +144,7 @@ def test_one_member_is_decompressed_and_parsed_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two pieces are parsed at the same time, while more are decompressed."""
-    monkeypatch.setattr(pieces, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(byte_ranges, "_PIECE_BYTES", 1000)
     content = lines_of(2000)
     path = tmp_path / "raw.gz"
     path.write_bytes(gzip.compress(content))

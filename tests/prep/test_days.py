@@ -28,7 +28,7 @@ from distrain.prep import (
     Workflow,
     prepare,
 )
-from distrain.prep.counting.pieces import CountedColumn
+from distrain.prep.counting.count_tasks import CountedColumn
 from distrain.prep.counting.spilled import Spilled, write_buckets
 from distrain.prep.counting.vocabularies import KEPT_BUCKETS, fit_vocabularies
 from distrain.prep.memory import MemoryPlan

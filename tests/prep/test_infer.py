@@ -19,9 +19,9 @@ from distrain.cli.data.prep import command
 from distrain.errors import DataError, OutputError
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
-from distrain.prep.features.inference.asked import Asked
-from distrain.prep.features.inference.facts import facts_of
+from distrain.prep.features.inference.column_facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
+from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
 NUM_ROWS = 400

@@ -13,7 +13,7 @@ from wording import Wording
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, SpecError
-from distrain.workers.sources import ClusterRequest
+from distrain.workers.open_cluster import ClusterRequest
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def in_process(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[ClusterRequ
         asked.append(request)
         yield client
 
-    monkeypatch.setattr("distrain.workers.sources.open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.workers.open_cluster.open_cluster", open_cluster)
     return asked
 
 

@@ -17,8 +17,13 @@ from distrain.errors import DataError
 from distrain.prep.features.table_file import detect_format
 from distrain.prep.parts import read_part
 from distrain.prep.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
-from distrain.prep.text_files import pieces as texts_pieces
-from distrain.prep.text_files.pieces import TextRange, count_lines_before, plan_ranges, read_pieces
+from distrain.prep.text_files import byte_ranges
+from distrain.prep.text_files.byte_ranges import (
+    TextRange,
+    count_lines_before,
+    plan_ranges,
+    read_pieces,
+)
 from distrain.storage.inputs import InputFile
 
 
@@ -27,10 +32,10 @@ def write_zstd(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-@pytest.fixture(params=[16, texts_pieces._PIECE_BYTES], ids=["small pieces", "usual pieces"])
+@pytest.fixture(params=[16, byte_ranges._PIECE_BYTES], ids=["small pieces", "usual pieces"])
 def piece_bytes(request: pytest.FixtureRequest) -> Iterator[int]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts_pieces, "_PIECE_BYTES", request.param)
+        patch.setattr(byte_ranges, "_PIECE_BYTES", request.param)
         yield request.param
 
 
@@ -150,7 +155,7 @@ def test_an_input_that_fails_while_it_is_read_is_named_and_not_the_output(
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(texts_pieces, "open_input", lambda path, retry_s: Failing())
+    monkeypatch.setattr(byte_ranges, "open_input", lambda path, retry_s: Failing())
     text = TextRange("day_0", 0, None if codec else 10, codec)
     wording.refused(
         DataError,

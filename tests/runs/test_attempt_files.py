@@ -12,9 +12,9 @@ from kept_runs import all_lines, new_run, record_of, view_of
 from waiting import until
 
 from distrain.errors import OutputError
+from distrain.jobs.job_view import AttemptStarted, entry_to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, entry_to_json
 from distrain.runs import attempt_file
 from distrain.runs.attempt_file import AttemptFile
 from distrain.runs.attempts import read_records

@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies as st
 from kept_runs import new_run, record_of, records_of, view_of
 from pydantic_core import to_json
 
+from distrain.jobs.job_view import AttemptStarted, Record
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, Record
 from distrain.runs.attempts import read_records
 from distrain.runs.curve_reading import read_new_records
 from distrain.runs.run_folder import RunFolder

@@ -9,10 +9,7 @@ from hypothesis import given, settings, strategies as st
 from kept_runs import new_run, resumed_run
 
 from distrain.errors import InputError, OutputError, SpecError
-from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.spec import parse_spec
-from distrain.jobs.states import JobState
-from distrain.jobs.view import (
+from distrain.jobs.job_view import (
     AttemptStarted,
     Checkpoints,
     Entry,
@@ -21,6 +18,9 @@ from distrain.jobs.view import (
     Record,
     Restart,
 )
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec import parse_spec
+from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
 from distrain.runs.history import History
 from distrain.runs.opening import open_run, reopen_run

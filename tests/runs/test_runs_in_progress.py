@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from kept_runs import LOST, new_run, record_of, records_of, resumed_run, view_of
 
 from distrain.cli.runs.report import compare as compare_command
+from distrain.jobs.job_view import AttemptStarted, Checkpoints, Restart
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, Checkpoints, Restart
 from distrain.runs.report.run_page import write_report
 from distrain.runs.run_data import read_run_data
 

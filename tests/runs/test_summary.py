@@ -10,10 +10,10 @@ from PIL import Image
 
 from distrain.errors import OutputError
 from distrain.jobs.events import PHASES
+from distrain.jobs.job_view import JobView, Record
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Record
 from distrain.runs.attempts import read_records
 from distrain.runs.opening import open_run
 from distrain.runs.report.figures import draw_curves

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrain.jobs.events import CheckpointSaved, RankStarted, StepsDone
+from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
 from distrain.jobs.states import JobState
-from distrain.jobs.view import AttemptStarted, JobView, Notice, Record
 from distrain.runs.records.entries import EntryLog
 from distrain.scheduler.recording import ASK_AGAIN_S, CLOSED_WITHIN_S, NO_WORKER, Recordings
 from distrain.workers.supervisor import SUMMARY_OP

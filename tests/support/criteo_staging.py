@@ -4,7 +4,7 @@ from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.raw_lines import STAGED_SCHEMA, TextLayout
-from distrain.prep.text_files.pieces import TextRange
+from distrain.prep.text_files.byte_ranges import TextRange
 from distrain.prep.workflow import criteo_workflow
 
 _TYPES = {field.name: field.type for field in STAGED_SCHEMA}

@@ -9,10 +9,10 @@ from typing import Any
 
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.events import PHASES
+from distrain.jobs.job_view import Checkpoints, JobView, Record, Restart, entry_to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import Checkpoints, JobView, Record, Restart, entry_to_json
 from distrain.runs.attempt_file import AttemptFile, StatusLines
 from distrain.runs.attempts import read_records
 from distrain.runs.finishing import begin_attempt, finish_run

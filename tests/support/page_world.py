@@ -9,8 +9,8 @@ from typing import Any
 from api_world import World, api_world, served
 from kept_runs import write_records
 
+from distrain.jobs.job_view import Record
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import Record
 from distrain.service.page import add_pages
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from served_jobs import SPEC
 from waiting import until
 
-from distrain.service.decide.api_values import shown
+from distrain.service.decisions.api_values import shown
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, migrate, open_store

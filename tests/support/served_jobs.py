@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from distrain.jobs.view import AttemptStarted, Entry, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, Entry, Notice, Record
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.values import Job
 

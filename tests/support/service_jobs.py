@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from distrain.jobs.documents import Job as SeenJob
-from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.world import Workers
+from distrain.jobs.api_answers import Job as SeenJob
+from distrain.service.decisions.cluster_state import ClusterNow
+from distrain.service.decisions.world import Workers
 from distrain.service.values import Job
 
 NOW_S = 1_800_000_000.0

@@ -11,8 +11,8 @@ from typing import Any
 
 from service_jobs import a_job
 
-from distrain.jobs.documents import Job as SeenJob
-from distrain.service.decide.world import (
+from distrain.jobs.api_answers import Job as SeenJob
+from distrain.service.decisions.world import (
     Accepted,
     Change,
     JobOrder,

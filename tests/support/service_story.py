@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from service_model import SERVICE, Seat, World
 from stepped import Stepped
 
-from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.passes import Pass
+from distrain.service.decisions.cluster_pass import Pass
+from distrain.service.decisions.cluster_state import Memory
 from distrain.service.values import Phase
 
 MOST_JOBS = 3

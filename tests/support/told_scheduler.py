@@ -26,9 +26,9 @@ from distrain.jobs.events import (
     TrainingStarted,
     to_json,
 )
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec import JobSpec
-from distrain.jobs.view import JobView
 from distrain.runs.finishing import finish_run
 from distrain.runs.run_file import paths_of
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi

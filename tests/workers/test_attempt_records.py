@@ -9,8 +9,8 @@ from kept_runs import record_of, spec_of
 
 from distrain.errors import OutputError
 from distrain.jobs.assignment import Assignment, World
+from distrain.jobs.job_view import AttemptStarted, entry_to_json
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import AttemptStarted, entry_to_json
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import begin_run, find_run_file
 from distrain.workers import attempt_records

@@ -10,7 +10,7 @@ import pytest
 from distrain.errors import ClusterError
 from distrain.workers import local
 from distrain.workers.local import local_cluster
-from distrain.workers.sources import ClusterRequest, check_cluster, open_cluster
+from distrain.workers.open_cluster import ClusterRequest, check_cluster, open_cluster
 
 
 def refused(request: ClusterRequest) -> ClusterError:

@@ -42,7 +42,7 @@ PARTS = ("distrain", "tests", "examples", "benchmarks", "deploy", "docs", "tools
 
 CORE = {
     "distrain/loader/partition/epoch_plan.py": "tests/loader/partition",
-    "distrain/loader/partition/pieces.py": "tests/loader/partition",
+    "distrain/loader/partition/lane_pieces.py": "tests/loader/partition",
     "distrain/loader/partition/row_order.py": "tests/loader/partition tests/loader/test_laws.py",
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
@@ -61,7 +61,7 @@ CORE = {
     "distrain/prep/operators/numbers.py": "tests/prep/test_operators.py",
     "distrain/prep/features/staging.py": "tests/prep/test_text_blocks.py "
     "tests/prep/test_features.py tests/prep/test_labels.py tests/prep/test_unlabeled.py",
-    "distrain/prep/text_files/pieces.py": "tests/prep/test_text_blocks.py "
+    "distrain/prep/text_files/byte_ranges.py": "tests/prep/test_text_blocks.py "
     "tests/prep/test_compressed_ranges.py tests/prep/test_ahead.py",
     "distrain/prep/fitting.py": "tests/prep/test_prepare.py tests/prep/test_workflow.py "
     "tests/prep/test_days.py",
@@ -97,20 +97,20 @@ CORE = {
     "tests/models/embeddings/test_kernel_updates.py",
     "distrain/models/embeddings/store.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_initial.py tests/models/embeddings/test_shared.py "
-    "tests/models/embeddings/test_row_cache.py",
+    "tests/models/embeddings/test_device_row_cache.py",
     "distrain/train/step/learning_rate.py": "tests/train/step/test_learning_rate.py",
     "distrain/jobs/assignment.py": "tests/jobs/test_assignment.py",
     "distrain/train/step/clipping.py": "tests/train/step/test_clipping.py "
     "tests/train/step/test_train_step.py tests/train/step/test_step_ranks.py "
     "tests/train/step/test_knobs.py",
     "distrain/train/control/gate.py": "tests/train/control/test_gate.py",
-    "distrain/train/saving/early_stopping.py": "tests/train/saving/test_early_stopping.py "
-    "tests/train/saving/test_best_model.py",
+    "distrain/train/loop/early_stopping.py": "tests/train/loop/test_early_stopping.py "
+    "tests/train/loop/test_best_model.py",
     "distrain/train/loop/exact_auc.py": "tests/train/loop/test_exact_auc.py",
-    "distrain/scheduler/views/job_json.py": "tests/scheduler/views/test_job_json.py "
-    "tests/scheduler/views/test_job_history.py",
-    "distrain/runs/records/series.py": "tests/scheduler/views/test_series.py "
-    "tests/scheduler/views/test_curve_range.py",
+    "distrain/scheduler/history/job_json.py": "tests/scheduler/history/test_job_json.py "
+    "tests/scheduler/history/test_job_history.py",
+    "distrain/runs/records/series.py": "tests/scheduler/history/test_series.py "
+    "tests/scheduler/history/test_curve_range.py",
     "distrain/scheduler/http/access.py": "tests/scheduler/http/test_access.py",
     "distrain/scheduler/http/prometheus.py": "tests/scheduler/http/test_prometheus.py",
     "distrain/storage/retrying.py": "tests/storage/test_transient.py "

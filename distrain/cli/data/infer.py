@@ -19,8 +19,8 @@ def infer(context: click.Context) -> None:
         raise click.UsageError(
             f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
         )
-    from distrain.prep.features.inference.asked import Asked
     from distrain.prep.features.inference.infer import infer_features
+    from distrain.prep.features.inference.user_choices import Asked
     from distrain.storage.inputs import list_inputs
     from distrain.storage.outputs import check_apart, whole_file
 

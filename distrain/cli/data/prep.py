@@ -196,7 +196,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     from distrain.prep.reading import with_features
     from distrain.storage.inputs import list_inputs
     from distrain.storage.outputs import check_apart, check_output
-    from distrain.workers.sources import ClusterRequest, open_cluster
+    from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
     if text := _contradiction(context):
         raise click.UsageError(text, ctx=context)

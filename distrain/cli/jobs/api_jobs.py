@@ -10,7 +10,7 @@ from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.output import clean_line, print_answer, print_result
 from distrain.client.client import Client
 from distrain.formatting import UNKNOWN
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
 from distrain.jobs.status import time_left
 
 

@@ -23,19 +23,19 @@ from distrain.cli.output import (
 from distrain.client.client import Client
 from distrain.client.errors import WaitTimedOut
 from distrain.errors import ClusterError, InputError
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
+from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import load_spec
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView
 from distrain.launch.detached import attach
 from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.resuming import find_run, how_to_resume
 from distrain.launch.run import RunRequest
 from distrain.launch.scheduler_api import scheduler_api
 from distrain.workers.local import dashboard_link
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 if TYPE_CHECKING:
     from distributed import Client as DaskClient

@@ -11,14 +11,14 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
-from distrain.cli.jobs.server import at, service_at
+from distrain.cli.jobs.service_connection import at, service_at
 from distrain.cli.output import clean_line, print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
 from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
 from distrain.formatting import count, scores
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml

@@ -5,7 +5,7 @@ import socket
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import JobPlace, id_option, job_options, wait_option
+from distrain.cli.jobs.choose_server import JobPlace, id_option, job_options, wait_option
 from distrain.cli.options import json_option, overrides_option
 from distrain.cli.output import print_answer, print_result
 

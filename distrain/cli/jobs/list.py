@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.place import READ_S, JobPlace, place_options
+from distrain.cli.jobs.choose_server import READ_S, JobPlace, place_options
 from distrain.cli.options import POSITIVE, json_option
 from distrain.cli.output import (
     STATE_STYLES,
@@ -20,7 +20,7 @@ from distrain.formatting import aucs, count, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from distrain.jobs.documents import Job
+    from distrain.jobs.api_answers import Job
 
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 

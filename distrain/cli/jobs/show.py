@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import READ_S, JobPlace, job_options
+from distrain.cli.jobs.choose_server import READ_S, JobPlace, job_options
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_answer, print_result, print_warning
 

@@ -7,7 +7,7 @@ from distrain.cli.output import clean_line
 from distrain.formatting import count, kept_step, scores
 
 if TYPE_CHECKING:
-    from distrain.jobs.documents import Job
+    from distrain.jobs.api_answers import Job
 
 LINES = (
     "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",

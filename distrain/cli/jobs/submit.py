@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import JobPlace, id_option, place_options, wait_option
+from distrain.cli.jobs.choose_server import JobPlace, id_option, place_options, wait_option
 from distrain.cli.options import PATH, json_option, overrides_option
 
 if TYPE_CHECKING:

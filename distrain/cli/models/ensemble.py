@@ -13,7 +13,7 @@ from distrain.errors import InputError
 
 if TYPE_CHECKING:
     from distrain.metrics.report import BinaryReport
-    from distrain.models.saved import SavedModel
+    from distrain.models.saved_model import SavedModel
 
 _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
 
@@ -83,9 +83,9 @@ def command(
 
     from distrain.predict.ensembling import ensemble_of, write_ensemble
     from distrain.predict.evaluation import evaluate_saved
+    from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
     from distrain.predict.raw import labelled_rows
-    from distrain.train.saving.checkpoint_model import open_model
 
     torch.set_num_threads(threads)
     if_interrupted(f"nothing was written to {out}")

@@ -40,7 +40,7 @@ from distrain.formatting import entropy, some, target_name
 if TYPE_CHECKING:
     from distrain.loader.dataset import Dataset
     from distrain.metrics.report import BinaryReport
-    from distrain.models.saved import SavedModel
+    from distrain.models.saved_model import SavedModel
     from distrain.predict.logits import Scorer, ScorerInProcess
 
 
@@ -56,7 +56,7 @@ class ScoringPlace:
 
         Raises `InputError` with `scheduler` or `resume`, which cannot be used for raw rows.
         """
-        from distrain.workers.sources import ClusterRequest, open_cluster
+        from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
         if self.scheduler is None and self.resume is None:
             return open_cluster(ClusterRequest(in_process=True))
@@ -75,7 +75,7 @@ class ScoringPlace:
         from distrain.predict.resuming import kept_logits
         from distrain.storage.urls import is_remote
         from distrain.workers.local import device_of_workers
-        from distrain.workers.sources import ClusterRequest, open_cluster
+        from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
         device = "auto" if self.scheduler else "cpu"
         if self.scheduler is None and self.workers is not None:
@@ -229,9 +229,9 @@ def command(
         evaluate_saved,
         time_column,
     )
+    from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
     from distrain.predict.raw import RawOptions, labelled_rows
-    from distrain.train.saving.checkpoint_model import open_model
 
     torch.set_num_threads(threads)
     console = progress_console()

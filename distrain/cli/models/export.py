@@ -154,9 +154,9 @@ def command(
 
     from functools import partial
 
+    from distrain.predict.load_model import open_model
     from distrain.predict.retrieval import check_index, table_of_items, write_towers
     from distrain.predict.serving.folder import export_folder
-    from distrain.train.saving.checkpoint_model import open_model
 
     if index is not None:
         check_index()

@@ -108,7 +108,7 @@ def _find_checkpoint(root: Path, which: str) -> Path | str:
     from distrain.runs.run_file import read_run_and_spec
     from distrain.storage.urls import is_remote
     from distrain.train.checkpoint.checkpoint_dir import entry_of_step
-    from distrain.train.saving.checkpoints import checkpoint_dir
+    from distrain.train.loop.checkpoints import checkpoint_dir
 
     run, spec = read_run_and_spec(root)
     place = checkpoint_dir(spec, RunPaths(root), run.job_id)

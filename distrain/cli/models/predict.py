@@ -102,7 +102,7 @@ def command(
     )
     from distrain.predict.raw import RawOptions
     from distrain.workers.local import device_of_workers
-    from distrain.workers.sources import ClusterRequest, open_cluster
+    from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
     # On a scheduler's workers each task uses the GPU that its worker sees.
     device = device_of_workers(workers) if scheduler is None else "auto"

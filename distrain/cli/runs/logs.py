@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import READ_S, server_of_run, server_option
-from distrain.cli.jobs.server import service_at
+from distrain.cli.jobs.choose_server import READ_S, server_of_run, server_option
+from distrain.cli.jobs.service_connection import service_at
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
 from distrain.errors import InputError
@@ -19,7 +19,7 @@ from distrain.jobs.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from distrain.client.client import Client
-    from distrain.jobs.documents import Artifact, Job
+    from distrain.jobs.api_answers import Artifact, Job
     from distrain.runs.logs import LoggedError, LogOfRank
 
 _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.place import READ_S, server_of_run, server_option
-from distrain.cli.jobs.server import at, service_at
+from distrain.cli.jobs.choose_server import READ_S, server_of_run, server_option
+from distrain.cli.jobs.service_connection import at, service_at
 from distrain.cli.options import EXISTING_FILE, PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console
 from distrain.errors import InputError

@@ -64,7 +64,7 @@ def create(
     if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
         raise click.UsageError("--user: a name of up to 128 printable characters.")
     settings = read_settings(config, data_dir)
-    from distrain.jobs.documents import utc
+    from distrain.jobs.api_answers import utc
     from distrain.service.access.sessions import new_token
     from distrain.service.values import Scope
 
@@ -119,7 +119,7 @@ def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: b
 
 
 def _document(token: "Token", now_s: float) -> dict[str, Any]:
-    from distrain.jobs.documents import utc
+    from distrain.jobs.api_answers import utc
 
     state = "revoked" if token.revoked_at_s else "expired" if token.expires_at_s <= now_s else "ok"
     return {

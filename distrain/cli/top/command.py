@@ -10,7 +10,7 @@ from distrain.cli.options import connection_options, json_option
 from distrain.cli.output import print_answer, print_result, result_console
 
 if TYPE_CHECKING:
-    from distrain.cli.top.dashboard import Dashboard
+    from distrain.cli.top.fetch_jobs import Dashboard
 
 
 @click.command()
@@ -59,7 +59,7 @@ def command(
       distrain top --dashboard http://10.0.0.5:8787 --job dlrm-20260301-123000-ab12
       distrain top --once
     """
-    from distrain.cli.top.dashboard import dashboard_of
+    from distrain.cli.top.fetch_jobs import dashboard_of
     from distrain.cli.top.live import show
 
     console = result_console()
@@ -84,7 +84,7 @@ def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:
 
 def _print_once(dashboard: "Dashboard", job_id: str | None) -> None:
     from distrain.cli.top.live import chosen
-    from distrain.cli.top.view import job_line, rank_line
+    from distrain.cli.top.tables import job_line, rank_line
 
     jobs = dashboard.jobs()
     for job in jobs:
@@ -99,7 +99,7 @@ def _print_once(dashboard: "Dashboard", job_id: str | None) -> None:
 
 
 def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
-    from distrain.cli.top.view import job_line
+    from distrain.cli.top.tables import job_line
 
     printed: dict[str, str] = {}
     while True:

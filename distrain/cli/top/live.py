@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distrain.cli.interrupts import TERMINATED
 from distrain.cli.output import clean_line
-from distrain.cli.top.view import Document, framed, listed, screen
+from distrain.cli.top.tables import Document, framed, listed, screen
 from distrain.errors import DistrainError, on_sigterm
 from distrain.jobs.states import FINAL_STATES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from distrain.cli.top.dashboard import Dashboard
+    from distrain.cli.top.fetch_jobs import Dashboard
 
 
 class KeyPress(Enum):

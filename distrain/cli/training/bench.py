@@ -11,7 +11,7 @@ from distrain.cli.options import EXISTING_FILE, PATH, json_option, workers_optio
 from distrain.cli.output import print_answer, print_remark, print_result
 
 if TYPE_CHECKING:
-    from distrain.diagnostics.bench.document import Bench
+    from distrain.diagnostics.bench.results import Bench
     from distrain.diagnostics.bench.verdict import BenchVerdict
 
 
@@ -71,16 +71,16 @@ def command(
       distrain bench --scheduler tcp://10.0.0.5:8786 --out /shared/bench
       distrain bench --accept node.yaml --compare bench/bench.json --out bench-now
     """
-    from distrain.diagnostics.bench.document import load_bench
     from distrain.diagnostics.bench.measuring.sizes import FULL, QUICK
     from distrain.diagnostics.bench.page import write_bench
+    from distrain.diagnostics.bench.results import load_bench
     from distrain.diagnostics.bench.run import run_bench
     from distrain.diagnostics.bench.summary import summary_lines
     from distrain.diagnostics.bench.thresholds import load_thresholds
     from distrain.diagnostics.bench.verdict import judge
     from distrain.storage.outputs import check_free, whole_dir
     from distrain.workers.local import device_of_workers
-    from distrain.workers.sources import ClusterRequest, open_cluster
+    from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
     thresholds = load_thresholds(profile) if profile else None
     before = load_bench(earlier) if earlier else None
@@ -106,7 +106,7 @@ def command(
 def _print(
     bench: "Bench", verdict: "BenchVerdict", lines: list[str], out: Path, as_json: bool
 ) -> None:
-    from distrain.diagnostics.bench.document import bench_json
+    from distrain.diagnostics.bench.results import bench_json
 
     if as_json:
         document = bench_json(bench)

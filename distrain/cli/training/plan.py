@@ -88,7 +88,7 @@ def _plan(
 ) -> "tuple[JobPlan, list[str]]":
     from distrain.jobs.spec.load import load_spec
     from distrain.jobs.spec.paths import with_absolute_paths
-    from distrain.launch.checks import JobChecks
+    from distrain.launch.job_checks import JobChecks
 
     spec = with_absolute_paths(load_spec(spec_file, overrides))
     checked = JobChecks(spec, scheduler=scheduler).run()

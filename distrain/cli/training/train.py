@@ -256,7 +256,7 @@ def _check_detachable(run: "RunRequest") -> None:
 
 def _print_checked(run: "RunRequest") -> None:
     from distrain.jobs.spec.load import dump_yaml
-    from distrain.workers.sources import connect
+    from distrain.workers.open_cluster import connect
 
     checked = run.check()
     if run.scheduler is not None and run.spec.resources.backend == "dask":

@@ -115,9 +115,9 @@ def _tested(run_dir: Path, result: "SearchResult", test: tuple[str, ...]) -> dic
     """Return the test metric of the given spec (the first trial) and of the best one."""
     from distrain.cli.models.models import find_model
     from distrain.predict.evaluation import evaluate_saved
+    from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
     from distrain.predict.raw import labelled_rows
-    from distrain.train.saving.checkpoint_model import open_model
 
     values = {}
     for name, number in (("given", 0), ("best", result.trials[0]["number"])):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from distrain.diagnostics.bench.document import Bench, Measure
+from distrain.diagnostics.bench.results import Bench, Measure
 
 Judgement = Literal["better", "worse", "same", "unknown"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from distrain.diagnostics.bench.document import Bench, Measure, Step
+from distrain.diagnostics.bench.results import Bench, Measure, Step
 
 LOADER_RATE = "loader.all_ranks"
 """The name of the measure for the loaders of all ranks together, in rows/s."""

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from distrain.diagnostics.bench.document import Bench, Measure, bench_json
+from distrain.diagnostics.bench.results import Bench, Measure, bench_json
 from distrain.diagnostics.bench.summary import headline, quantity, summary_lines
 from distrain.diagnostics.bench.verdict import BenchVerdict
 from distrain.runs.report.figures import image_of, new_figure

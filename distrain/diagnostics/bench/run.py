@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from distrain.diagnostics.bench.document import Bench
 from distrain.diagnostics.bench.measuring.collectives import measure_collectives
 from distrain.diagnostics.bench.measuring.hosts import measure_host_memory, take_inventory
 from distrain.diagnostics.bench.measuring.loading import measure_loaders, write_rows
@@ -12,6 +11,7 @@ from distrain.diagnostics.bench.measuring.programs import measure_gpus
 from distrain.diagnostics.bench.measuring.sizes import MOST_PAIRED_NODES, Sizes
 from distrain.diagnostics.bench.measuring.steps import measure_steps
 from distrain.diagnostics.bench.measuring.storage import measure_storage
+from distrain.diagnostics.bench.results import Bench
 from distrain.version import build
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from distrain.diagnostics.bench.comparison import FigureChange
-from distrain.diagnostics.bench.document import Bench, Measure, Scaling
 from distrain.diagnostics.bench.limits import StepLimits
+from distrain.diagnostics.bench.results import Bench, Measure, Scaling
 from distrain.diagnostics.bench.thresholds import Miss, Outlier
 from distrain.diagnostics.bench.verdict import BenchVerdict
 from distrain.formatting import first_of

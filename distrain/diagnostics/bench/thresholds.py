@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from distrain.diagnostics.bench.document import Bench, Measure, text_of
 from distrain.diagnostics.bench.limits import own_seconds
+from distrain.diagnostics.bench.results import Bench, Measure, text_of
 from distrain.errors import InputError, problem_in
 from distrain.jobs.spec.load import parse_yaml
 

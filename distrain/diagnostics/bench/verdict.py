@@ -6,8 +6,8 @@ from statistics import median
 from typing import Any
 
 from distrain.diagnostics.bench.comparison import FigureChange, find_changes
-from distrain.diagnostics.bench.document import Bench, Measure
 from distrain.diagnostics.bench.limits import StepLimits, find_limits
+from distrain.diagnostics.bench.results import Bench, Measure
 from distrain.diagnostics.bench.thresholds import (
     OUTLIER_SHARE,
     Miss,

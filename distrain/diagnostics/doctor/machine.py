@@ -60,7 +60,7 @@ def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
 
     The versions of distrain, torch and distributed are compared with this process's.
     """
-    from distrain.workers.sources import connect
+    from distrain.workers.open_cluster import connect
 
     try:
         with connect(address, timeout_s=timeout_s) as client:

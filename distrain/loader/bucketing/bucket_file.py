@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import OutputError
-from distrain.loader.bucketing.store import KEY_CELLS, Cells, Run, Segment, segment_rows
+from distrain.loader.bucketing.bucket_store import KEY_CELLS, Cells, Run, Segment, segment_rows
 
 _PREFIX = ".distrain-shuffle-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

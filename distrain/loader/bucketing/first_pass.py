@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from distrain.loader.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
-from distrain.loader.bucketing.store import BucketMemory, Slabs
+from distrain.loader.bucketing.bucket_store import BucketMemory, Slabs
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery.work import EpochWork
 from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
@@ -31,8 +31,8 @@ from distrain.loader.filling.filler import Block
 from distrain.loader.filling.schedule import Deal, plan_loads
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
+from distrain.loader.partition.lane_pieces import forward_pieces
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.pieces import forward_pieces
 from distrain.loader.partition.row_order import Chunks, key_order, row_keys
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn

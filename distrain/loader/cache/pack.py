@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.cache.row_cache import RowCache
+from distrain.loader.cache.row_group_cache import RowGroupCache
 from distrain.loader.dataset import Dataset
 from distrain.loader.filling.filler import check_values
 from distrain.loader.filling.list_columns import check_lists
@@ -78,7 +78,7 @@ class _Job:
     def __init__(self, dataset: Dataset, folder: Path, progress: Progress | None):
         self._dataset = dataset
         self._folder = folder
-        self._cache = RowCache(dataset.columns, folder, sys.maxsize)
+        self._cache = RowGroupCache(dataset.columns, folder, sys.maxsize)
         self._groups = iter(dataset.slices)
         self._progress = progress
         self._rows_done = 0

@@ -23,8 +23,8 @@ from distrain.errors import SpecError
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
+from distrain.loader.partition.lane_pieces import Piece, Pieces, lane_pieces
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.pieces import Piece, Pieces, lane_pieces
 from distrain.loader.partition.row_order import Chunk, Chunks, chunk_order, row_order, sliced_order
 from distrain.loader.partition.slice_dealing import num_bands
 

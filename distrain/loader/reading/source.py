@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from distrain.errors import DataError
-from distrain.loader.cache.row_cache import RowCache
+from distrain.loader.cache.row_group_cache import RowGroupCache
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import (
@@ -36,7 +36,7 @@ class Source:
         columns: Sequence[WantedColumn],
         new_reader: Callable[[], Reader],
         retry_s: float,
-        cache: RowCache | None = None,
+        cache: RowGroupCache | None = None,
     ):
         self._columns = tuple(columns)
         self._new_reader = new_reader

@@ -7,7 +7,7 @@ from distrain.models.blocks.block import (
     ParallelBlock as ParallelBlock,
 )
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
-from distrain.models.blocks.events import (
+from distrain.models.blocks.event_sequences import (
     EventBlock as EventBlock,
     TargetAttention as TargetAttention,
 )

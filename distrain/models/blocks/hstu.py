@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from distrain.models.blocks.events import EventBlock, RowGroups, with_last
+from distrain.models.blocks.event_sequences import EventBlock, RowGroups, with_last
 from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.transformers import check_heads, of_heads
 from distrain.models.shapes import Features, Flat, Shape

@@ -11,7 +11,7 @@ from torch.nn import functional
 from distrain.errors import ModelError
 from distrain.loader.batch import Ragged
 from distrain.models.blocks.block import Block, Chain
-from distrain.models.blocks.events import EventBlock, RowGroups, of_rows, padded, with_last
+from distrain.models.blocks.event_sequences import EventBlock, RowGroups, of_rows, padded, with_last
 from distrain.models.blocks.functional import Linear, activation_layer
 from distrain.models.shapes import Features, Flat, GroupedRows, Shape, flat, some_width
 

@@ -15,9 +15,9 @@ from distrain.loader.host_memory import HostMemory, empty
 from distrain.metrics.exchange_stats import Traffic
 from distrain.models.embeddings import kernels
 from distrain.models.embeddings.columns import TableColumn, first_of_tables
+from distrain.models.embeddings.device_row_cache import DeviceRowCache
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import ListRoute, Route
-from distrain.models.embeddings.row_cache import RowCache
 from distrain.models.embeddings.store import Store, StoreWeights, column_placements, make_stores
 
 DEFAULT_CACHE_BYTES = 1 << 30
@@ -435,7 +435,7 @@ class EmbeddingCollection(nn.Module):
         for store, weight in zip(self.stores, self.weights, strict=True):
             if store.facts.on_host:
                 rows = len(weight) * cache_bytes // max(total, 1)
-                cache = RowCache(len(weight), max(1, min(len(weight), rows)))
+                cache = DeviceRowCache(len(weight), max(1, min(len(weight), rows)))
                 cache.attach(weight.data)
                 self.weights.stay_on_host(weight)
                 store = replace(store, cache=cache)

@@ -21,9 +21,9 @@ from distrain.models.embeddings.columns import (
     TableColumn,
     first_of_tables,
 )
+from distrain.models.embeddings.device_row_cache import DeviceRowCache
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import ListRoute, RowsRoute, StoreRoute, table_segments
-from distrain.models.embeddings.row_cache import RowCache
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Store:
     # (`canonical_state.py`), which does not depend on placements
     canonical_starts: tuple[int, ...]
     peers: Peers
-    cache: RowCache | None = None  # of a host-cached store: the rows that are on the device
+    cache: DeviceRowCache | None = None  # of a host-cached store: the rows that are on the device
 
     @property
     def sharers(self) -> Peers:
@@ -217,7 +217,7 @@ class Store:
 
     @staticmethod
     def _in_cache(
-        end: Callable[[], tuple[Tensor, Tensor]], cache: RowCache
+        end: Callable[[], tuple[Tensor, Tensor]], cache: DeviceRowCache
     ) -> tuple[Tensor, Tensor]:
         touched, grads = end()
         cache.changed()  # all rows that `fetch` has copied to the device

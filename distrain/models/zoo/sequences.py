@@ -12,7 +12,7 @@ from distrain.jobs.spec.models.kinds import (
     SasrecSpec,
 )
 from distrain.models.blocks.block import Block, ParallelBlock
-from distrain.models.blocks.events import TargetAttention
+from distrain.models.blocks.event_sequences import TargetAttention
 from distrain.models.blocks.filter import Filter
 from distrain.models.blocks.hstu import HSTUBlock
 from distrain.models.blocks.mlp import MLPBlock

@@ -19,9 +19,10 @@ from distrain.errors import DataError, DistrainError
 from distrain.models.export import INPUTS_FILE, Form, model_file, write_export
 from distrain.models.heads.targets import output_names
 from distrain.models.quantised import TableForm, round_tables
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.predict.evaluation import evaluate_saved
 from distrain.predict.in_memory import scores_of_prepared
+from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.raw import labelled_rows, workflow_for
 from distrain.predict.score_columns import score_names
@@ -34,7 +35,6 @@ from distrain.prep.reading import RawSample, first_rows, saved_features
 from distrain.prep.transforming import RawTables
 from distrain.prep.workflow import FORM, Workflow
 from distrain.storage.outputs import check_free, scratch_folder
-from distrain.train.saving.checkpoint_model import open_model
 from distrain.version import __version__
 
 TOLERANCE = 1e-6

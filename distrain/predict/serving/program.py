@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import InputError
-from distrain.models.saved import SavedModel
+from distrain.models.saved_model import SavedModel
 from distrain.predict.serving.deltas import ORDER, save_order
 from distrain.prep.column_group import TEXTS, ColumnGroup
 from distrain.prep.features.columns import CALENDAR, ColumnSpec

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from distrain.prep.counting.pieces import CountedColumn, Work, add_up
+from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
 from distrain.prep.counting.spilled import read_buckets, write_rows
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.memory import MemoryPlan

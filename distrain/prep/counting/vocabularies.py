@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.counting.pieces import CountedColumn, Work, add_up
+from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
 from distrain.prep.counting.runs import Run, RunsInOrder, write_run
 from distrain.prep.counting.spilled import read_counts
 from distrain.prep.mapped_files import MappedFile

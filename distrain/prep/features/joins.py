@@ -20,7 +20,7 @@ from distrain.prep.lists import holds_lists
 from distrain.prep.operators.spelling import joined_texts
 from distrain.prep.parts import readable_parquet
 from distrain.prep.raw_values import BETWEEN_TEXTS
-from distrain.prep.text_files.pieces import TextRange, read_pieces
+from distrain.prep.text_files.byte_ranges import TextRange, read_pieces
 from distrain.storage.identity import file_identity
 from distrain.storage.inputs import list_inputs
 from distrain.storage.retrying import first_line

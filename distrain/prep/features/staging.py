@@ -50,7 +50,7 @@ from distrain.prep.lists import holds_lists
 from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import crossed
 from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
-from distrain.prep.text_files.pieces import (
+from distrain.prep.text_files.byte_ranges import (
     TextRange,
     check_stream,
     count_lines_before,

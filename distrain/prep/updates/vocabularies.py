@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
-from distrain.prep.counting.pieces import CountedColumn, Work, add_up
+from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
 from distrain.prep.counting.runs import Run, RunsInOrder, write_run
 from distrain.prep.counting.spilled import read_counts, write_buckets
 from distrain.prep.counting.vocabularies import (

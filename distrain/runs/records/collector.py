@@ -23,8 +23,8 @@ from distrain.jobs.events import (
     WeightsTaken,
     to_json,
 )
+from distrain.jobs.job_view import AttemptStarted, Checkpoints, Entry, Notice, Record
 from distrain.jobs.spec.training import RETRIEVAL_METRIC
-from distrain.jobs.view import AttemptStarted, Checkpoints, Entry, Notice, Record
 from distrain.metrics.exchange_stats import add_up_exchanges
 from distrain.metrics.reliability import reliability
 from distrain.metrics.targets import TargetMetrics

@@ -1,6 +1,6 @@
 """Keeps the newest entries of a job's progress within a memory limit."""
 
-from distrain.jobs.view import AttemptStarted, Entry, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, Entry, Notice, Record
 
 ENTRY_BYTES = 4096
 """Approximate size of an entry: a record with times by phase and loader and exchange metrics."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, sqrt
 from typing import Any
 
-from distrain.jobs.view import Record
+from distrain.jobs.job_view import Record
 from distrain.runs.records.merging import phase_shares
 from distrain.runs.records.series import curve_limits
 from distrain.runs.report import colours

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.formatting import MAIN_METRICS, count, target_name
-from distrain.jobs.view import Record
+from distrain.jobs.job_view import Record
 from distrain.runs.report import colours
 from distrain.runs.report.axes import (
     ALONG_LABELS,

@@ -19,9 +19,9 @@ from distrain.formatting import (
     percent,
     score_rows,
 )
+from distrain.jobs.job_view import Record, steps_of_refit
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
-from distrain.jobs.view import Record, steps_of_refit
 from distrain.runs.records.merging import stall_pct
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (

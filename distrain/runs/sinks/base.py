@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from distrain.jobs.view import Entry, Record
+from distrain.jobs.job_view import Entry, Record
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from distrain.jobs.view import Entry
+from distrain.jobs.job_view import Entry
 from distrain.runs.sinks.base import RunFacts, Sink, Stamped
 
 CAPACITY = 1024

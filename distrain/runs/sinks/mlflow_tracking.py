@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from distrain.jobs.job_view import AttemptStarted, Notice, Record
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import AttemptStarted, Notice, Record
 from distrain.runs.sinks.base import RunFacts, Stamped, scalars
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.jobs.job_view import AttemptStarted, Record
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.view import AttemptStarted, Record
 from distrain.runs.sinks.base import RunFacts, Stamped, scalars
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from distrain.formatting import MAIN_METRICS, target_name
 from distrain.jobs.events import PHASES
 from distrain.runs.records.merging import phase_shares
-from distrain.scheduler.views.ranks import stands_out
+from distrain.scheduler.history.ranks import stands_out
 
 Document = Mapping[str, Any]
 Columns = dict[str, list[Any]]

@@ -20,7 +20,7 @@ from distrain.formatting import (
 from distrain.jobs.status import time_left
 from distrain.runs.report.colours import BAD
 from distrain.scheduler.dashboard.figure_data import Columns, Document
-from distrain.scheduler.views.ranks import stands_out
+from distrain.scheduler.history.ranks import stands_out
 
 NEWEST = ""  # the selector's first value: the newest running job, or else the newest job
 FOLLOW, NOTHING = "the running one, or the newest", "nothing"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from distrain.jobs.documents import CancelOptions, Priority, Problem
+from distrain.jobs.api_answers import CancelOptions, Priority, Problem
 from distrain.jobs.requests import PlainBody
 from distrain.jobs.status import finite
 

@@ -2,7 +2,7 @@
 
 from distributed.scheduler import WorkerState
 
-from distrain.scheduler.views.job_json import Gpu
+from distrain.scheduler.history.job_json import Gpu
 
 
 def gpu_of(worker: WorkerState | None) -> Gpu | None:

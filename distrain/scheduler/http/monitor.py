@@ -7,15 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
 from distrain.jobs.events import Event, Heartbeat
 from distrain.jobs.states import JobState
-from distrain.scheduler.http.gpus import gpu_of
-from distrain.scheduler.lifecycle.job import Job as LifecycleJob
-from distrain.scheduler.lifecycle.messages import Reported, Stimulus, Tick
-from distrain.scheduler.plugin import CoordinatorPlugin
-from distrain.scheduler.views.job_history import JobHistory
-from distrain.scheduler.views.job_json import (
+from distrain.scheduler.history.job_history import JobHistory
+from distrain.scheduler.history.job_json import (
     Gpu,
     Watched,
     job_document,
@@ -23,6 +19,10 @@ from distrain.scheduler.views.job_json import (
     job_summary,
     metrics_document,
 )
+from distrain.scheduler.http.gpus import gpu_of
+from distrain.scheduler.lifecycle.job import Job as LifecycleJob
+from distrain.scheduler.lifecycle.messages import Reported, Stimulus, Tick
+from distrain.scheduler.plugin import CoordinatorPlugin
 
 log = logging.getLogger("distrain.scheduler.http")
 

@@ -4,7 +4,7 @@ If an order cannot be carried out, the methods raise `Refusal`, from which the a
 """
 
 from distrain.errors import SpecError
-from distrain.jobs.documents import Job as EndedJob
+from distrain.jobs.api_answers import Job as EndedJob
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
@@ -17,7 +17,7 @@ from distrain.scheduler.http.bodies import (
     Refusal,
 )
 from distrain.scheduler.http.monitor import Monitor
-from distrain.scheduler.job_view import last_attempt
+from distrain.scheduler.job_list import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 

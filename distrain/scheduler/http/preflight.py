@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from distributed import Client
 
-from distrain.jobs.documents import Preflight
+from distrain.jobs.api_answers import Preflight
 from distrain.scheduler.http.bodies import Refusal
 from distrain.workers.spec_check import check_spec
 

@@ -20,9 +20,9 @@ from prometheus_client.registry import Collector
 
 from distrain.jobs.states import JobState
 from distrain.jobs.status import targets_in
+from distrain.scheduler.history.job_json import Gpu, Watched, time_left_s
+from distrain.scheduler.history.ranks import SHOWN_RANKS
 from distrain.scheduler.http.monitor import Monitor
-from distrain.scheduler.views.job_json import Gpu, Watched, time_left_s
-from distrain.scheduler.views.ranks import SHOWN_RANKS
 
 _LIVE_JOBS = 100
 ENDED_JOBS = 20

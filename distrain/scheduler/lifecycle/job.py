@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from distrain.jobs.assignment import RankPlacement, Slot
 from distrain.jobs.events import StacksTaken
+from distrain.jobs.job_view import Restart
 from distrain.jobs.states import JobState
-from distrain.jobs.view import Restart
 from distrain.scheduler.lifecycle.messages import Submit
 
 

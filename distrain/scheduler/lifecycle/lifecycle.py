@@ -42,9 +42,9 @@ from distrain.jobs.events import (
     StopNoticed,
     TrainingStarted,
 )
+from distrain.jobs.job_view import Restart
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import TRANSITIONS, InvalidTransition, JobState
-from distrain.jobs.view import Restart
 from distrain.scheduler.lifecycle import queue
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, Move, RankStatus, slot_key
 from distrain.scheduler.lifecycle.messages import (

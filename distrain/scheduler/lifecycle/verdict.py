@@ -5,10 +5,10 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from distrain.backoff import doubled_s
 from distrain.jobs.events import RankExited, RankFailed
 from distrain.jobs.reasons import Reason, says_peer_lost
 from distrain.jobs.states import JobState
-from distrain.pauses import doubled_s
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from distrain.jobs.documents import Problem as ProblemDocument
+from distrain.jobs.api_answers import Problem as ProblemDocument
 from distrain.service.api.problems import CODES, MEDIA_TYPE, not_found
 from distrain.version import __version__
 

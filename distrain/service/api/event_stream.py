@@ -15,12 +15,12 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access.rules import Action, may, visible
+from distrain.service.api.bodies import contacts, job_document
 from distrain.service.api.dependencies import ApiCall, look_again
-from distrain.service.api.documents import contacts, job_document
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed, FellBehind
 from distrain.service.api.streams.server_sent_events import PING, frame
-from distrain.service.decide.api_values import event_document
+from distrain.service.decisions.api_values import event_document
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Event, Job, Phase
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from distrain.errors import ClusterError
-from distrain.jobs.documents import Answer, Preflight
+from distrain.jobs.api_answers import Answer, Preflight
 from distrain.service.access.sessions import sign, signed_text
 from distrain.service.api.dependencies import ApiCall, ApiParts
 from distrain.service.api.problems import Problem, not_found

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from distrain.errors import DistrainError, Unavailable
-from distrain.jobs.documents import Mistake as MistakeDocument, Problem as ProblemDocument
+from distrain.jobs.api_answers import Mistake as MistakeDocument, Problem as ProblemDocument
 from distrain.service.access.policy import Mistake, pointer
 from distrain.service.store.errors import (
     IdTaken,

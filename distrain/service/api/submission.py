@@ -23,8 +23,8 @@ from distrain.service.access.policy import (
     with_settings,
 )
 from distrain.service.access.rules import Action, max_priority
+from distrain.service.api.bodies import JobRequest
 from distrain.service.api.dependencies import ApiCall
-from distrain.service.api.documents import JobRequest
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
 from distrain.service.values import Job, NewJob, Quota

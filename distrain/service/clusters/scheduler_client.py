@@ -14,10 +14,10 @@ import httpx2
 from pydantic_core import from_json
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.jobs.documents import Job, Preflight
+from distrain.jobs.api_answers import Job, Preflight
+from distrain.jobs.job_view import known_fields
 from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler, storable
-from distrain.jobs.view import known_fields
-from distrain.service.decide.world import SchedulerAnswer, Workers
+from distrain.service.decisions.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
 _MOST_OF_AN_EPOCH = 300

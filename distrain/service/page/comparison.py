@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.formatting import UNKNOWN, count, duration, main_metrics, number
-from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.api_answers import Job as JobAnswer
 from distrain.jobs.spec.load import differences
 
 _SMALLER_IS_BETTER = ("loss", "RMSE")

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.jobs.documents import Job as JobAnswer
+from distrain.jobs.api_answers import Job as JobAnswer
 from distrain.jobs.states import FINAL_STATES
 from distrain.service.access.rules import Action, visible
+from distrain.service.api.bodies import contacts, job_document
 from distrain.service.api.dependencies import ApiCall, Call
-from distrain.service.api.documents import contacts, job_document
 from distrain.service.api.problems import Problem
-from distrain.service.decide.api_values import STATES
+from distrain.service.decisions.api_values import STATES
 from distrain.service.page.comparison import metric_rows, setting_rows
 from distrain.service.page.rendering import PageRoute, labels, lasted_s, own_url, page, url_with
 from distrain.service.store.listing import JobFilter

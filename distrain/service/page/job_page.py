@@ -25,8 +25,8 @@ from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, may
+from distrain.service.api.bodies import JobRequest
 from distrain.service.api.dependencies import ApiCall, Call, Counted
-from distrain.service.api.documents import JobRequest
 from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import bad_spec, request_sha256

@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse
 from distrain.service.access.rules import Action, may
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.routes.usage import USAGE_KEYS, UsageKey, used
-from distrain.service.decide.admission import in_order
-from distrain.service.decide.api_values import HANDING_OVER, QUEUED
+from distrain.service.decisions.admission import in_order
+from distrain.service.decisions.api_values import HANDING_OVER, QUEUED
 from distrain.service.page.clusters_page import cluster_state
 from distrain.service.page.job_list_page import job_documents
 from distrain.service.page.rendering import PageRoute, own_url, page

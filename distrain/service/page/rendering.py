@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from distrain.errors import DistrainError
 from distrain.formatting import byte_size, count, duration, number, percent, score, scores
-from distrain.jobs.documents import Job as JobAnswer, utc
+from distrain.jobs.api_answers import Job as JobAnswer, utc
 from distrain.service.access.sessions import COOKIE, csrf_token
 from distrain.service.api.problems import CODES, Problem, problem_of
 from distrain.service.values import Principal

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from distrain.errors import DistrainError
-from distrain.service.decide.cluster_state import Memory
-from distrain.service.decide.passes import Pass
-from distrain.service.decide.rules import progress_every_s
+from distrain.service.decisions.cluster_pass import Pass
+from distrain.service.decisions.cluster_state import Memory
+from distrain.service.decisions.job_actions import progress_every_s
+from distrain.service.reconcile.cluster_connection import Contact
 from distrain.service.reconcile.cluster_world import ClusterWorld
-from distrain.service.reconcile.contact import Contact
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase, Quota
 

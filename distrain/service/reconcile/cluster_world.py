@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from distrain.errors import DistrainError, OutputError, SpecError
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import storable
-from distrain.jobs.view import JobView
 from distrain.runs.run_file import RunInUse
 from distrain.service.clusters.scheduler_client import Refused as RefusedBy, SchedulerClient
-from distrain.service.decide.rules import places_of
-from distrain.service.decide.world import (
+from distrain.service.decisions.job_actions import places_of
+from distrain.service.decisions.world import (
     Accepted,
     Change,
     JobOrder,

@@ -10,9 +10,9 @@ from distrain.errors import DistrainError
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.launcher import Launcher, SchedulerAddress
 from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.service.reconcile.cluster_connection import Contact
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.cluster_world import ClusterWorld
-from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.old_runs import remove_old_runs
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.settings import Settings

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from distrain.errors import DistrainError, OutputError, Unavailable
+from distrain.jobs.job_view import JobView
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.view import JobView
 from distrain.runs.finishing import finish_run
 from distrain.runs.run_file import begin_run, paths_of
 from distrain.runs.stored.folder import open_run_folder, store_errors

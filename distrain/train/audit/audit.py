@@ -40,8 +40,8 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.loader import Loader
 from distrain.loader.partition.table import Table
 from distrain.train.data.inputs import check_inputs
+from distrain.train.data.job_extent import JobSpan
 from distrain.train.data.job_tables import Inputs
-from distrain.train.data.span import JobSpan
 
 _MAGIC = b"DTROWS01"
 _INT = np.dtype("<i8")

@@ -16,7 +16,7 @@ from distrain.models.embeddings.averaging import GAP, Averaging
 from distrain.models.embeddings.canonical_state import CanonicalTensor, canonical_form
 from distrain.models.embeddings.collection import values_dtype
 from distrain.models.embeddings.peers import Peers
-from distrain.models.saved import model_tensors
+from distrain.models.saved_model import model_tensors
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
 from distrain.train.checkpoint.manifest import (
     DAMAGED_FILE,

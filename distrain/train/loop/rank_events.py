@@ -22,11 +22,11 @@ from distrain.jobs.spec.training import ScheduleSpec, TrainSpec
 from distrain.loader.delivery.stats import LoaderStats
 from distrain.loader.loader import Loader
 from distrain.models.click import ClickModel
-from distrain.train.data.span import JobSpan
+from distrain.train.data.job_extent import JobSpan
+from distrain.train.loop.checkpoints import TrainingStart
+from distrain.train.loop.early_stopping import Validations
 from distrain.train.loop.evaluation import Evaluation
-from distrain.train.saving.checkpoints import TrainingStart
-from distrain.train.saving.early_stopping import Validations
-from distrain.train.saving.refit import Refit
+from distrain.train.loop.refit import Refit
 from distrain.train.step.learning_rate import lr_at, reduced
 from distrain.train.step.open_report import ClosedReport, OpenReport
 from distrain.train.timing.phases import PEERS, PhaseClock, waiting

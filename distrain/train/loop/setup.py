@@ -29,8 +29,15 @@ from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
 from distrain.train.checkpoint.ownership import claim_on_all_ranks
 from distrain.train.control.control import Control
 from distrain.train.data.inputs import check_negatives, list_combiners
+from distrain.train.data.job_extent import JobSpan
 from distrain.train.data.job_tables import Inputs
-from distrain.train.data.span import JobSpan
+from distrain.train.loop.checkpoints import (
+    RankCheckpoints,
+    TrainingStart,
+    checkpoint_dir,
+    likely_start,
+)
+from distrain.train.loop.refit import Refit
 from distrain.train.planning.tables_plan import (
     check_metric,
     inits_of,
@@ -38,13 +45,6 @@ from distrain.train.planning.tables_plan import (
     plan_tables,
     tables_budget_bytes,
 )
-from distrain.train.saving.checkpoints import (
-    RankCheckpoints,
-    TrainingStart,
-    checkpoint_dir,
-    likely_start,
-)
-from distrain.train.saving.refit import Refit
 from distrain.train.step.graphed_step import GraphedStep, may_record
 from distrain.train.step.open_report import OpenReport
 from distrain.train.step.step import TrainStep

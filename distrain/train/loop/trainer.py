@@ -27,20 +27,20 @@ from distrain.loader.loader import Loader
 from distrain.loader.partition.table import Table
 from distrain.metrics.exchange_stats import ExchangeStats
 from distrain.models.embeddings.peers import Peers
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.train.audit.audit import AuditLog
 from distrain.train.control.gate import StopAsked
 from distrain.train.control.rank_setup import seed_everything
+from distrain.train.data.job_extent import JobSpan, RefitSpan
 from distrain.train.data.loaders import job_loader
-from distrain.train.data.span import JobSpan, RefitSpan
+from distrain.train.loop.checkpoints import checkpoint_dir
+from distrain.train.loop.early_stopping import Validations, is_over
 from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_metrics
+from distrain.train.loop.model_folder import put_model
 from distrain.train.loop.rank_events import PendingSteps, RankEvents
+from distrain.train.loop.refit import Refit, begun_refit
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.setup import RankJob, set_up
-from distrain.train.saving.checkpoints import checkpoint_dir
-from distrain.train.saving.early_stopping import Validations, is_over
-from distrain.train.saving.refit import Refit, begun_refit
-from distrain.train.saving.stored_model import put_model
 from distrain.train.step.open_report import NonFiniteLoss
 from distrain.train.timing.phases import PEERS, READER, PhaseClock, device_clock, waiting
 

@@ -17,7 +17,7 @@ from distrain.models.build import blueprint_of
 from distrain.models.embeddings.columns import TableColumn
 from distrain.models.embeddings.peers import Peers
 from distrain.models.heads.tasks import Task
-from distrain.models.saved import (
+from distrain.models.saved_model import (
     MODEL_FILE,
     WEIGHTS_FILE,
     check_sizes,

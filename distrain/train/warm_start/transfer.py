@@ -18,7 +18,7 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.build import blueprint_of
 from distrain.models.click import ClickModel
 from distrain.models.embeddings.canonical_state import CanonicalTensor
-from distrain.models.saved import model_tensors
+from distrain.models.saved_model import model_tensors
 from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole
 from distrain.train.checkpoint.shard_reading import Taker
 from distrain.train.checkpoint.training_state import TrainingState, table_factor

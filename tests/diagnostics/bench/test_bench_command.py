@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from distrain.cli.main import cli
-from distrain.diagnostics.bench.document import parse_bench
 from distrain.diagnostics.bench.limits import LOADER_RATE, find_limits
 from distrain.diagnostics.bench.measuring import sizes
 from distrain.diagnostics.bench.measuring.sizes import QUICK
+from distrain.diagnostics.bench.results import parse_bench
 from distrain.errors import InputError, OutputError
 
 TINY = replace(

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from wording import Wording
 
-from distrain.diagnostics.bench.document import Bench, Measure
 from distrain.diagnostics.bench.measuring.gpus import facts_of, product_rates, rates_of
+from distrain.diagnostics.bench.results import Bench, Measure
 from distrain.diagnostics.bench.summary import summary_lines
 from distrain.diagnostics.bench.thresholds import parse_thresholds
 from distrain.diagnostics.bench.verdict import judge

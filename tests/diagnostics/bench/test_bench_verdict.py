@@ -9,9 +9,9 @@ import pytest
 from wording import Wording
 
 from distrain.diagnostics.bench.comparison import find_changes
-from distrain.diagnostics.bench.document import Bench, Measure, Step
 from distrain.diagnostics.bench.limits import LOADER_RATE, find_limits
 from distrain.diagnostics.bench.page import write_bench_page
+from distrain.diagnostics.bench.results import Bench, Measure, Step
 from distrain.diagnostics.bench.summary import summary_lines
 from distrain.diagnostics.bench.thresholds import find_outliers, parse_thresholds
 from distrain.diagnostics.bench.verdict import judge

@@ -148,7 +148,9 @@ def test_workers_that_are_of_another_version_or_cannot_run_us_are_told(monkeypat
         def run(self, function):
             return {"tcp://a:1": {"distrain": "0.0.1"}}
 
-    monkeypatch.setattr("distrain.workers.sources.connect", lambda *_, **__: nullcontext(Client()))
+    monkeypatch.setattr(
+        "distrain.workers.open_cluster.connect", lambda *_, **__: nullcontext(Client())
+    )
     _, versions = check_scheduler("tcp://a:0")
     assert versions.verdict is CheckVerdict.FAIL
     assert versions.detail == "tcp://a:1 differ: {'distrain': '0.0.1'}"
@@ -156,7 +158,7 @@ def test_workers_that_are_of_another_version_or_cannot_run_us_are_told(monkeypat
     def cannot(address, timeout_s):
         raise ModuleNotFoundError("No module named 'distrain'")
 
-    monkeypatch.setattr("distrain.workers.sources.connect", cannot)
+    monkeypatch.setattr("distrain.workers.open_cluster.connect", cannot)
     (found,) = check_scheduler("tcp://a:0")
     assert found.verdict is CheckVerdict.FAIL
     assert "No module named 'distrain'" in found.detail

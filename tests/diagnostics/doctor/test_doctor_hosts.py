@@ -15,7 +15,7 @@ import pytest
 from networks import ManyHosts
 from small_jobs import run_distrain
 
-from distrain.workers.sources import connect
+from distrain.workers.open_cluster import connect
 
 WHY_NOT = networks.why_not() or (
     None if shutil.which("unshare") else "needs `unshare`, of Debian's util-linux"

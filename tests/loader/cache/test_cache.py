@@ -26,7 +26,7 @@ from cache_tables import (
 from distrain.errors import DataError
 from distrain.loader.cache.entry import EntryFile, EntryWriter
 from distrain.loader.cache.raw_file import Buffers
-from distrain.loader.cache.row_cache import CacheCounters, RowCache
+from distrain.loader.cache.row_group_cache import CacheCounters, RowGroupCache
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
@@ -48,7 +48,7 @@ def groups(source):
 
 @pytest.fixture
 def cache(tmp_path):
-    return RowCache(COLUMNS, tmp_path / "cache", GIB)
+    return RowGroupCache(COLUMNS, tmp_path / "cache", GIB)
 
 
 def entries(folder):
@@ -74,7 +74,7 @@ def test_the_second_epoch_comes_from_the_cache(cache, groups, tmp_path):
 
 def test_another_process_finds_the_entries(cache, groups, tmp_path):
     read_epoch(cache, groups)
-    other = RowCache(COLUMNS, tmp_path / "cache", GIB)
+    other = RowGroupCache(COLUMNS, tmp_path / "cache", GIB)
     assert_kept(read_epoch(other, groups), float32_cells(make_table(500)))
     assert other.counters == CacheCounters(hits=len(groups))
 
@@ -83,7 +83,7 @@ def test_other_columns_or_another_policy_are_other_entries(cache, groups, tmp_pa
     read_epoch(cache, groups)
     filled = [WantedColumn(c.name, c.kind, c.cardinality, fill_null=0) for c in COLUMNS]
     for columns in (COLUMNS[:3], COLUMNS[::-1], filled):
-        other = RowCache(columns, tmp_path / "cache", GIB)
+        other = RowGroupCache(columns, tmp_path / "cache", GIB)
         read_epoch(other, groups[:1])
         assert other.counters.misses == 1
         found = read_epoch(other, groups[:1])
@@ -107,7 +107,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_kept(groups, source, tmp_
             yield from super().read(group, columns)
             os.utime(group.file, ns=(0, self.reads))
 
-    read_epoch(RowCache(COLUMNS, tmp_path / "cache", GIB), groups[:1], Changing())
+    read_epoch(RowGroupCache(COLUMNS, tmp_path / "cache", GIB), groups[:1], Changing())
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -124,7 +124,7 @@ def test_values_that_training_refuses_are_handed_on_and_not_kept(groups, tmp_pat
             cells[place][7] = value
             yield DecodedColumns(tuple(cells))
 
-    cache = RowCache(COLUMNS, tmp_path / "cache", GIB)
+    cache = RowGroupCache(COLUMNS, tmp_path / "cache", GIB)
     place = [column.name for column in COLUMNS].index(name)
     for _ in range(2):
         np.testing.assert_array_equal(read_group(cache, groups[0], Wrong())[place][7], value)
@@ -146,7 +146,7 @@ def test_a_flipped_byte_anywhere_is_noticed_or_not_read(source, tmp_path, caplog
     pq.write_table(make_table(9), source / "small.parquet")
     group = RowGroup(str(source / "small.parquet"), 0, 9)
     expected = float32_cells(make_table(9))
-    read_epoch(RowCache(COLUMNS, tmp_path / "cache", GIB), [group])
+    read_epoch(RowGroupCache(COLUMNS, tmp_path / "cache", GIB), [group])
     (path,) = entries(tmp_path / "cache")
     good = path.read_bytes()
     used = [*range(len(good))]
@@ -155,7 +155,7 @@ def test_a_flipped_byte_anywhere_is_noticed_or_not_read(source, tmp_path, caplog
     for place in range(len(good)):
         path.write_bytes(good)
         damage(path, place)
-        fresh = RowCache(COLUMNS, tmp_path / "cache", GIB)
+        fresh = RowGroupCache(COLUMNS, tmp_path / "cache", GIB)
         for cells, wanted in zip(read_epoch(fresh, [group]), expected, strict=True):
             np.testing.assert_array_equal(cells.astype(wanted.dtype), wanted)
         assert fresh.counters.corrupt == fresh.counters.misses == (place in used), place
@@ -189,7 +189,7 @@ def test_of_a_damaged_entry_whole_columns_are_used_and_the_rest_is_read(source, 
     table = pa.table({c.name: np.arange(9, dtype=np.int32) + n for n, c in enumerate(columns)})
     pq.write_table(table, source / "wide.parquet")
     group = RowGroup(str(source / "wide.parquet"), 0, 9)
-    cache, reader = RowCache(columns, tmp_path / "cache", GIB), PlainReader()
+    cache, reader = RowGroupCache(columns, tmp_path / "cache", GIB), PlainReader()
     read_epoch(cache, [group], reader)
     (path,) = entries(tmp_path / "cache")
     damage(path, 18 * 64)  # of column 18, which comes with the second part
@@ -227,27 +227,27 @@ def test_an_entry_stays_where_the_process_has_too_many_files_open(
     cache, groups, tmp_path, monkeypatch
 ):
     read_epoch(cache, groups[:1])
-    fresh = RowCache(COLUMNS, tmp_path / "cache", GIB)
+    fresh = RowGroupCache(COLUMNS, tmp_path / "cache", GIB)
 
     def refuse(path, *_):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("distrain.loader.cache.row_cache.EntryFile", refuse)
+        patch.setattr("distrain.loader.cache.row_group_cache.EntryFile", refuse)
         read_epoch(fresh, groups[:1])
     read_epoch(fresh, groups[:1])
     assert (fresh.counters.hits, fresh.counters.misses, fresh.counters.corrupt) == (1, 1, 0)
 
 
 def entry_bytes(groups, tmp_path):
-    probe = RowCache(COLUMNS, tmp_path / "probe", GIB)
+    probe = RowGroupCache(COLUMNS, tmp_path / "probe", GIB)
     read_epoch(probe, groups[:1])
     return probe.counters.bytes_written
 
 
 def test_the_bound_holds_after_every_read(groups, tmp_path):
     bound = int(2.5 * entry_bytes(groups, tmp_path))
-    cache = RowCache(COLUMNS, tmp_path / "cache", bound)
+    cache = RowGroupCache(COLUMNS, tmp_path / "cache", bound)
     for turn in range(40):
         read_group(cache, groups[turn * 7 % len(groups)], PlainReader())
         assert sum(path.stat().st_size for path in entries(tmp_path / "cache")) <= bound
@@ -257,7 +257,7 @@ def test_the_bound_holds_after_every_read(groups, tmp_path):
 
 def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):
     bound = int(2.6 * entry_bytes(groups, tmp_path))
-    cache = RowCache(COLUMNS, tmp_path / "cache", bound)
+    cache = RowGroupCache(COLUMNS, tmp_path / "cache", bound)
     for number in (0, 1, 0, 3):  # 1 must go for 3
         read_group(cache, groups[number], PlainReader())
     assert cache.counters == CacheCounters(1, 3, cache.counters.bytes_written, 1, 0)
@@ -269,7 +269,7 @@ def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):
 
 def test_what_dead_processes_left_is_removed(groups, tmp_path):
     bound = int(1.2 * entry_bytes(groups, tmp_path))
-    cache = RowCache(COLUMNS, tmp_path / "cache", bound)
+    cache = RowGroupCache(COLUMNS, tmp_path / "cache", bound)
     read_group(cache, groups[0], PlainReader())
     (tmp_path / "cache" / ".partial-old").write_bytes(b"x" * 10)
     os.utime(tmp_path / "cache" / ".partial-old", (0, 0))
@@ -292,7 +292,7 @@ def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, m
             no_space = OSError(28, "No space left on device")
             refusing = Mock(side_effect=no_space)
             monkeypatch.setattr("distrain.loader.cache.entry.EntryWriter._write", refusing)
-        cache = RowCache(COLUMNS, folder, bound)
+        cache = RowGroupCache(COLUMNS, folder, bound)
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
                 found = read_epoch(cache, groups)
@@ -305,13 +305,13 @@ def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, m
 CHILD = """
 import sys, numpy as np
 from cache_tables import COLUMNS, SCHEMA, PlainReader, float32_cells, make_table, read_group
-from distrain.loader.cache.row_cache import RowCache
+from distrain.loader.cache.row_group_cache import RowGroupCache
 from distrain.loader.partition.footers import read_footers
 folder, cache, bound, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 groups = read_footers(folder, SCHEMA).row_groups
 starts = np.cumsum([0, *(group.num_rows for group in groups)])
 expected = float32_cells(make_table(500))
-cached = RowCache(COLUMNS, cache, bound)
+cached = RowGroupCache(COLUMNS, cache, bound)
 for number in np.random.default_rng(seed).integers(0, len(groups), 150):
     cells = read_group(cached, groups[number], PlainReader())
     for column, values, want in zip(COLUMNS, cells, expected):
@@ -395,7 +395,7 @@ def test_ids_are_kept_as_narrow_as_the_largest_of_them(tmp_path, largest, dtype)
     table = pa.table({"a": pa.array([3, largest, 0], pa.int32())})
     pq.write_table(table, tmp_path / "a.parquet")
     columns = (WantedColumn("a", "id"),)
-    cache = RowCache(columns, tmp_path / "cache", GIB)
+    cache = RowGroupCache(columns, tmp_path / "cache", GIB)
     group = RowGroup(str(tmp_path / "a.parquet"), 0, 3)
     read_group(cache, group, PlainReader())
     (cells,) = read_group(cache, group, PlainReader())

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from distrain.errors import Unavailable
 from distrain.loader import Dataset
-from distrain.loader.cache.row_cache import RowCache
+from distrain.loader.cache.row_group_cache import RowGroupCache
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns, Reader
@@ -63,7 +63,7 @@ def test_each_column_is_given_once_and_no_entry_lacks_one(
     source: Path, tmp_path_factory: Any, fails: set[int], is_cached: bool
 ) -> None:
     group = Dataset(source, SCHEMA).table.row_groups[0]
-    cache = RowCache(COLUMNS, tmp_path_factory.mktemp("c"), 1 << 30) if is_cached else None
+    cache = RowGroupCache(COLUMNS, tmp_path_factory.mktemp("c"), 1 << 30) if is_cached else None
     expected = float32_cells(make_table(500)[:ROWS])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrying, "FIRST_PAUSE_S", 1e-6)

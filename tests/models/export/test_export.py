@@ -38,7 +38,7 @@ from distrain.models import build_model, export, load_model
 from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.models.export import ScoringModel, export_program, write_export
 from distrain.models.heads import Target
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ID = Tags.CATEGORICAL

@@ -19,7 +19,7 @@ from distrain.jobs.spec import MlpSpec
 from distrain.loader.batch import Batch
 from distrain.models import build_model, load_model
 from distrain.models.quantised import QuantisedTable, round_tables
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 
 FORMS = ("fp16", "int8", "int4")

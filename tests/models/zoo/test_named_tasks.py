@@ -18,7 +18,7 @@ from distrain.models.heads import (
     RegressionTask,
 )
 from distrain.models.heads.named import weigh
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock

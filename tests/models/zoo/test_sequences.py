@@ -19,7 +19,7 @@ from distrain.models import Embeddings, InputBlock, build_model, load_model
 from distrain.models.blocks import Filter, MLPBlock, TargetAttention
 from distrain.models.embeddings import EmbeddingCollection
 from distrain.models.export import ScoringModel, export_program, write_export
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.planning.memory_probe import probe_memory
@@ -267,7 +267,7 @@ def test_groups_of_rows_and_blocks_of_queries_change_nothing(kind, monkeypatch):
     model = build(spec_of(kind, heads=2, layers=2, max_length=40)).eval()
     batch = event_batch(20, most=20, dtype=torch.float64, longest=50)
     loss, gradients = loss_and_gradients(model, batch)
-    monkeypatch.setattr("distrain.models.blocks.events._FEW_PLACES", 20)
+    monkeypatch.setattr("distrain.models.blocks.event_sequences._FEW_PLACES", 20)
     monkeypatch.setattr("distrain.models.blocks.hstu._MOST_WEIGHTS", 150)
     again, others = loss_and_gradients(model, batch)
     assert again == pytest.approx(loss, rel=1e-12)
@@ -289,7 +289,7 @@ class LargestResult(TorchDispatchMode):
 
 @pytest.mark.parametrize("kind", ["din", "bst", "sasrec", "hstu"])
 def test_memory_follows_all_events_and_not_the_longest_row(kind, monkeypatch):
-    monkeypatch.setattr("distrain.models.blocks.events._FEW_PLACES", 100)
+    monkeypatch.setattr("distrain.models.blocks.event_sequences._FEW_PLACES", 100)
     monkeypatch.setattr("distrain.models.blocks.hstu._MOST_WEIGHTS", 10_000)
     options = {} if kind == "din" else {"layers": 2}
     model = build_model(SCHEMA, spec_of(kind, max_length=1000, **options), seed=0)

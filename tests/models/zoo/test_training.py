@@ -20,7 +20,7 @@ from distrain.jobs.spec.models.interactions import (
 )
 from distrain.jobs.spec.models.kinds import CrossSpec, DlrmCrossSpec, GdcnSpec, TabularSpec
 from distrain.models import build_model, load_model
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 

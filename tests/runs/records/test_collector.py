@@ -20,8 +20,7 @@ from distrain.jobs.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.jobs.states import JobState
-from distrain.jobs.view import (
+from distrain.jobs.job_view import (
     AttemptStarted,
     Checkpoints,
     JobView,
@@ -30,6 +29,7 @@ from distrain.jobs.view import (
     Restart,
     record_from_json,
 )
+from distrain.jobs.states import JobState
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.targets import TargetMetrics
 from distrain.runs.records.collector import Collector

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from distrain.jobs.view import Notice, Record
+from distrain.jobs.job_view import Notice, Record
 from distrain.runs.records.entries import ENTRY_BYTES, RANK_BYTES, EntryLog
 
 

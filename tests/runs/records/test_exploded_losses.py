@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from distrain.jobs.events import PHASES, StepsDone, TrainingStarted
+from distrain.jobs.job_view import Notice
 from distrain.jobs.spec.fitting import TableFacts
 from distrain.jobs.spec.presets import job_for
-from distrain.jobs.view import Notice
 from distrain.metrics import BinaryMetrics
 from distrain.runs.records.collector import Collector
 from distrain.schema import ColumnSchema, Schema, Tags

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrain import fit
-from distrain.jobs.view import AttemptStarted
+from distrain.jobs.job_view import AttemptStarted
 from distrain.runs.report.comparison import compare
 from distrain.runs.report.run_page import outcome_rows
 from distrain.runs.run_data import read_run_data
-from distrain.scheduler.views.job_history import JobHistory
+from distrain.scheduler.history.job_history import JobHistory
 from distrain.schema import ColumnSchema, Schema, Tags
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distrain.jobs.view import AttemptStarted, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, Notice, Record
 from distrain.runs.sinks.base import RunFacts, Stamped
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from distrain.jobs.view import Record
+from distrain.jobs.job_view import Record
 from distrain.runs.sinks.feed import Feeds
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from order_site import OrderSite, on_order_site
 
-from distrain.jobs.documents import Job
-from distrain.jobs.view import JobView
+from distrain.jobs.api_answers import Job
+from distrain.jobs.job_view import JobView
 from distrain.scheduler.http.routes import ROUTES, route_of
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"

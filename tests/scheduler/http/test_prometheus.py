@@ -21,9 +21,9 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.states import JobState
 from distrain.metrics.targets import TargetMetrics
+from distrain.scheduler.history.job_json import Gpu
+from distrain.scheduler.history.ranks import SHOWN_RANKS
 from distrain.scheduler.http.prometheus import ENDED_JOBS
-from distrain.scheduler.views.job_json import Gpu
-from distrain.scheduler.views.ranks import SHOWN_RANKS
 
 GPU_NAMES = {name for name in NAMES if "_gpu_" in name}  # absent without NVML
 TARGET_NAMES = {"distrain_job_target_score"}  # absent where jobs have one target

@@ -8,7 +8,7 @@ from distrain.jobs.events import CheckpointSaved, RankFailed, StacksTaken, Steps
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.runs.records.collector import Collector
-from distrain.scheduler.job_view import show
+from distrain.scheduler.job_list import show
 from distrain.scheduler.lifecycle.lifecycle import GIVE_UP_S, SETTLE_S
 from distrain.scheduler.lifecycle.messages import (
     Budgets,

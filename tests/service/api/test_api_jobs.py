@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from api_world import SPEC, World
 
-from distrain.service.decide.api_values import STATES
+from distrain.service.decisions.api_values import STATES
 from distrain.service.values import Quota, Role
 
 

@@ -13,7 +13,7 @@ from fake_kube import make_certificate
 from scripted_service import Reply, ScriptedService
 
 from distrain.errors import ClusterError
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
 from distrain.service.clusters import scheduler_client
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient, Unreachable
 from distrain.service.settings import TlsFiles

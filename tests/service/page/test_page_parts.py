@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from service_jobs import a_job
 
-from distrain.jobs.documents import Job
+from distrain.jobs.api_answers import Job
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.runs.run_folder import RunFolder

@@ -11,7 +11,7 @@ from page_world import page_world
 from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
-from distrain.service.api.documents import JobRequest
+from distrain.service.api.bodies import JobRequest
 from distrain.service.api.guards import RequestRates
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import checked

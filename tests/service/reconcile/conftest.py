@@ -7,7 +7,7 @@ import pytest
 from reconciled import Service, service_of
 from told_scheduler import ToldScheduler
 
-from distrain.service.decide import passes
+from distrain.service.decisions import cluster_pass
 from distrain.service.settings import ClusterProfile
 
 
@@ -36,5 +36,5 @@ def service(tmp_path: Path, east: ToldScheduler) -> Iterator[Service]:
 @pytest.fixture
 def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes do not wait before they say why a job waits."""
-    monkeypatch.setattr(passes, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(passes, "WHY_EVERY_S", 0.0)
+    monkeypatch.setattr(cluster_pass, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(cluster_pass, "WHY_EVERY_S", 0.0)

@@ -7,16 +7,16 @@ from typing import Any
 
 from served_jobs import SPEC, attempt_entries, job_in, settings_in
 
+from distrain.jobs.api_answers import Job as SeenJob
 from distrain.jobs.assignment import Assignment, World
-from distrain.jobs.documents import Job as SeenJob
+from distrain.jobs.job_view import entry_to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.view import entry_to_json
 from distrain.runs.finishing import begin_attempt
 from distrain.runs.run_file import read_summary
-from distrain.service.decide.cluster_state import ClusterNow
-from distrain.service.decide.rules import Take, reconcile, refused
-from distrain.service.decide.world import Change
+from distrain.service.decisions.cluster_state import ClusterNow
+from distrain.service.decisions.job_actions import Take, reconcile, refused
+from distrain.service.decisions.world import Change
 from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import migrate, open_store

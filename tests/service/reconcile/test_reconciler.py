@@ -11,7 +11,7 @@ from unsteady_proxy import unsteady
 from waiting import until
 
 from distrain.service.clusters.scheduler_client import SchedulerClient
-from distrain.service.decide.api_values import shown
+from distrain.service.decisions.api_values import shown
 from distrain.service.settings import ClusterProfile
 from distrain.service.store.store import open_store
 

@@ -12,7 +12,12 @@ from distrain.errors import ClusterError
 from distrain.service.clusters import kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import LauncherState
-from distrain.service.reconcile.contact import AFTER_TROUBLE_S, ASK_AGAIN_S, HOLD_S, Scaling
+from distrain.service.reconcile.cluster_connection import (
+    AFTER_TROUBLE_S,
+    ASK_AGAIN_S,
+    HOLD_S,
+    Scaling,
+)
 from distrain.service.settings import ClusterProfile
 
 

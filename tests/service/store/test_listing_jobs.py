@@ -7,7 +7,7 @@ import pytest
 from service_store import new_job, submitted
 
 from distrain.jobs.states import JobState
-from distrain.service.decide.api_values import shown
+from distrain.service.decisions.api_values import shown
 from distrain.service.reconcile.cluster_world import attempts_of
 from distrain.service.store.errors import IdTaken
 from distrain.service.store.listing import JobFilter

@@ -13,7 +13,7 @@ import torch
 from distrain.jobs.spec import MlpSpec
 from distrain.models import build_model, load_model, tensor_file
 from distrain.models.embeddings import Peers, SparseOptimizer
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.checkpoint import (
     CheckpointDir,

@@ -21,7 +21,7 @@ from distrain.errors import OutputError
 from distrain.models import load_model, tensor_file
 from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.models.embeddings.canonical_state import canonical_weights
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.train.checkpoint import (
     CheckpointDir,
     CheckpointWriter,

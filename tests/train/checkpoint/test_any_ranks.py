@@ -10,7 +10,7 @@ from loaded_scripts import load_script
 
 from distrain.models import load_model
 from distrain.models.embeddings import Peers
-from distrain.models.saved import save_model
+from distrain.models.saved_model import save_model
 from distrain.train.checkpoint import CheckpointDir, CheckpointWriter, RankStore
 from distrain.train.checkpoint.checkpoint_dir import name_of
 

@@ -22,10 +22,10 @@ from distrain.metrics import BinaryMetrics, BinaryReport
 from distrain.models import load_model
 from distrain.models.export import ScoringModel
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, RegressionTask
+from distrain.predict.load_model import open_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.data.inputs import check_inputs, check_negatives, read_inputs
 from distrain.train.loop.trainer import Trainer
-from distrain.train.saving.checkpoint_model import open_model
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -10,7 +10,7 @@ from loaded_scripts import load_script
 from sklearn.metrics import roc_auc_score
 from small_jobs import make_spec
 
-from distrain.jobs.view import JobView, Notice, Record
+from distrain.jobs.job_view import JobView, Notice, Record
 from distrain.launch.inline import run_inline
 from distrain.metrics.targets import STATES
 

@@ -7,7 +7,7 @@ import torch
 from gloo_ranks import on_ranks
 from loaded_scripts import load_script
 
-pytestmark = pytest.mark.slow  # tests/train/saving/test_resume.py has a model with batch norm too
+pytestmark = pytest.mark.slow  # tests/train/loop/test_resume.py has a model with batch norm too
 
 MOMENTUM = 0.1
 

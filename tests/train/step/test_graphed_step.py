@@ -28,7 +28,7 @@ from distrain.train.checkpoint import (
     TrainingState,
     load_newest,
 )
-from distrain.train.data.span import JobSpan
+from distrain.train.data.job_extent import JobSpan
 from distrain.train.loop.setup import _records
 from distrain.train.step import recorder
 from distrain.train.step.device_metrics import DeviceTargets

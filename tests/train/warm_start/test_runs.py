@@ -12,7 +12,7 @@ from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
 import distrain
 from distrain.errors import SpecError
 from distrain.jobs.spec import parse_spec
-from distrain.launch.checks import JobChecks
+from distrain.launch.job_checks import JobChecks
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import RunRequest, train

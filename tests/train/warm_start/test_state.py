@@ -13,10 +13,10 @@ from distrain.jobs.assignment import World
 from distrain.jobs.events import StepsDone, WeightsTaken
 from distrain.jobs.run_paths import RunPaths
 from distrain.models import load_model
+from distrain.predict.load_model import load_checkpoint
 from distrain.train.checkpoint import CheckpointDir
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
-from distrain.train.saving.checkpoint_model import load_checkpoint
 from distrain.train.warm_start.transfer import check_warm_start
 
 pytestmark = pytest.mark.usefixtures("undrawn")

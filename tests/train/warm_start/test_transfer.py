@@ -19,7 +19,7 @@ from checkpoint_states import (
 
 from distrain.errors import Unavailable
 from distrain.models.embeddings import Peers
-from distrain.models.saved import model_tensors, save_model
+from distrain.models.saved_model import model_tensors, save_model
 from distrain.prep.vocabulary import Vocabulary
 from distrain.train.checkpoint import CheckpointDir, rank_store
 from distrain.train.checkpoint.checkpoint_dir import name_of, prune

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 from distributed.comm.addressing import get_address_host
 
-from distrain.diagnostics.bench.document import Measure
 from distrain.diagnostics.bench.measuring.hosts import ask, workers_by_host
 from distrain.diagnostics.bench.measuring.programs import LIMIT_S, raise_first, run_program
 from distrain.diagnostics.bench.measuring.sizes import Sizes
+from distrain.diagnostics.bench.results import Measure
 
 PEER_S = 60.0
 """Seconds for which a process waits for its peers in each operation."""

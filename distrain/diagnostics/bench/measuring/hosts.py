@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from distributed.comm.addressing import get_address_host
 
-from distrain.diagnostics.bench.document import Measure
+from distrain.diagnostics.bench.results import Measure
 from distrain.errors import ClusterError
 from distrain.version import build, package_version
 

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from distrain.diagnostics.bench.document import Measure
 from distrain.diagnostics.bench.limits import LOADER_RATE
 from distrain.diagnostics.bench.measuring.hosts import ask, one_per_host, workers_by_host
+from distrain.diagnostics.bench.results import Measure
 
 LOADER_THREADS = "loader.threads_{}"
 """The name of the measure for one loader on a node, with its number of decoding threads."""

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.diagnostics.bench.document import Measure
 from distrain.diagnostics.bench.measuring.hosts import ask, one_per_host
 from distrain.diagnostics.bench.measuring.sizes import Sizes
+from distrain.diagnostics.bench.results import Measure
 from distrain.errors import ClusterError
 
 LIMIT_S = 3600

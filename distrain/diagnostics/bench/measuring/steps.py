@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from distrain.diagnostics.bench.document import Scaling, Step
 from distrain.diagnostics.bench.measuring.hosts import workers_by_host
 from distrain.diagnostics.bench.measuring.sizes import Sizes
+from distrain.diagnostics.bench.results import Scaling, Step
+from distrain.jobs.job_view import Record
 from distrain.jobs.spec.load import parse_spec, parse_yaml
-from distrain.jobs.view import Record
 from distrain.launch.job_handle import JobHandle, raise_for_state
 
 _WINDOWS = 12

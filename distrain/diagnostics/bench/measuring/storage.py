@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from distrain.diagnostics.bench.document import Measure
 from distrain.diagnostics.bench.measuring.hosts import ask, measures_of, one_per_host
+from distrain.diagnostics.bench.results import Measure
 
 WRITE, COLD, WARM = "storage.write", "storage.read_cold", "storage.read_warm"
 _PIECE_BYTES = 2**20

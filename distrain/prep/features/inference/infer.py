@@ -19,8 +19,7 @@ from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
-from distrain.prep.features.inference.asked import Asked
-from distrain.prep.features.inference.facts import Facts, decimal_point_of, facts_of
+from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
 from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
     SAYS_PART,
@@ -33,6 +32,7 @@ from distrain.prep.features.inference.suggest import (
     windows_of,
     with_further,
 )
+from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.features.partitions import partitions_of, with_partitions
 from distrain.prep.features.table_file import TableFile, holds_criteo_lines, look_at
 from distrain.prep.features.targets import known_name
@@ -40,7 +40,7 @@ from distrain.prep.features.text_rows import rows_of_pieces
 from distrain.prep.features.values import flat
 from distrain.prep.operators.operator import concrete
 from distrain.prep.parts import readable_parquet
-from distrain.prep.text_files.pieces import TextRange, read_pieces
+from distrain.prep.text_files.byte_ranges import TextRange, read_pieces
 from distrain.prep.vocabulary import is_text, mistake_of_name
 from distrain.schema.criteo import CATEGORICAL, LABEL
 from distrain.storage.inputs import InputFile

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.inference.facts import FEW_VALUES, MOST, Facts
+from distrain.prep.features.inference.column_facts import FEW_VALUES, MOST, Facts
 from distrain.prep.features.times import microseconds
 
 _FEWEST_ROWS = 50

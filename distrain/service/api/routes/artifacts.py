@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from distrain.jobs.documents import Artifact, Artifacts, utc
+from distrain.jobs.api_answers import Artifact, Artifacts, utc
 from distrain.runs.run_folder import NotInRun, RunFileReader
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from distrain.jobs.documents import Answer, Time, utc
+from distrain.jobs.api_answers import Answer, Time, utc
 from distrain.service.access.rules import Action
 from distrain.service.api.answers import answers
+from distrain.service.api.bodies import answer_of
 from distrain.service.api.dependencies import Call
-from distrain.service.api.documents import answer_of
 
 router = APIRouter(tags=["people"])
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
-from distrain.jobs.documents import Records
+from distrain.jobs.api_answers import Records
 from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder

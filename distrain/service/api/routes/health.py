@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
 from distrain.jobs.addresses import is_loopback
-from distrain.jobs.documents import Answer
+from distrain.jobs.api_answers import Answer
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.streams.figures import of_database, of_health, of_places

@@ -12,10 +12,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from distrain.jobs.documents import Job as JobAnswer, JobPage, Spec
+from distrain.jobs.api_answers import Job as JobAnswer, JobPage, Spec
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.answers import ETAG, answers, as_json
+from distrain.service.api.bodies import (
+    CancelRequest,
+    JobChangeRequest,
+    contact_of,
+    contacts,
+    etag,
+    job_document,
+)
 from distrain.service.api.dependencies import (
     ApiCall,
     ApiParts,
@@ -25,20 +33,12 @@ from distrain.service.api.dependencies import (
     VisibleJob,
     audit_note,
 )
-from distrain.service.api.documents import (
-    CancelRequest,
-    JobChangeRequest,
-    contact_of,
-    contacts,
-    etag,
-    job_document,
-)
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.artifacts import is_named
 from distrain.service.api.streams.event_feed import until_ended
 from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
-from distrain.service.decide.api_values import STATES
+from distrain.service.decisions.api_values import STATES
 from distrain.service.store.errors import NotNow
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import Field
 
-from distrain.jobs.documents import Answer, Priority
+from distrain.jobs.api_answers import Answer, Priority
 from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.answers import answers
+from distrain.service.api.bodies import ProjectName, Request, UserName
 from distrain.service.api.dependencies import ApiCall, Call, Counted
-from distrain.service.api.documents import ProjectName, Request, UserName
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Project
 from distrain.service.values import Principal, Quota, Role

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
-from distrain.jobs.documents import (
+from distrain.jobs.api_answers import (
     Job as JobAnswer,
     Mistake as MistakeDocument,
     Placement,
@@ -17,8 +17,7 @@ from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
-from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
-from distrain.service.api.documents import (
+from distrain.service.api.bodies import (
     CloneRequest,
     JobRequest,
     ResumeRequest,
@@ -26,6 +25,7 @@ from distrain.service.api.documents import (
     etag,
     job_document,
 )
+from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (

@@ -12,11 +12,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from distrain.jobs.documents import Answer
+from distrain.jobs.api_answers import Answer
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.answers import answers
+from distrain.service.api.bodies import ProjectName
 from distrain.service.api.dependencies import ApiCall, Call
-from distrain.service.api.documents import ProjectName
 from distrain.service.api.problems import Problem
 from distrain.service.store.listing import JobFilter, Worked
 

@@ -1,0 +1,136 @@
+"""Chooses where a command's jobs are: at a scheduler without a service, or at a service."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from distrain.cli.jobs.service_connection import NO_RETRY, SERVER_VARIABLE, default_server
+from distrain.cli.options import SCHEDULER_VARIABLE, Function, connection_options
+
+_NOWHERE = (
+    f"Name a scheduler: --scheduler ADDRESS, or {SCHEDULER_VARIABLE}. "
+    f"Or a service: --server ADDRESS, {SERVER_VARIABLE}, or `distrain login ADDRESS`."
+)
+
+
+READ_S = 10.0
+"""How long read-only commands retry: people wait for them, and can repeat them."""
+
+
+@dataclass(frozen=True)
+class JobPlace:
+    """The address of a service, or of a scheduler without one."""
+
+    address: str
+    is_service: bool
+
+    @contextmanager
+    def jobs(self, for_s: float | None = None) -> Iterator[Any]:
+        """Yield the `SchedulerJobs` or `ServiceJobs` of this place; `for_s` as in `service_at`."""
+        with ExitStack() as stack:  # imported here, so that help loads neither
+            if self.is_service:
+                from distrain.cli.jobs.at_service import ServiceJobs
+
+                yield ServiceJobs(self.address, stack, for_s)
+            else:
+                from distrain.cli.jobs.at_scheduler import SchedulerJobs
+
+                yield SchedulerJobs(self.address, stack)
+
+
+def server_option(function: Function) -> Function:
+    once = click.option(
+        "--no-retry",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_no_retry,
+        help="Of a service that does not answer: end at once.",
+    )
+    return click.option(
+        "--server",
+        metavar="ADDRESS",
+        envvar=SERVER_VARIABLE,
+        callback=lambda context, parameter, value: value or None,
+        help="The service that has the job: https://HOST, http://127.0.0.1:PORT or unix:/PATH. "
+        f"Default: {SERVER_VARIABLE}, then that of `distrain login`; --scheduler and "
+        f"{SCHEDULER_VARIABLE} go before both.",
+    )(once(function))
+
+
+def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[NO_RETRY] = value
+
+
+def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add `--scheduler` with the TLS options, and `--server`; the command gets a `JobPlace`."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def with_place(*, scheduler: str | None, server: str | None, **options: Any) -> None:
+            function(place=_chosen(scheduler, server), **options)
+
+        return connection_options(help_text)(server_option(with_place))
+
+    return decorate
+
+
+def _job_id(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from distrain.jobs.run_paths import JOB_ID
+
+    if value is not None and not re.fullmatch(JOB_ID, value):
+        raise click.BadParameter("1 to 128 letters, digits, '.', '-' and '_', no sign first.")
+    return value
+
+
+id_option = click.option(
+    "--id",
+    "job_id",
+    callback=_job_id,
+    help="The new job's id. A repeated command with the same id submits nothing twice. Default: "
+    "made of the job's name and the time.",
+)
+job_options = place_options("The Dask scheduler that has the job.")
+wait_option = click.option(
+    "--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code."
+)
+
+
+def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
+    """Return the place of the running command's jobs.
+
+    The command line's options take precedence, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the
+    default of `distrain login`.
+    """
+    context = click.get_current_context()
+    on_command_line = {
+        name
+        for name in ("scheduler", "server")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if scheduler and server and on_command_line >= {"scheduler", "server"}:
+        raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
+    if server and "server" in on_command_line:
+        return JobPlace(server, is_service=True)
+    if scheduler:
+        return JobPlace(scheduler, is_service=False)
+    address = server or default_server()
+    if address is None:
+        raise click.UsageError(_NOWHERE)
+    return JobPlace(address, is_service=True)
+
+
+def server_of_run(run: Path, server: str | None) -> str | None:
+    """Return the service that has the job `run`; `None` if `run` is a run directory."""
+    source = click.get_current_context().get_parameter_source("server")
+    if server and source is ParameterSource.COMMANDLINE:
+        return server
+    if len(run.parts) != 1 or run.exists():
+        return None
+    return server or default_server()

@@ -1,0 +1,109 @@
+"""Reads a scheduler's jobs for `distrain top`, at its dashboard's URL or at its own address."""
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+
+from distrain.client.client import Client
+from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
+from distrain.errors import ClusterError, InputError
+from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
+
+DEFAULT_URL = "http://127.0.0.1:8787"
+
+_PRELOAD_HINT = (
+    "Start the scheduler with `dask scheduler --preload distrain.preload`, or train on it once."
+)
+
+
+class Dashboard:
+    """Reads one scheduler's jobs.
+
+    Its methods raise `ClusterError` if the dashboard cannot be read, and `InputError` for an
+    unknown job.
+    """
+
+    def __init__(self, client: Client):
+        self.url = client.address
+        self._client = client
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return all jobs as JSON values, the newest first."""
+        with self._errors():
+            return [dict(job.document) for job in self._client.jobs(page_jobs=200)]
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """Return one job with its ranks, as JSON values."""
+        with self._errors():
+            return dict(self._client.job(job_id).document)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        where = {"url": self.url}
+        try:
+            yield
+        except NotAuthorised:
+            raise ClusterError(
+                "the dashboard asks for a token, and this is not it",
+                where=where,
+                hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
+            ) from None
+        except NotFound as error:
+            raise InputError(error.message, where=where, hint=error.hint) from None
+        except ServiceUnavailable as error:
+            raise ClusterError(
+                f"cannot reach the dashboard: {error.message}",
+                where=where,
+                hint="Name it with --dashboard, as `distrain train` prints it, or its scheduler "
+                "with --scheduler.",
+            ) from None
+        except ServiceError as error:
+            text = f"this is not a dashboard of distrain: {error.message}"
+            raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None
+
+
+@contextmanager
+def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Dashboard]:
+    """Yield the dashboard at a URL, or that of a scheduler; by default, this machine's."""
+    if url is None and scheduler is not None:
+        from distrain.launch.scheduler_api import scheduler_api
+        from distrain.workers.open_cluster import connect
+
+        with connect(scheduler) as client:
+            yield Dashboard(scheduler_api(client))
+        return
+    with _client_of(url or DEFAULT_URL) as found:
+        yield Dashboard(found)
+
+
+def _client_of(url: str) -> Client:
+    """Return a client for the scheduler with a dashboard; a proxy's prefix in the URL is kept.
+
+    Raises `InputError` if `url` is not an HTTP address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InputError(
+            f"'{url}' is not the address of a dashboard", hint=f"It looks like {DEFAULT_URL}."
+        )
+    path = parts.path.rstrip("/").removesuffix("/status").removesuffix("/distrain")
+    address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+    token = token_of_environment() if os.environ.get(TOKEN_VARIABLE) else None
+    # Ignores proxies of the environment, which could read the token.
+    transport = httpx2.HTTPTransport(verify=_tls_context(), trust_env=False)
+    return Client.of_scheduler(address, transport, url=address, token=token)
+
+
+def _tls_context() -> ssl.SSLContext:
+    """Return a context that trusts the system's CAs and `--tls-ca-file` of Dask's configuration."""
+    import dask
+
+    context = ssl.create_default_context()
+    if authority := dask.config.get("distributed.comm.tls.ca-file", None):
+        context.load_verify_locations(authority)
+    return context

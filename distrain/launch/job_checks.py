@@ -1,0 +1,332 @@
+"""Checks a job before anything starts; every command uses the same checks.
+
+`distrain train`, its `--dry-run` and `distrain plan` all use `JobChecks`, so their answers agree.
+The checks list files, read footers, test whether output directories can be written, and compute the
+memory of a rank. They leave no files behind. Independent mistakes are reported together.
+
+Properties of machines in another cluster are not checked, and the notes say so.
+"""
+
+import shutil
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
+from distrain.formatting import byte_size
+from distrain.jobs.assignment import World
+from distrain.jobs.job_view import Record
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.launch.spec_warnings import surprises
+from distrain.loader.partition.footers import PARQUET_SUFFIXES
+from distrain.runs.run_file import check_new_run, untrained
+from distrain.runs.sinks.base import Sink
+from distrain.runs.sinks.choosing import open_sinks
+from distrain.schema.schema import Schema
+from distrain.storage.folder import open_folder
+from distrain.storage.inputs import list_inputs
+from distrain.storage.outputs import check_place
+
+if TYPE_CHECKING:
+    import torch
+
+    from distrain.launch.resuming import Resumption
+    from distrain.train.data.job_tables import Inputs
+
+
+@dataclass
+class JobChecks:
+    spec: JobSpec
+    job_id: str = "job"  # used in paths
+    run_dir: Path | None = None  # `None` for no run directory
+    scheduler: object = None  # the cluster; `None` for this machine
+    resumed: "Resumption | None" = None  # the run that the job resumes
+    sinks: "Sequence[str | Sink]" = ()
+    overwrite: bool = False  # whether an existing run may be replaced
+    notes: list[str] = field(default_factory=list)  # skipped checks, and warnings
+    # the ranks' device on this machine, once chosen; `None` if workers are elsewhere
+    device: "torch.device | None" = None
+    inputs: "Inputs" = field(init=False)  # the job's data, once read
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the job's workers may be on other machines."""
+        return self.scheduler is not None and self.spec.resources.backend == "dask"
+
+    def run(self) -> "JobChecks":
+        """Check data, output directories, devices and model; return these checks with the results.
+
+        Raises one error that lists all mistakes. The results are `inputs`, `device`, `notes`, and
+        `spec` with values that depend on the number of rows.
+        """
+        mistakes = Mistakes()
+
+        def passes(*checks: Callable[[JobChecks], None]) -> bool:
+            before = len(mistakes.found)
+            for check in checks:
+                with mistakes.collected():
+                    check(self)
+            return len(mistakes.found) == before
+
+        data = self.spec.data
+        files_exist = passes(
+            lambda _: _check_files(data.train), lambda _: _check_files(data.valid), _check_schema
+        )
+        folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
+        passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
+        if not files_exist:  # later checks read the data, and their imports take seconds
+            mistakes.raise_found()
+        model_can_be_built = passes(_choose_device, _check_function)
+        passes(_check_owner)
+        fields_are_good = passes(_check_fields)
+        if passes(_read_inputs):
+            if fields_are_good:
+                passes(_check_loading)
+            if model_can_be_built:
+                passes(_check_model, _check_warm_start)
+            passes(_check_metrics, _check_resumable)
+        mistakes.raise_found()
+        unchecked = _not_checked(self.spec) if self.elsewhere else []
+        self.notes = [*unchecked, *self.notes, *surprises(self.spec, self.inputs), *_replaced(self)]
+        return self
+
+
+# Each check raises its mistake, and does nothing if it does not apply.
+
+
+def _check_files(patterns: Sequence[str]) -> None:
+    """Check that the files exist, without importing slow libraries."""
+    # If the storage does not answer now, the later check that reads footers retries.
+    with suppress(Unavailable):
+        list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
+
+
+def _check_schema(job: JobChecks) -> None:
+    if job.spec.data.schema_path not in ("auto", "criteo"):
+        Schema.load(job.spec.data.schema_path)
+
+
+def _check_run_dir(job: JobChecks) -> None:
+    if job.run_dir is not None:
+        check_place(job.run_dir)
+        if job.resumed is None:
+            check_new_run(RunPaths(job.run_dir), overwrite=job.overwrite)
+
+
+def _check_checkpoint_dir(job: JobChecks) -> None:
+    if job.elsewhere or job.spec.checkpoint.dir is None:
+        return
+    url = job.spec.checkpoint.dir.replace("{run_id}", job.job_id)
+    with _field_named("checkpoint.dir"):
+        try:
+            folder = open_folder(url)
+        except OSError as error:
+            raise OutputError(
+                f"cannot be opened: {error}",
+                where={"url": url},
+                hint="Check the URL, and that the package of its filesystem is installed.",
+            ) from None
+        if folder.local:
+            check_place(folder.url)
+
+
+def _check_folder(job: JobChecks, name: str) -> None:
+    """Check `data.cache_dir` or `data.shuffle_dir`."""
+    folder = getattr(job.spec.data, name)
+    if not job.elsewhere and folder is not None:
+        with _field_named(f"data.{name}"):
+            check_place(folder)
+
+
+def _check_sinks(job: JobChecks) -> None:
+    open_sinks(job.sinks)
+
+
+def _choose_device(job: JobChecks) -> None:
+    if job.elsewhere:
+        return
+    from distrain.train.control.rank_setup import choose_backend, choose_device
+    from distrain.train.step.graphed_step import check_graph
+    from distrain.train.step.precision import check_precision
+    from distrain.workers.open_cluster import ClusterRequest, check_cluster
+
+    resources = job.spec.resources
+    device = choose_device(resources)
+    if resources.backend == "dask":
+        check_cluster(ClusterRequest(num_workers=resources.num_ranks, device=resources.device))
+    check_precision(job.spec.train.precision, device)
+    if job.spec.train.cuda_graph is True:
+        check_graph(job.spec.train, device)
+    choose_backend(device)
+    job.device = device
+
+
+def _check_function(job: JobChecks) -> None:
+    from distrain.models.custom import check_function
+
+    metrics = job.spec.evaluate.metrics
+    for name in metrics:
+        if name in Record.__dataclass_fields__:
+            raise SpecError(
+                f"{name!r} is a field of every record, and cannot be a metric's name",
+                where={"evaluate.metrics": metrics[name]},
+                hint="Choose another name for the metric.",
+            )
+    if not job.elsewhere:
+        for field, name in job.spec.functions.items():
+            check_function(name, field, here=job.spec.resources.backend == "inline")
+
+
+def _check_owner(job: JobChecks) -> None:
+    """Check that no other run owns `checkpoint.dir`; add a note if the storage does not answer."""
+    from distrain.train.checkpoint.ownership import check_owner
+    from distrain.train.loop.checkpoints import checkpoint_dir
+
+    if job.run_dir is None or job.spec.checkpoint.dir is None:
+        return  # inside the run directory, which belongs to this run
+    paths = RunPaths(job.run_dir)
+    place = checkpoint_dir(job.spec, paths, job.job_id)
+    try:
+        check_owner(place)
+    except Unavailable as error:
+        job.notes.append(f"the owner of checkpoint.dir is not checked: {error.message}")
+
+
+def _check_fields(job: JobChecks) -> None:
+    from distrain.train.data.inputs import check_fields
+
+    check_fields(job.spec)
+
+
+def _read_inputs(job: JobChecks) -> None:
+    from distrain.train.data.inputs import read_inputs
+
+    job.inputs = read_inputs(job.spec)
+    job.spec = job.spec.for_rows(job.inputs.train.num_rows)
+
+
+def _check_loading(job: JobChecks) -> None:
+    import torch
+
+    from distrain.train.data.job_extent import JobSpan
+    from distrain.train.data.loaders import job_loader
+
+    spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
+    if spec.data.needs_gpu:  # a loader on a GPU allocates memory there
+        if job.device is None:
+            return  # it decodes on a worker's GPU
+        device = job.device
+    else:  # the cache has its own check, which must not hide others
+        spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
+    world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
+    loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
+    span = JobSpan.of(spec, loader)
+    if job.resumed is not None and job.resumed.newest is not None:
+        span.check_start(job.resumed.newest.step, job.resumed.newest.name)
+    if not job.elsewhere and spec.data.shuffle_dir is not None:
+        _check_free_space(
+            spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes
+        )
+    if inputs.valid is not None:
+        job_loader(spec, inputs.schema, inputs.valid, world, device, shuffle="none")
+
+
+def _check_free_space(folder: str, needed_bytes: int) -> None:
+    """Check that the ranks' shuffle files of one epoch fit on the folder's disk.
+
+    Each rank later reserves space for its files once more, when its epoch begins.
+    """
+    place = Path(folder).absolute()
+    nearest = next(path for path in (place, *place.parents) if path.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    if free_bytes < needed_bytes:
+        raise OutputError(
+            f"the full shuffle needs up to {byte_size(needed_bytes)} on this disk, which has "
+            f"{byte_size(free_bytes)} left",
+            where={"data.shuffle_dir": folder},
+            hint="Free some space, or choose a folder on a larger disk.",
+        )
+
+
+def _check_model(job: JobChecks) -> None:
+    from distrain.train.planning.tables_plan import check_fits
+
+    model = job.spec.model
+    if job.elsewhere and isinstance(model, CustomSpec):
+        return
+    try:
+        check_fits(job.spec, job.inputs.schema, job.device)
+    except DistrainError:
+        raise
+    except Exception as error:
+        if not isinstance(model, CustomSpec):
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{frame.filename}:{frame.lineno}, in {frame.name}"
+        raise SpecError(
+            f"the model's function failed: {type(error).__name__}: {error}",
+            where={"model.function": model.function, "at": at},
+            hint="It is called with the schema and model.options; correct one of them.",
+        ) from error
+
+
+def _check_metrics(job: JobChecks) -> None:
+    from distrain.train.loop.evaluation import own_metrics
+
+    if not job.elsewhere:
+        own_metrics(job.spec, job.inputs.schema)
+
+
+def _check_warm_start(job: JobChecks) -> None:
+    if job.elsewhere and isinstance(job.spec.model, CustomSpec):
+        return
+    if job.resumed is None and job.spec.train.init_from is not None:
+        from distrain.train.warm_start.transfer import (
+            check_warm_start,  # late: its imports take seconds
+        )
+
+        check_warm_start(job.spec, job.inputs)
+
+
+def _check_resumable(job: JobChecks) -> None:
+    if job.resumed is not None:
+        job.resumed.check(job.spec, job.inputs)
+
+
+def _not_checked(spec: JobSpec) -> list[str]:
+    depends = {
+        "resources.device": True,
+        "memory for the tables": spec.embeddings.memory_gib is None,
+        "data.cache_dir": spec.data.cache_dir is not None,
+        "data.shuffle_dir": spec.data.shuffle_dir is not None,
+        "checkpoint.dir": spec.checkpoint.dir is not None,
+        ", ".join(spec.functions): bool(spec.functions),
+        "data.reader": spec.data.needs_gpu,
+    }
+    names = ", ".join(name for name, is_asked in depends.items() if is_asked)
+    return [f"not checked, as workers may be on other machines: {names}"]
+
+
+def _replaced(job: JobChecks) -> list[str]:
+    if job.run_dir is None or job.resumed is not None:
+        return []
+    reason = untrained(RunPaths(job.run_dir))
+    if reason is None:
+        return []
+    message = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    return [f"{message}, and is replaced"]
+
+
+@contextmanager
+def _field_named(field: str) -> Iterator[None]:
+    try:
+        yield
+    except OutputError as error:
+        message = f"{field}: {error.message}"
+        raise OutputError(message, where=error.where, hint=error.hint) from None

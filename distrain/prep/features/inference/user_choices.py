@@ -1,0 +1,190 @@
+"""The user's decisions about an inferred features document: targets, weight and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from distrain.errors import DataError, InputError
+from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.inference.column_facts import Facts
+from distrain.prep.features.inference.suggest import (
+    DROP,
+    UNKNOWN,
+    Gaps,
+    Target,
+    pair_target,
+    split_by,
+    split_of,
+    target_of_many,
+    weight_of,
+)
+from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of
+
+Task = Literal["binary", "regression", "multiclass"]
+
+_FEW_CLASSES = 10
+_MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The user's decisions; everything else is inferred from the sample."""
+
+    targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
+    task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
+    # validation rows: a share of all, a number of last rows, a section `split` of the document;
+    # `False` for none; `None` for a tenth
+    valid: float | Mapping[str, Any] | None = None
+    time: str | None = None  # a column of times: the latest rows are for validation
+    # the column of the rows' weights; `False` for none, `None` to look for one by its name
+    weight: str | Literal[False] | None = None
+
+    def __post_init__(self) -> None:
+        share = self.valid
+        if isinstance(share, float) and not 0 < share < 1:
+            raise InputError(
+                f"valid {share} is not between 0 and 1",
+                hint="Give a share of the rows such as 0.1, or a whole number of rows.",
+            )
+        if isinstance(share, int) and not isinstance(share, bool) and share < 1:
+            raise InputError(
+                f"valid {share} is not a number of rows",
+                hint="Give 1 or more rows, a share such as 0.1, or False for no validation.",
+            )
+        roles = [*self.targets, *(name for name in (self.time, self.weight) if name)]
+        if twice := sorted({name for name in roles if roles.count(name) > 1}):
+            raise InputError(
+                "a column has two roles: targets, time and weight are different columns",
+                where={"column": ", ".join(twice)},
+                hint="Name each column once.",
+            )
+        if self.task is not None and self.task not in get_args(Task):
+            raise InputError(
+                f"no task {self.task!r}", hint=f"Choose one of {', '.join(get_args(Task))}."
+            )
+        if self.task is not None and not self.targets:
+            raise InputError("task is the kind of the target, and no target is named")
+
+    @property
+    def column_of_parts(self) -> str | None:
+        """The column that selects validation rows, if the user named one; otherwise `None`."""
+        split = self.valid if isinstance(self.valid, Mapping) else {}
+        return split.get("column") if split.get("by") == "column" else None
+
+    def split_of(
+        self, columns: Sequence[Facts], target: Target
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Return the section `split`, and the reason for it; `None` for no validation rows."""
+        match self.valid:
+            case False:
+                return None, "no rows, as asked for"
+            case Mapping():
+                return dict(self.valid), "as asked for"
+            case int() if self.valid is not True:
+                return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
+        share = self.valid if isinstance(self.valid, float) else 0.1
+        if self.time is None:
+            return split_of(columns, target, share)
+        times = _named(columns, self.time)
+        if times.kind != "time" or times.missing:
+            raise DataError(
+                "rows are not split by this column: not each row has a time",
+                where={"column": self.time, "type": times.stored, "missing": times.missing},
+                hint="Name another column, or give a split of the features document.",
+            )
+        return split_by(times, share)
+
+    def targets_of(
+        self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
+    ) -> tuple[Target, list[Target]]:
+        """Return the first target and the list of further targets.
+
+        Args:
+            values: The values of the targets' columns, from which classes get their numbers.
+
+        Raises:
+            DataError: A column is missing, or cannot be a target of the wanted kind.
+        """
+        first, *others = (
+            _target(_named(columns, name), self.task, values[name], UNKNOWN if place else DROP)
+            for place, name in enumerate(self.targets)
+        )
+        return first, others
+
+    def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
+        if self.weight is False:
+            return None
+        if self.weight is None:
+            taken = set(self.targets)
+            return weight_of([facts for facts in columns if facts.name not in taken])
+        return _named(columns, self.weight).name, "as asked for"
+
+
+def _named(columns: Sequence[Facts], name: str) -> Facts:
+    for facts in columns:
+        if facts.name == name:
+            return facts
+    known = [facts.name for facts in columns]
+    raise DataError(
+        f"the table has no column {name!r}",
+        where={"column": name, "columns": ", ".join(known[:20])},
+        hint="Name one of its columns.",
+    )
+
+
+def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Target:
+    is_pair = bool(facts.pair)
+    is_few = facts.is_whole and facts.distinct <= _FEW_CLASSES
+    kind = task or (
+        "binary"
+        if is_pair or facts.kind == "truth"
+        else "multiclass"
+        if facts.kind == "text" or is_few
+        else "regression"
+    )
+    usable = {
+        "binary": is_pair and facts.kind in ("truth", "number", "text"),
+        "regression": facts.kind == "number" and (task is not None or facts.distinct > 1),
+        "multiclass": (facts.kind == "text" or facts.is_whole)
+        and 2 <= facts.distinct <= _MOST_CLASSES,
+    }
+    if not usable[kind]:
+        raise DataError(
+            f"a column that cannot be predicted as {_KINDS[kind]}",
+            where={"column": facts.name, "type": facts.stored, "values": f"{facts.distinct:,}"},
+            hint="Name another target or task. A features document makes 0 and 1 of any column by "
+            "a comparison: target: {column: NAME, at_least: NUMBER}.",
+        )
+    if kind == "binary":
+        return pair_target(facts, "two values", gaps)
+    classes = None
+    if kind == "multiclass":
+        classes = sorted(set(_values_of(facts, values)))
+    return target_of_many(facts, classes, f"{facts.distinct:,} ", gaps)
+
+
+def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
+    """Return a target's values, as integers if float64 would round the numbers."""
+    if facts.kind != "number":
+        texts: list[str] = values.drop_null().to_pylist()
+        return texts
+    if abs(facts.numbers).max() > EXACT_DOUBLES:
+        with suppress(BadValues):  # of texts that mean a missing value
+            is_whole = pa.types.is_integer(values.type)
+            whole = values if is_whole else integers_of(values)
+            integers: list[int] = whole.drop_null().to_pylist()
+            return integers
+    numbers: Iterable[Any] = facts.numbers
+    return numbers
+
+
+_KINDS = {
+    "binary": "0 and 1: that takes two values",
+    "regression": "a number: that takes numbers, and more than one",
+    "multiclass": f"a class: that takes 2 to {_MOST_CLASSES:,} whole numbers or texts",
+}

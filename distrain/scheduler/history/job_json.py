@@ -1,0 +1,187 @@
+"""Jobs as JSON values, the only input of pages and terminals; no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from distrain.jobs.api_answers import Job, utc
+from distrain.jobs.assignment import Slot
+from distrain.jobs.job_view import JobView, steps_of_refit
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.jobs.status import finite, gpus_in, targets_in
+from distrain.scheduler.history.job_history import JobHistory, Moment
+from distrain.scheduler.history.ranks import RankNow, shown_ranks
+
+_KEPT_RESTARTS = 100  # restarts on the time line
+_ETA_POINTS = 16
+
+
+@dataclass(frozen=True)
+class Gpu:
+    utilisation_pct: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A job and its history at the unix time `now_s`."""
+
+    view: JobView  # without progress
+    spec: JobSpec
+    history: JobHistory
+    now_s: float
+    run_dir: str = ""
+    priority: int = 0
+    first_attempt: int = 1
+    service: str | None = None  # the service that submitted it; `None`: a client over Dask
+    rev: int = 0  # the revision of its last change
+    places: Mapping[int, Slot] = field(default_factory=dict)  # workers of the attempt, by rank
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
+    page: str | None = None  # the URL of its page in the service
+
+
+def job_of(watched: Watched) -> Job:
+    """Return a job's document, with figures from its history."""
+    view, history = watched.view, watched.history
+    train, valid = history.last_train, history.valid_of(view.model_step)
+    tail, valid_tail = history.train.tail(), history.valid.tail()
+    return Job(
+        id=view.job_id,
+        name=view.name,
+        state=view.state.value,
+        reason=view.reason,
+        message=view.message,
+        why_pending=view.why_pending,
+        attempt=view.attempt,
+        first_attempt=watched.first_attempt,
+        num_ranks=len(view.pids) or view.num_ranks,
+        priority=watched.priority,
+        tags=dict(watched.spec.tags),
+        run_dir=watched.run_dir,
+        service=watched.service,
+        rev=watched.rev,
+        created_at=utc(history.submitted_s) or "",
+        finished_at=utc(history.state_since_s) if view.state.is_final else None,
+        recorded=view.recorded or bool(view.record_error),
+        restarts=len(view.restarts),
+        step=history.step,
+        num_steps=view.num_steps,
+        rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
+        loss=train.loss if train else tail.get("loss"),
+        auc=train.auc if train else tail.get("auc"),
+        valid_loss=valid.loss if valid else valid_tail.get("loss"),
+        valid_auc=valid.auc if valid else valid_tail.get("auc"),
+        model_step=view.model_step,
+        refit_steps=steps_of_refit(view.refit),
+        eta_s=time_left_s(watched),
+        checkpoints=view.checkpoints.count,
+        gpus=gpus_in(view.rank_places) if view.rank_places else None,
+        targets=targets_in(train and train.targets),
+        valid_targets=targets_in(valid and valid.targets),
+    )
+
+
+def job_summary(job: Watched) -> dict[str, Any]:
+    """Return a job's document for lists, with more figures for pages and `distrain top`."""
+    view, history = job.view, job.history
+    train, valid = history.last_train, history.valid_of(view.model_step)
+    bound = train.auc_bound if train else history.train.tail().get("auc_bound")
+    valid_bound = valid.auc_bound if valid else history.valid.tail().get("auc_bound")
+    figures = {
+        "elapsed_s": train.elapsed_s if train else view.elapsed_before_s,
+        "epoch": train.epoch if train else None,
+        "rows_total": train.rows_total if train else view.rows_before,
+        "total_rows": view.total_rows,
+        "auc_bound": bound,
+        "valid_auc_bound": valid_bound,
+        "stall_mean_pct": train.stall_mean_pct if train else None,
+        "stall_max_pct": train.stall_max_pct if train else None,
+        "checkpoints_failed": view.checkpoints.failed,
+    }
+    found: dict[str, Any] = finite({**job_of(job).model_dump(), **figures})
+    return found
+
+
+def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
+    """Return a job's summary with its ranks (`shown_ranks`, or all), time line and spec."""
+    view = job.view
+    return {
+        **job_summary(job),
+        "spec": job.spec.model_dump(mode="json"),
+        "ranks": finite(_ranks(job, all_ranks=all_ranks)),
+        "timeline": [asdict(moment) for moment in timeline(job)],
+        "slowest": job.history.slowest(),
+        "setbacks": [dict(vars(restart)) for restart in view.restarts[-_KEPT_RESTARTS:]],
+        "last_checkpoint": {"step": view.checkpoints.step, "path": view.checkpoints.path},
+        "places": [dict(place) for place in view.rank_places],
+        "model_path": view.model_path,
+        "reader": view.reader,
+        "page": job.page,
+        "parameters": view.parameters,
+    }
+
+
+def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
+    """Return a job's curves, or only the points since a cursor.
+
+    If the answer's `restart` is true, it has all points: there was no cursor, or points before the
+    cursor have been replaced since. Raises `ValueError` if `since` is not a cursor.
+    """
+    generation, number = _parse_cursor(since) if since is not None else (-1, 0)
+    restart = generation != history.generation or number > history.num_points + 1
+    first = 0 if restart else number
+    return {
+        "cursor": f"{history.generation}.{history.num_points + 1}",
+        "restart": restart,
+        "train": history.train.since(first),
+        "valid": history.valid.since(first),
+        "ranks": {name: series.since(first) for name, series in history.ranks.items()},
+    }
+
+
+def timeline(job: Watched) -> list[Moment]:
+    """Return the moments of a job, including its restarts, the oldest first."""
+    submitted_s = job.history.submitted_s
+    moments = job.history.moments
+    for r in job.view.restarts[-_KEPT_RESTARTS:]:
+        text = f"attempt {r.attempt} ended: {r.reason}: {r.message}"
+        moments.append(Moment(submitted_s + r.after_s, "restart", r.attempt, r.step, text))
+    return sorted(moments, key=lambda moment: moment.at_s)
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    generation, _, number = cursor.partition(".")
+    if not (generation.isdecimal() and number.isdecimal()):
+        raise ValueError(f"{cursor!r} is no cursor")
+    return int(generation), int(number)
+
+
+def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
+    known: dict[int, float | None] = dict.fromkeys(job.places)
+    known |= {rank: now.step_time_s for rank, now in job.history.now.items()}
+    ranks = []
+    for rank in sorted(known) if all_ranks else shown_ranks(known):
+        place = job.places.get(rank)
+        now = job.history.now.get(rank, RankNow()).to_json()
+        gpu = job.gpus.get(place.worker) if place else None
+        now["host"] = now["host"] or (place.host if place else None)
+        worker = place.worker if place else None
+        ranks.append({"rank": rank, "worker": worker, **now, "gpu": asdict(gpu) if gpu else None})
+    return ranks
+
+
+def time_left_s(job: Watched) -> float | None:
+    """Return the seconds left at the recent speed; `None` unless the job runs and took steps."""
+    view, history = job.view, job.history
+    last = history.last_train
+    if view.state is not JobState.RUNNING or last is None or view.total_rows is None:
+        return None
+    points = history.train.recent(_ETA_POINTS)
+    rows, elapsed = points["rows_total"], points["elapsed_s"]
+    if len(rows) < _ETA_POINTS:  # from the attempt's start
+        rows, elapsed = [view.rows_before, *rows], [view.elapsed_before_s, *elapsed]
+    done, took_s = last.rows_total - rows[0], last.elapsed_s - elapsed[0]
+    left = max(0, view.total_rows - last.rows_total)
+    return left * took_s / done if done > 0 and took_s > 0 else None

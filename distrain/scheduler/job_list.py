@@ -1,0 +1,162 @@
+"""Makes the views of jobs in the lifecycle, and keeps a short document of each removed job."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.jobs.api_answers import Job as EndedJob
+from distrain.jobs.assignment import Slot
+from distrain.jobs.job_view import JobView
+from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
+from distrain.runs.records.collector import Collector
+from distrain.scheduler.lifecycle.job import AttemptFailure, Job
+from distrain.scheduler.lifecycle.messages import Budgets, Submit
+from distrain.version import build
+
+
+def show(
+    job: Job, name: str, collector: Collector, outcome: tuple[bool, str], since: int | None
+) -> JobView:
+    """Return a view of a job, with its progress from entry `since` on; `None`: without progress.
+
+    `outcome` is whether the job's summary is written, and the error if it could not be.
+    """
+    recorded, record_error = outcome
+    waits = job.state.waits
+    cause = job.culprit if job.state.is_final else None
+    return JobView(
+        job_id=job.job_id,
+        name=name,
+        state=job.state,
+        attempt=job.attempt,
+        num_ranks=job.num_ranks,
+        reason=cause.reason if cause else None,
+        message=_full_message(cause) if cause else None,
+        why_pending=job.why_pending if waits else _what_it_waits_for(job),
+        pids=tuple(status.pid for status in job.ranks.values()),
+        progress=tuple(collector.entries.since(since)) if since is not None else (),
+        restarts=tuple(job.restarts),
+        recorded=recorded,
+        record_error=record_error,
+        **collector.shown(),
+    )
+
+
+def _what_it_waits_for(job: Job) -> str:
+    """Return which ranks of a running job wait for storage, as a text; "" if none do."""
+    if job.state not in (JobState.STARTING, JobState.RUNNING):
+        return ""
+    ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]
+    if not ranks:
+        return ""
+    return f"rank {', '.join(ranks)} waits for storage that does not answer; see the rank's log"
+
+
+def _full_message(failure: AttemptFailure) -> str:
+    parts = [failure.message]
+    if failure.traceback:
+        parts.append(failure.traceback.rstrip())
+    elif failure.log_tail:
+        parts.append("its last words:\n" + failure.log_tail.rstrip())
+    return "\n".join(parts)
+
+
+KEPT = 10_000  # maximum number of tombstones; the oldest are dropped first
+_MESSAGE_CHARACTERS = 1000
+
+
+def tombstone_of(job: Job, name: str) -> EndedJob:
+    cause = job.culprit
+    return EndedJob(
+        id=job.job_id,
+        name=name,
+        state=job.state.value,
+        attempt=job.attempt,
+        num_ranks=job.num_ranks,
+        reason=cause.reason if cause else None,
+        message=cause.message[:_MESSAGE_CHARACTERS] if cause else None,
+        first_attempt=job.request.first_attempt,
+        recorded=True,
+    )
+
+
+def last_attempt(ended: EndedJob) -> int:
+    """Return the last attempt that a job had or was submitted for."""
+    return max(ended.attempt, ended.first_attempt)
+
+
+class Tombstones(OrderedDict[str, EndedJob]):
+    """The newest tombstones (documents of ended jobs), by job id.
+
+    If the last submission ended before its first attempt, `attempt` is below `first_attempt`.
+    """
+
+    def add(self, ended: EndedJob) -> None:
+        """Keep a job's end, unless the end of a later submission of the job is kept already."""
+        kept = self.get(ended.id)
+        if kept is None or last_attempt(kept) <= last_attempt(ended):
+            self[ended.id] = ended
+        self.move_to_end(ended.id)
+        while len(self) > KEPT:
+            self.popitem(last=False)
+
+
+def last_view(ended: EndedJob) -> JobView:
+    return JobView(
+        ended.id,
+        ended.name,
+        JobState(ended.state),
+        ended.attempt,
+        ended.num_ranks,
+        ended.reason,
+        ended.message,
+        recorded=True,
+    )
+
+
+def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
+    restart, deadlines = spec.restart, spec.deadlines
+    return Submit(
+        job_id,
+        spec.resources.num_ranks,
+        deadlines.start_s,
+        deadlines.total_s,
+        allowed_ranks=spec.allowed_ranks,
+        priority=spec.queue.priority,
+        budgets=Budgets(
+            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
+        ),
+        backoff_s=restart.backoff_s,
+        progress_s=deadlines.progress_s,
+        stop_grace_s=deadlines.stop_grace_s,
+        checkpoint_every_s=spec.checkpoint.every_s,
+        first_attempt=first_attempt,
+        queue_deadline_s=deadlines.queue_s,
+    )
+
+
+def slot_of(state: Any) -> Slot:
+    """Return a Dask worker as a slot, with a name that stays when its nanny restarts it."""
+    named = state.name is not None and state.name != state.address
+    return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
+
+
+def other_builds(builds: Mapping[str, str]) -> str:
+    """Return why workers with other builds of distrain get no ranks; "" if `builds` is empty.
+
+    `builds` maps such workers' addresses to their builds; "" for workers that reported none.
+    """
+    others = {worker: theirs for worker, theirs in builds.items() if theirs}
+    if others:
+        worker, theirs = min(others.items())
+        return (
+            f"{len(others)} more run another build of distrain than the scheduler's {build()}, "
+            f"such as {worker} ({theirs}): install the same there, and start them again"
+        )
+    if builds:
+        return (
+            f"{len(builds)} more have not told their build of distrain yet, such as {min(builds)}; "
+            f"one that is older than this version never does: install {build()} there"
+        )
+    return ""

@@ -1,0 +1,142 @@
+"""Bodies of requests, and the conversion of rows to the answers of `distrain.jobs.api_answers`.
+
+Requests with unknown keys are rejected. Answers may get new fields; times are RFC 3339 in UTC.
+"""
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field
+from pydantic.config import JsonDict
+
+from distrain.jobs.api_answers import (
+    FIGURES,
+    Answer,
+    CancelOptions,
+    Job as JobAnswer,
+    Priority,
+    utc,
+)
+from distrain.jobs.requests import PlainBody
+from distrain.jobs.run_paths import JOB_ID
+from distrain.jobs.status import figures_in
+from distrain.service.decisions.api_values import shown
+from distrain.service.settings import NAME_PATTERN
+from distrain.service.store.store import Store
+from distrain.service.values import UNKNOWN, Job, Phase
+
+
+class Request(PlainBody):
+    """A request's body, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+Shown = TypeVar("Shown", bound=Answer)
+
+
+def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
+    """Return the answer for a row, with the row's attributes by name, except those in `values`.
+
+    A time `NAME_at` is converted from the row's `NAME_at_s`.
+    """
+    for name in kind.model_fields.keys() - values.keys():
+        is_time = name.endswith("_at")
+        values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
+    return kind(**values)
+
+
+Tags = Annotated[dict[str, str], Field(max_length=32)]
+ProjectName = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+UserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$")]
+"""A user; the pattern keeps names fit for paths, headers and terminals."""
+
+_EXAMPLE: JsonDict = {
+    "spec": {"data": {"train": ["/data/clicks/day_*"]}, "model": {"kind": "dlrm"}},
+    "project": "ads",
+    "tags": {"team": "clicks"},
+}
+
+
+class JobRequest(Request):
+    """A job to submit."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    spec: dict[str, Any] = Field(description="A job spec, with absolute paths and URLs.")
+    project: ProjectName = "default"
+    cluster: ProjectName | None = Field(
+        None, description="`null`: the only one that the project may use."
+    )
+    priority: Priority | None = Field(None, description="`null`: the spec's `queue.priority`.")
+    tags: Tags = Field({}, description="Besides the spec's own, which they outrank.")
+
+
+class JobChangeRequest(Request):
+    """Changes of a job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
+
+    priority: Priority | None = None
+    tags: Tags | None = Field(None, description="All of its tags from now on.")
+
+
+class CancelRequest(Request, CancelOptions):
+    """How a job is cancelled."""
+
+
+JobId = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
+Settings = Annotated[dict[str, Any], Field(description="Values by dotted path, as with `--set`.")]
+
+
+class CloneRequest(Request):
+    """A new job with the spec of an existing job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"id": "clicks-2", "set": {"train.epochs": 3}}]}
+    )
+
+    id: JobId = Field(description="Of the new job; a request that repeats it makes nothing twice.")
+    set: Settings = Field({})
+
+
+class ResumeRequest(Request):
+    """How an ended job is resumed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"resumes": 0, "set": {"train.epochs": 3}}]}
+    )
+
+    resumes: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        description="The job's `resumes` as the caller has read it, so that a repeated request "
+        "resumes nothing twice."
+    )
+    set: Settings = Field({})
+
+
+def contacts(store: Store) -> dict[str, float | None]:
+    return {row.name: row.observed_at_s for row in store.clusters()}
+
+
+def contact_of(store: Store, job: Job) -> float | None:
+    """Return the Unix time when a job's cluster last answered.
+
+    `None` if the cluster never answered, or if the job is not handed over to a cluster.
+    """
+    return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
+
+
+def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
+    """Return a job as callers see it; `contact_s` is the time when its cluster last answered."""
+    seen = shown(job, now_s, contact_s=contact_s)
+    figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
+    own = {"service": None, "recorded": job.phase is Phase.FINAL}
+    return answer_of(JobAnswer, job, **vars(seen), **figures, **own)
+
+
+def etag(document: JobAnswer) -> str:
+    """Return a job's ETag: its revision, and whether it is shown as `unknown`.
+
+    A job is shown as `unknown` while its cluster does not answer, which changes no revision.
+    """
+    return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

@@ -1,0 +1,92 @@
+"""Converts a job's state, events and times to the API's values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.jobs.api_answers import utc
+from distrain.jobs.states import JobState
+from distrain.service.values import (
+    CANCELLING,
+    NO_CONTACT_S,
+    UNKNOWN,
+    Event,
+    Intent,
+    Job,
+    Phase,
+)
+
+QUEUED = "queued"
+HANDING_OVER = "handing_over"
+
+STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING, UNKNOWN)
+"""All states that the API shows."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    state: str  # `queued`, `handing_over`, a state of the coordinator, `cancelling` or `unknown`
+    # the coordinator's last known state, if `state` differs
+    last_known: str | None = None
+    why_pending: str = ""  # why it waits; "" if it does not wait
+
+
+def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:
+    """Return a job's state at `now_s`; `contact_s` is the time of its cluster's last answer."""
+    heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
+    return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
+
+
+def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
+    """Return a job's state from its row's columns, or from the part of them in an event."""
+    state, why = columns["state"], columns["why_pending"]
+    phase = Phase(columns["phase"])
+    if phase is Phase.FINAL:
+        return Shown(state)
+    if columns["intent"] == Intent.CANCEL:
+        return Shown(CANCELLING, state)
+    if phase is Phase.QUEUED:
+        return Shown(QUEUED, None, why or _NEW)
+    if phase is Phase.HANDING_OVER:
+        why = why or f"it is being handed over to cluster {columns['cluster']}"
+        return Shown(HANDING_OVER, None if columns["attempt"] == 0 else state, why)
+    if is_silent:
+        return Shown(UNKNOWN, state)
+    if state in ("pending", "restarting"):
+        return Shown(state, None, why or _IN_TURN.format(columns["cluster"]))
+    return Shown(state, None, why)
+
+
+_NEW = "it was submitted just now"
+_IN_TURN = "it waits for its turn on cluster {}"
+
+
+_AS_THEY_ARE = (
+    "rev", "name", "cluster", "intent", "attempt", "first_attempt", "resumes", "reason", "message",
+    "priority",
+)  # fmt: skip
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    body = event.body
+    found = {
+        "id": event.job_id,
+        "project": event.project,
+        "owner": event.owner,
+        "at": utc(event.at_s),
+        **{name: body[name] for name in _AS_THEY_ARE if name in body},
+        **{
+            name[:-2]: utc(value)
+            for name, value in body.items()
+            if name.endswith("_at_s") and (value is None or isinstance(value, int | float))
+        },
+        **(body.get("progress") or {}),
+    }
+    if "phase" in body:
+        seen = _shown(body, is_silent=False)
+        found |= {
+            "state": seen.state,
+            "last_known": seen.last_known,
+            "why_pending": seen.why_pending,
+        }
+    return found

@@ -1,0 +1,354 @@
+"""One pass over a cluster's jobs: read the rows, query the scheduler, decide, commit, act.
+
+`Pass.run` lists the steps in order. Rows are read before the scheduler is queried; so a job that is
+missing in its answer was not handed over in between. A row is committed before the command for it
+is sent. Tests replace database and network with a `World` that loses answers and kills the pass
+between any two calls.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distrain.jobs.api_answers import Job as SeenJob
+from distrain.jobs.states import JobState
+from distrain.service.decisions.admission import admit, workers_wanted
+from distrain.service.decisions.cluster_state import ClusterNow, Memory
+from distrain.service.decisions.job_actions import (
+    CANCEL,
+    MAX_SCHEDULER_LOSSES,
+    PROGRESS_EVERY_S,
+    Finish,
+    HandOver,
+    PutAgain,
+    Take,
+    answered_cancel,
+    cancel,
+    cancelled,
+    ended,
+    handed_over,
+    is_turn,
+    reconcile,
+    refused,
+)
+from distrain.service.decisions.world import (
+    Accepted,
+    Change,
+    JobOrder,
+    NotBegun,
+    Outcome,
+    Refusal,
+    Silence,
+    World,
+)
+from distrain.service.values import Job, Phase, Quota
+
+PATIENCE_S = 5.0  # a scheduler that is silent for a shorter time is not written as a reason to wait
+FINISH_WITHIN_S = 60.0  # how long a job waits for its summary before it becomes final
+WHY_EVERY_S = 10.0
+_HAND_OVERS = 50  # most hand-overs in a pass, so that cancellations do not wait long
+_ROWS = 200  # most rows in a transaction, so that other writers are not blocked
+_OTHERS = "other_service"  # refusal code: another service's job on the scheduler has this id
+
+_THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
+
+
+@dataclass
+class Pass:
+    world: World
+    memory: Memory
+    service: str
+    now_s: float
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    min_ranks: Mapping[str, int] = field(default_factory=dict)
+    starting: bool = False
+    max_losses: int = MAX_SCHEDULER_LOSSES
+    progress_every_s: float = PROGRESS_EVERY_S  # between writes of metrics only
+    most_workers: int | None = None  # the largest number of workers, if the service sets it
+    growth: str = ""  # why requested workers have not started
+    hold: str = ""  # why no job may be handed over now; "" if jobs may
+    # the result: how many workers the cluster should have; `None` if not computed
+    wanted_workers: int | None = None
+    rows: dict[str, Job] = field(default_factory=dict)  # the jobs by id, as they are now
+    # the result: whether another pass should follow immediately
+    active: bool = False
+    _undone: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Execute the pass; raises the errors of the world's calls."""
+        self.rows = {job.id: job for job in self.world.alive()}
+        self._ask()
+        if self.memory.answers:
+            self._adopt()
+        self._take()
+        if not self.memory.answers:
+            self._tell_of_silence()
+        elif self._command():
+            self._admit()
+            self._cancel_orphans()
+        self.memory.forget_ended(set(self.rows))
+
+    def _ask(self) -> None:
+        while True:
+            answer = self.world.changes(self.memory.epoch, self.memory.revision)
+            if isinstance(answer, Silence):
+                self.memory.miss(answer.trouble, self.now_s)
+                return
+            # Other services may have jobs on this scheduler, even with the same ids.
+            own = tuple(seen for seen in answer.jobs if seen.service == self.service)
+            self.memory.hear(replace(answer, jobs=own), self.now_s)
+            if not answer.more:
+                return
+
+    def _adopt(self) -> None:
+        """Update rows that are older than the scheduler's submission, as in a restored backup."""
+        for job in list(self.rows.values()):
+            seen = self.memory.sightings.get(job.id)
+            if seen is None:
+                continue
+            first = job.first_attempt if job.phase is Phase.QUEUED else job.first_attempt + 1
+            if seen.first_attempt >= first:
+                there = {"phase": Phase.HANDED_OVER, "epoch": self.memory.epoch}
+                columns = there | {"first_attempt": seen.first_attempt, "why_pending": ""}
+                self._commit(Change(job, columns | {"observed_at_s": self.now_s}))
+
+    def _take(self) -> None:
+        changes: list[Change] = []
+        cluster = self.memory.cluster()
+        for job in list(self.rows.values()):
+            if self.memory.is_finishing(job):
+                if (columns := self._finished(job)) is not None:
+                    changes.append(Change(job, columns))
+                continue
+            actions = self._decide(job, cluster)
+            if actions:
+                self._undone.append(job.id)
+            for action in actions:
+                if isinstance(action, Take):
+                    changes.append(Change(job, action.columns))
+                    continue
+                if not isinstance(action, Finish):
+                    continue
+                if self._summed_up(job, action.columns):
+                    changes.append(Change(job, action.columns))
+        for first in range(0, len(changes), _ROWS):
+            self._commit(*changes[first : first + _ROWS])
+
+    def _command(self) -> bool:
+        """Send the pending orders of jobs; stop and return False if the scheduler is silent."""
+        for job_id in self._undone:
+            job = self.rows[job_id]
+            for action in self._decide(job, self.memory.cluster()):
+                answer: Outcome | None = None
+                if isinstance(action, JobOrder):
+                    answer = self._send(job, action)
+                elif isinstance(action, PutAgain):
+                    answer = self._put_again(job)
+                elif isinstance(action, HandOver):
+                    answer = self._hand_over(job, action)
+                if isinstance(answer, Silence):
+                    return False
+        return True
+
+    def _tell_of_silence(self) -> None:
+        silent_s = self._passed_s(self.memory.since_s or 0.0)
+        if self.starting or silent_s >= PATIENCE_S:
+            _, why = self._admission()
+            self._tell_why(why)
+
+    def _admission(self) -> tuple[list[Job], dict[str, str]]:
+        waiting = [job for job in self.rows.values() if job.phase is Phase.QUEUED]
+        there = [job for job in self.rows.values() if job.phase in _THERE]
+        if not waiting and self.most_workers is None:
+            return [], {}
+        bounded = {name for name, quota in self.quotas.items() if quota.max_ranks is not None}
+        bound = sorted(bounded & {job.project for job in waiting})
+        everywhere = self.world.ranks_in_use(bound) if bound else {}
+        here = Counter[str]()
+        for job in there:
+            here[job.project] += job.num_ranks
+        elsewhere = {name: max(0, ranks - here[name]) for name, ranks in everywhere.items()}
+        cluster = replace(
+            self.memory.cluster(starting=self.starting),
+            most_workers=self.most_workers,
+            growth=self.growth,
+        )
+        told = (waiting, there, self.quotas, cluster, self.now_s)
+        if self.most_workers is not None:
+            self.wanted_workers = workers_wanted(
+                *told, most=self.most_workers, min_ranks=self.min_ranks, elsewhere=elsewhere
+            )
+        if self.hold:
+            return [], {job.id: self.hold for job in waiting}
+        return admit(*told, min_ranks=self.min_ranks, elsewhere=elsewhere)
+
+    def _admit(self) -> None:
+        chosen, why = self._admission()
+        for job in chosen[:_HAND_OVERS]:
+            answer = self._hand_over(job, HandOver(str(self.memory.epoch)))
+            if isinstance(answer, Silence):
+                return
+        self.active = bool(chosen)
+        self._tell_why(why)
+
+    def _tell_why(self, why: Mapping[str, str]) -> None:
+        """Write changed reasons to wait, but for each job only every `WHY_EVERY_S`.
+
+        Otherwise one job could cause writes of a whole queue, all of which may wait for it.
+        """
+        told = self.memory.told_why
+        changes = []
+        for job_id, words in why.items():
+            job = self.rows[job_id]
+            waited = self._passed_s(told.get(job_id, 0.0)) >= WHY_EVERY_S
+            if job.why_pending != words and (waited or not job.why_pending):
+                told[job_id] = self.now_s
+                changes.append(Change(job, {"why_pending": words}))
+        for first in range(0, len(changes), _ROWS):
+            self._commit(*changes[first : first + _ROWS])
+
+    def _tell_one(self, job: Job, words: str) -> None:
+        """Write a reason to wait, if it changed."""
+        if job.why_pending != words:
+            self._commit(Change(job, {"why_pending": words}))
+
+    def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
+        seen = self.memory.sightings.get(job.id)
+        row, sighting, epoch = self.memory.settled.get(job.id, (None, None, None))
+        same = row is job and sighting is seen and epoch == cluster.epoch
+        if same and not is_turn(job, self.now_s, self.progress_every_s):
+            return ()
+        actions = reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
+        if not actions and seen is not None and cluster.epoch is not None:
+            self.memory.settled[job.id] = job, seen, cluster.epoch
+        return actions
+
+    def _hand_over(self, job: Job, action: HandOver) -> Outcome | None:
+        attempts = self.world.prepare(job)
+        if isinstance(attempts, NotBegun):
+            if attempts.for_now:
+                self._tell_one(job, attempts.message)
+            else:  # no PUT of this submission was sent, so the job can be ended
+                columns = refused(job, attempts.reason, attempts.message, self.now_s)
+                self._commit(Change(job, columns))
+            return None
+        columns = handed_over(job, action.epoch, action.losses, attempts, self.now_s)
+        if not self._commit(Change(job, columns)):
+            return None
+        return self._put(self.rows[job.id])
+
+    def _put_again(self, job: Job) -> Outcome | None:
+        return self._put(job)
+
+    def _put(self, job: Job) -> Outcome | None:
+        answer = self.world.put(job)
+        if isinstance(answer, Accepted):
+            accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
+            self._commit(Change(job, accepted | {"why_pending": ""}))
+        elif isinstance(answer, Refusal) and answer.code == "ended":
+            end = _tombstone(job, answer.ended)
+            self._finish(job, ended(job, end, self.now_s), end)
+        elif isinstance(answer, Refusal) and answer.code == "bad_spec":
+            columns = refused(job, "InvalidSpec", answer.message, self.now_s)
+            self._finish(job, columns)
+        elif isinstance(answer, Refusal) and answer.code == _OTHERS:
+            message = f"{answer.message}: submit this one with another id"
+            self._finish(job, refused(job, "InvalidSpec", message, self.now_s))
+        elif isinstance(answer, Refusal):
+            self._tell_one(job, answer.message)
+        return answer
+
+    def _send(self, job: Job, order: JobOrder) -> Outcome:
+        answer = self.world.send(job.id, order)
+        is_end = isinstance(answer, Refusal) and answer.code == "ended" and answer.ended
+        if is_end and order.name == CANCEL and order.words["first_attempt"] == job.first_attempt:
+            end = _tombstone(job, is_end)
+            for then in answered_cancel(job, end, self.now_s):
+                self._finish(job, then.columns, end)
+        elif isinstance(answer, Refusal) and answer.code == _OTHERS and order.name == CANCEL:
+            self._finish(job, cancelled(job, self.now_s))
+        return answer
+
+    def _finish(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> None:
+        if self._summed_up(job, columns, seen):
+            self._commit(Change(job, columns))
+
+    def _summed_up(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
+        """Return True if the row may now record the job's end, because its summary is written.
+
+        A worker writes the summary of a job that its scheduler has ended. For any other job, this
+        method writes it.
+        """
+        if job.phase is Phase.QUEUED:
+            return True
+        known = self.memory.sightings.get(job.id)
+        same = known is not None and known.first_attempt == job.first_attempt
+        seen = seen or (known if same else None)
+        if seen is None or not seen.is_final:
+            self.world.finish(job, columns)
+            return True
+        if seen.recorded:
+            return True
+        self.memory.finishing[job.id] = self.now_s, job.first_attempt, columns
+        self.active = True
+        return False
+
+    def _finished(self, job: Job) -> Mapping[str, Any] | None:
+        """Return the final columns of a job once its summary is written or overdue, else `None`.
+
+        The end stays valid even if the scheduler restarts meanwhile.
+        """
+        since_s, _, columns = self.memory.finishing[job.id]
+        seen = self.memory.sightings.get(job.id)
+        if seen is None or seen.recorded or self._passed_s(since_s) >= FINISH_WITHIN_S:
+            return columns
+        self.active = True
+        return None
+
+    def _passed_s(self, since_s: float) -> float:
+        """Return the seconds since a time; not negative, even if the clock was set back."""
+        return abs(self.now_s - since_s)
+
+    def _cancel_orphans(self) -> None:
+        memory = self.memory
+        strangers = {
+            job_id
+            for job_id, seen in memory.sightings.items()
+            if not seen.is_final and job_id not in self.rows
+        }
+        for job_id in memory.orphans.keys() - strangers:
+            del memory.orphans[job_id]
+        for job_id in sorted(strangers):
+            memory.orphans[job_id] += 1
+            if memory.orphans[job_id] < 2:
+                continue
+            row = self.world.job(job_id)
+            if row is None or row.phase is Phase.FINAL:
+                first = self.memory.sightings[job_id].first_attempt
+                self.world.send(job_id, cancel("the service does not know this job", first))
+
+    def _commit(self, *changes: Change) -> bool:
+        """Write rows; return True if all were written."""
+        skipped = self.world.commit(changes)
+        for change in changes:
+            if change.job.id in skipped:
+                self.active = True
+                continue
+            columns: dict[str, Any] = dict(change.columns)
+            row = replace(change.job, **columns)
+            self.rows[row.id] = replace(row, rev=row.rev + 1)
+        return not skipped
+
+
+def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
+    """Return a job's end from a refusal, which may lack everything but the last attempt."""
+    last = ended or SeenJob()
+    end = {
+        "id": job.id,
+        "service": None,
+        "state": last.state or str(JobState.FAILED),
+        "first_attempt": min(last.attempt, job.first_attempt),
+        "recorded": True,
+    }
+    return last.model_copy(update=end)

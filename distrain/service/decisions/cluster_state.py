@@ -1,0 +1,95 @@
+"""A reconciler's memory of a cluster between passes, and a snapshot of the cluster."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.jobs.api_answers import Job as SeenJob
+from distrain.service.decisions.world import SchedulerAnswer, Workers
+from distrain.service.values import Job
+
+
+@dataclass(frozen=True)
+class ClusterNow:
+    name: str
+    # the boot of its scheduler; `None` before the first contact, and while it does not answer
+    epoch: str | None = None
+    since_s: float | None = None  # the time since which it answers, or does not
+    trouble: str = ""  # why it does not answer, as text
+    starting: bool = False  # whether it is being started
+    workers: Workers = field(default_factory=Workers)
+    most_workers: int | None = None  # the largest number of workers, if the service sets it
+    growth: str = ""  # why requested workers have not started
+
+    @property
+    def answers(self) -> bool:
+        return self.epoch is not None
+
+
+@dataclass
+class Memory:
+    """A cluster's state, from the answers of its scheduler since the scheduler's boot (`epoch`)."""
+
+    name: str
+    epoch: str | None = None
+    revision: int = 0
+    sightings: dict[str, SeenJob] = field(default_factory=dict)
+    workers: Workers = field(default_factory=Workers)
+    answers: bool = False
+    contact_s: float | None = None  # the time of its last answer
+    since_s: float | None = None  # the time since which it answers, or does not
+    trouble: str = ""
+    # by job id: in how many passes the scheduler had a job that has no row
+    orphans: Counter[str] = field(default_factory=Counter)
+    # by job id: when the job's reason to wait was last written
+    told_why: dict[str, float] = field(default_factory=dict)
+    # by id of a job that has ended, while its summary is being written: the time of the end, the
+    # submission's first attempt, and the final columns
+    finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
+    # by id of a job that needed no action: the row, the scheduler's state of the job, and the epoch
+    settled: dict[str, tuple[Job, SeenJob, str | None]] = field(default_factory=dict)
+
+    def hear(self, told: SchedulerAnswer, now_s: float) -> None:
+        if told.epoch != self.epoch:
+            self.epoch = told.epoch
+            self.sightings.clear()
+            self.orphans.clear()
+        self.revision, self.workers = told.revision, told.workers
+        for seen in told.jobs:
+            self.sightings[seen.id] = seen
+        self.contact_s = now_s
+        if not told.more:
+            self._now(True, now_s)
+            self.trouble = ""
+
+    def miss(self, trouble: str, now_s: float) -> None:
+        self._now(False, now_s)
+        self.trouble = trouble
+
+    def cluster(self, *, starting: bool = False) -> ClusterNow:
+        return ClusterNow(
+            self.name,
+            self.epoch if self.answers else None,
+            self.since_s,
+            self.trouble,
+            starting,
+            self.workers,
+        )
+
+    def is_finishing(self, job: Job) -> bool:
+        """Return True if a job's current submission has ended and its summary is being written."""
+        return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
+
+    def forget_ended(self, alive: set[str]) -> None:
+        for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
+            del self.sightings[job_id]
+        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.settled)
+        for of_jobs in of_all:
+            for job_id in of_jobs.keys() - alive:
+                del of_jobs[job_id]
+
+    def _now(self, answers: bool, now_s: float) -> None:
+        if answers != self.answers or self.since_s is None:
+            self.since_s = now_s
+        self.answers = answers

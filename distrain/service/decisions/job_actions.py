@@ -1,0 +1,276 @@
+"""Decides the actions for one job: its users' intent against its state at the scheduler.
+
+A job is handed to a scheduler by one command (PUT), whose answer may be lost, or which may arrive
+late. So the row first records that the command may have been sent (`handing_over`), for which
+submission (`first_attempt`) and to which boot of the scheduler (`epoch`). Every order includes its
+submission, and a scheduler accepts each submission once (`docs/decisions/0031...` describes the
+failures that this prevents). A pass then decides by the user's intent and the scheduler's answer:
+
+| intent | the scheduler | action |
+|---|---|---|
+| run | has the submission | its state is written |
+| run | does not have it, same epoch | PUT again: it recognises a repeated submission |
+| run | does not have it, another epoch | a new submission after the last attempt, PUT |
+| run | the same, too often | failed: CoordinatorLost |
+| run or cancel | has ended it | final |
+| run or cancel | has an earlier submission of it, not ended | cancel that |
+| cancel | has it | cancel, until it has ended |
+| cancel | does not have it, another epoch | final: cancelled; a late PUT has the earlier epoch |
+| cancel | does not have it, same epoch | cancel: a tombstone there refuses a late PUT |
+| any | does not answer | nothing: a job never ends because of a timeout |
+
+A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+from distrain.jobs.api_answers import Job as SeenJob
+from distrain.jobs.reasons import Reason
+from distrain.jobs.states import JobState
+from distrain.service.decisions.cluster_state import ClusterNow
+from distrain.service.decisions.world import JobOrder
+from distrain.service.values import Intent, Job, Phase
+
+MAX_SCHEDULER_LOSSES = 5  # how many times schedulers may lose one submission of a job
+PROGRESS_EVERY_S = 2.0  # between writes of metrics only; a change of state is written immediately
+PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per second
+PROGRESS_LATE_S = 15.0  # longest interval between them for one job
+
+_STEPS_A_DOUBLING = 4
+"""Steps per doubling of the period. A period that changed with every job would give each pass other
+write times, which caused three times as many writes."""
+
+
+def progress_every_s(num_jobs: int) -> float:
+    """Return the interval between writes of a job's metrics for a number of jobs, in seconds.
+
+    >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
+    (2.0, 13.454342644059432, 15.0)
+    """
+    times = num_jobs / PROGRESS_PER_S / PROGRESS_EVERY_S
+    if times <= 1.0:
+        return PROGRESS_EVERY_S
+    steps = math.ceil(math.log2(times) * _STEPS_A_DOUBLING)
+    return min(PROGRESS_EVERY_S * 2 ** (steps / _STEPS_A_DOUBLING), PROGRESS_LATE_S)
+
+
+@dataclass(frozen=True)
+class HandOver:
+    epoch: str
+    losses: int = 0  # how many times schedulers have lost this submission
+
+
+@dataclass(frozen=True)
+class PutAgain:
+    """Send the PUT of the row's submission again, since the scheduler may not have received it."""
+
+
+@dataclass(frozen=True)
+class Take:
+    """Write changed values that the scheduler reported into the row, with the time."""
+
+    columns: Mapping[str, Any]
+
+
+CANCEL = "cancel"
+
+
+def cancel(why: str, first_attempt: int, grace_s: float | None = None) -> JobOrder:
+    """Return the order to end a submission; `grace_s` is its ranks' time to save a checkpoint."""
+    return JobOrder(CANCEL, {"why": why, "grace_s": grace_s, "first_attempt": first_attempt})
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Write the row's last state once the job's summary is written."""
+
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+Action = HandOver | PutAgain | Take | JobOrder | Finish
+
+
+def reconcile(
+    job: Job,
+    seen: SeenJob | None,
+    cluster: ClusterNow,
+    now_s: float,
+    max_losses: int = MAX_SCHEDULER_LOSSES,
+    progress_every_s: float = PROGRESS_EVERY_S,
+) -> tuple[Action, ...]:
+    """Return the actions for a job that has not ended.
+
+    `seen` is the job's state at the scheduler of `cluster.epoch`; `None` if a complete answer to a
+    query after the row's last command did not include it.
+    """
+    if job.phase is Phase.FINAL:
+        return ()
+    if job.phase is Phase.QUEUED:
+        wanted = job.intent is Intent.CANCEL
+        return (Finish(cancelled(job, now_s)),) if wanted else ()
+    if cluster.epoch is None:
+        return ()
+    if seen is not None and seen.first_attempt < job.first_attempt:
+        if not seen.is_final:
+            return (cancel("a later submission of it takes its place", seen.first_attempt),)
+        seen = None
+    if seen is None:
+        return _missing(job, cluster, now_s, max_losses)
+    return _seen(job, seen, cluster, now_s, progress_every_s)
+
+
+def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
+    """Return the first attempt number of a job's next submission, larger than all earlier ones."""
+    before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
+    return max(attempts_in_run_dir, job.attempt, before) + 1
+
+
+def handed_over(
+    job: Job, epoch: str, losses: int, attempts_in_run_dir: int, now_s: float
+) -> dict[str, Any]:
+    """Return the columns to commit before a submission's PUT."""
+    return {
+        "phase": Phase.HANDING_OVER,
+        "epoch": epoch,
+        "first_attempt": first_attempt(job, attempts_in_run_dir),
+        "scheduler_losses": losses,
+        "why_pending": f"it is being handed over to cluster {job.cluster}",
+        "observed_at_s": now_s,
+    }
+
+
+def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]:
+    """Return the final columns of a job that cannot run."""
+    return _end(job, JobState.FAILED, reason, message, now_s)
+
+
+def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
+    """Return the final columns of a job that the scheduler has ended."""
+    columns = _observed(job, seen, job.epoch, now_s)
+    # A submission that ended before its first attempt has still used its number: the scheduler
+    # rejects the same submission again.
+    never_began = seen.attempt < seen.first_attempt
+    return columns | {
+        "phase": Phase.FINAL,
+        "finished_at_s": now_s,
+        "why_pending": "",
+        "first_attempt": seen.first_attempt + 1 if never_began else seen.first_attempt,
+    }
+
+
+def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> tuple[Finish, ...]:
+    """Return the actions after the scheduler reports the end of a cancelled submission.
+
+    If the scheduler never had the submission, the job counts as cancelled, since a late PUT is
+    rejected. Returns () if the answer is about an earlier submission.
+    """
+    if tombstone.first_attempt < job.first_attempt:
+        return ()
+    if tombstone.state == JobState.CANCELLED and job.attempt < job.first_attempt:
+        return (Finish(cancelled(job, now_s)),)
+    return (Finish(ended(job, tombstone, now_s)),)
+
+
+def _seen(
+    job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float, progress_every_s: float
+) -> tuple[Action, ...]:
+    if seen.is_final:
+        return (Finish(ended(job, seen, now_s)),)
+    actions: list[Action] = []
+    observed = _observed(job, seen, cluster.epoch, now_s)
+    changed = {name for name, value in observed.items() if getattr(job, name) != value}
+    changed.discard("observed_at_s")
+    if changed and (changed != {"progress"} or is_turn(job, now_s, progress_every_s)):
+        # Unchanged columns are omitted, so that a change of metrics only is recognised as one.
+        actions.append(Take({name: observed[name] for name in (*changed, "observed_at_s")}))
+    if job.intent is Intent.CANCEL:
+        actions.append(_cancel_of(job))
+    elif seen.state == JobState.PENDING and seen.priority != job.priority:
+        words = {"priority": job.priority, "first_attempt": job.first_attempt}
+        actions.append(JobOrder("priority", words))
+    return tuple(actions)
+
+
+def _cancel_of(job: Job) -> JobOrder:
+    return cancel(job.cancel_why, job.first_attempt, job.cancel_grace_s)
+
+
+def is_turn(job: Job, now_s: float, every_s: float) -> bool:
+    """Return True if a time to write the cluster's metrics has come since a job's row was written.
+
+    All jobs of a cluster share these times, and clusters have different ones: a transaction in
+    every pass would cost more than the few rows in it.
+    """
+    first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
+    observed_s = job.observed_at_s or 0.0
+    return (now_s - first_s) // every_s != (observed_s - first_s) // every_s
+
+
+def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tuple[Action, ...]:
+    assert cluster.epoch is not None
+    same_epoch = job.epoch == cluster.epoch
+    if job.intent is Intent.CANCEL:
+        if not same_epoch:
+            return (Finish(cancelled(job, now_s)),)
+        return (_cancel_of(job),)
+    if same_epoch:
+        return (PutAgain(),)
+    # A job that only waited there has lost nothing. A job whose PUT is uncertain counts: it may be
+    # the one that crashes its scheduler.
+    waited = job.phase is Phase.HANDED_OVER and job.state == JobState.PENDING
+    losses = job.scheduler_losses + (not waited)
+    if losses > max_losses:
+        message = f"its scheduler went away {losses} times while it had the job"
+        return (Finish(refused(job, Reason.COORDINATOR_LOST, message, now_s)),)
+    return (HandOver(cluster.epoch, losses),)
+
+
+def _observed(job: Job, seen: SeenJob, epoch: str | None, now_s: float) -> dict[str, Any]:
+    runs = seen.state in ("starting", "running")
+    return {
+        "phase": Phase.HANDED_OVER,
+        "epoch": epoch,
+        "first_attempt": seen.first_attempt,
+        "state": seen.state,
+        "attempt": max(seen.attempt, job.attempt),
+        "reason": seen.reason,
+        "message": seen.message,
+        "why_pending": seen.why_pending,
+        "progress": _progress(job, seen) if seen.figures else dict(job.progress),
+        "started_at_s": job.started_at_s or (now_s if runs else None),
+        "observed_at_s": now_s,
+    }
+
+
+def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
+    ranks = {"ranks": seen.num_ranks} if seen.gpus is not None else {}
+    return {**places_of(job.progress), **seen.figures, **ranks}
+
+
+def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `ranks` and `gpus` of a job's metrics, kept until the next attempt reports its own."""
+    return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
+
+
+def cancelled(job: Job, now_s: float) -> dict[str, Any]:
+    message = job.cancel_why or "somebody asked for its end"
+    return _end(job, JobState.CANCELLED, Reason.CANCELLED, message, now_s)
+
+
+def _end(job: Job, state: JobState, reason: str, message: str, now_s: float) -> dict[str, Any]:
+    # An attempt number that a hand-over may have used is not reused.
+    taken = job.phase is not Phase.QUEUED and job.attempt < job.first_attempt
+    return {
+        "phase": Phase.FINAL,
+        "state": str(state),
+        "reason": str(reason),
+        "message": message,
+        "why_pending": "",
+        "first_attempt": job.first_attempt + 1 if taken else job.first_attempt,
+        "finished_at_s": now_s,
+        "observed_at_s": now_s,
+    }

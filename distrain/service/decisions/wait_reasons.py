@@ -1,0 +1,96 @@
+"""Texts that explain to a job's owner why the job waits, and for which job or limit."""
+
+from collections.abc import Sequence
+
+from distrain.formatting import some
+from distrain.jobs.api_answers import utc
+from distrain.service.decisions.cluster_state import ClusterNow
+from distrain.service.values import Job
+
+_MOST_NAMED = 4
+_ROUND_S = 300  # coarse, so that a queue's rows are not rewritten every minute
+
+
+def not_answering(cluster: ClusterNow) -> str:
+    since = "" if cluster.since_s is None else f" since {utc(cluster.since_s, 'seconds')}"
+    if cluster.starting:
+        return f"cluster {cluster.name} is starting{since}"
+    trouble = f": {cluster.trouble}" if cluster.trouble else ""
+    return f"cluster {cluster.name} has not been reachable{since or ' yet'}{trouble}"
+
+
+def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
+    most = cluster.most_workers
+    if most is not None and needs > most:
+        return (
+            f"cluster {cluster.name} gets {_workers(most)} at most, and job {job.id} needs {needs}"
+        )
+    total, usable = cluster.workers.total, cluster.workers.usable
+    bad = f", of which {_count(usable, 'is', 'are')} usable" if usable < total else ""
+    growth = f": {cluster.growth}" if cluster.growth else ""
+    if most is not None and not growth:
+        growth = "; more workers are asked for"
+    return (
+        f"cluster {cluster.name} has {_workers(total)}{bad}, and job {job.id} needs {needs}{growth}"
+    )
+
+
+def quota_too_small(job: Job, max_ranks: int) -> str:
+    return (
+        f"the quota of project {job.project} allows {_ranks(max_ranks)}, and job {job.id} needs "
+        f"{job.num_ranks}"
+    )
+
+
+def quota_in_use(
+    job: Job, max_ranks: int, used: int, holders: Sequence[Job], elsewhere: int, now_s: float
+) -> str:
+    by = [some([holder.id for holder in holders], _MOST_NAMED)] if holders else []
+    if elsewhere:
+        by.append(f"its jobs on other clusters ({elsewhere})")
+    room = used + job.num_ranks - max_ranks
+    when = "" if elsewhere else free_ranks_from(room, holders, now_s)
+    return (
+        f"quota of project {job.project}: {used} of {_ranks(max_ranks)} in use by "
+        f"{' and '.join(by)}, and job {job.id} needs {job.num_ranks}{when}"
+    )
+
+
+def behind(blocker: Job, needs: int, cluster: ClusterNow) -> str:
+    return (
+        f"behind {blocker.id} (priority {blocker.priority}), which waits for {_workers(needs)} of "
+        f"cluster {cluster.name}"
+    )
+
+
+def behind_in_project(blocker: Job) -> str:
+    return f"behind {blocker.id}, which waits for the quota of project {blocker.project}"
+
+
+def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
+    """Return a text with the time when `ranks` ranks will be free, by the holders' `eta_s`.
+
+    Returns "" if too few jobs have an estimate.
+
+    >>> free_ranks_from(1, [], 0.0)
+    ''
+    """
+    known = [(float(job.progress["eta_s"]), job) for job in holders if job.progress.get("eta_s")]
+    for eta_s, job in sorted(known, key=lambda pair: pair[0]):
+        ranks -= job.num_ranks
+        if ranks <= 0:
+            at_s = -(-(now_s + eta_s) // _ROUND_S) * _ROUND_S
+            return f"; room from about {utc(at_s, 'seconds')}"
+    return ""
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _workers(number: int) -> str:
+    return _count(number, "worker", "workers")
+
+
+def _ranks(number: int) -> str:
+    return _count(number, "rank", "ranks")

@@ -1,0 +1,106 @@
+"""The external calls of a pass, and their results."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from distrain.jobs.api_answers import Job as SeenJob
+from distrain.service.values import Job
+
+
+@dataclass(frozen=True)
+class Change:
+    """New values of a row, applied only if its revision is unchanged."""
+
+    job: Job
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """An order about a job: `cancel` or `priority`."""
+
+    name: str
+    words: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Workers:
+    total: int = 0
+    usable: int = 0  # workers that may get a rank
+    free: int = 0  # usable workers without a rank
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class SchedulerAnswer:
+    epoch: str  # the scheduler's boot; if it differs from the request's, `jobs` are all jobs
+    revision: int  # the revision from which to continue
+    more: bool = False  # whether the answer is incomplete and must be continued
+    workers: Workers = field(default_factory=Workers)
+    jobs: tuple[SeenJob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Silence:
+    """No answer; a command may or may not have arrived."""
+
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The scheduler has executed the command, now or before."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The scheduler has rejected the command."""
+
+    code: str  # `epoch_changed`, `ended`, `bad_spec`, `not_found`, `not_pending`, ...
+    message: str = ""
+    ended: SeenJob | None = None  # with `ended`: how the job ended, if the scheduler says so
+
+
+@dataclass(frozen=True)
+class NotBegun:
+    reason: str
+    message: str
+    for_now: bool = False  # whether a retry may succeed
+
+
+Outcome = Accepted | Refusal | Silence  # the result of a command
+
+
+class World(Protocol):
+    """The database, the scheduler and the run folders of one cluster, as a pass calls them.
+
+    Between any two calls, other processes may change everything, and this process may be killed.
+    """
+
+    def alive(self) -> list[Job]:
+        """Return the cluster's jobs that have not ended."""
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a job, ended or not."""
+
+    def commit(self, changes: Sequence[Change]) -> Collection[str]:
+        """Write rows in one transaction; return the ids of skipped ones."""
+
+    def ranks_in_use(self, projects: Sequence[str]) -> Mapping[str, int]:
+        """Return the ranks in use on all clusters, by project."""
+
+    def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
+        """Query the scheduler for jobs that changed since a revision of that epoch."""
+
+    def put(self, job: Job) -> Outcome:
+        """Hand a job to the scheduler."""
+
+    def send(self, job_id: str, order: JobOrder) -> Outcome:
+        """Send the scheduler an order about a job."""
+
+    def prepare(self, job: Job) -> int | NotBegun:
+        """Create or update a job's run folder; return the highest attempt number in it."""
+
+    def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
+        """Write the summary of a job that ended without its scheduler; ignores failures."""

@@ -1,0 +1,242 @@
+"""The table of what is done about one job, and the state that people see."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from service_jobs import NOW_S, a_cluster, a_job, a_sighting
+
+from distrain.service.decisions.api_values import Shown, shown
+from distrain.service.decisions.cluster_pass import Pass
+from distrain.service.decisions.cluster_state import Memory
+from distrain.service.decisions.job_actions import (
+    PROGRESS_PER_S,
+    Finish,
+    HandOver,
+    PutAgain,
+    Take,
+    answered_cancel,
+    cancel as cancel_order,
+    first_attempt,
+    handed_over,
+    progress_every_s,
+    reconcile,
+)
+from distrain.service.decisions.world import Change, JobOrder, Silence
+from distrain.service.values import Intent, Job, Phase
+
+HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
+HANDED = replace(
+    HANDING, phase=Phase.HANDED_OVER, state="running", attempt=1, started_at_s=1.0, observed_at_s=1
+)
+GONE = a_cluster(epoch=None)
+ANOTHER = a_cluster(epoch="boot-2")
+
+
+def _cancelled(job: Job) -> Job:
+    return replace(job, intent=Intent.CANCEL, cancel_why="alice asked", cancel_grace_s=3.0)
+
+
+def _why_told(memory: Memory, job: Job, now_s: float, hold: str) -> list[Change]:
+    """What a pass writes of a job that waits, of a cluster that starts."""
+    told: list[Change] = []
+    world: Any = SimpleNamespace(
+        alive=lambda: [job],
+        changes=lambda epoch, since: Silence(),
+        commit=lambda changes: told.extend(changes) or (),
+    )
+    Pass(world, memory, "service", now_s, starting=True, hold=hold).run()
+    return told
+
+
+def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
+    memory, job = Memory("gpu"), a_job()
+    assert _why_told(memory, job, NOW_S, "one")
+    job = replace(job, why_pending="one")
+    assert not _why_told(memory, job, NOW_S + 1, "two")  # not too often
+    assert _why_told(memory, job, NOW_S - 86_400, "two")
+
+
+def test_a_cancelled_job_that_waits_here_ends_at_once_whatever_the_cluster_does() -> None:
+    (finish,) = reconcile(_cancelled(a_job()), None, GONE, NOW_S)
+    assert isinstance(finish, Finish)
+    assert finish.columns["state"] == "cancelled"
+    assert finish.columns["message"] == "alice asked"
+
+
+@pytest.mark.parametrize("job", [HANDING, HANDED, _cancelled(HANDED)])
+def test_nothing_is_done_without_contact_for_a_year(job: Job) -> None:
+    assert reconcile(job, None, GONE, NOW_S + 365 * 86400) == ()
+    assert reconcile(a_job(), None, a_cluster(), NOW_S) == (), "that is left to admission"
+
+
+def test_an_uncertain_put_is_sent_again_to_the_same_boot() -> None:
+    assert reconcile(HANDING, None, a_cluster(), NOW_S) == (PutAgain(),)
+
+
+def test_a_job_that_is_there_is_adopted() -> None:
+    (take,) = reconcile(HANDING, a_sighting(HANDING, "pending"), a_cluster(), NOW_S)
+    assert isinstance(take, Take)
+    assert take.columns["phase"] is Phase.HANDED_OVER
+    assert take.columns["state"] == "pending"
+
+
+def test_another_boot_gets_a_new_submission_within_bounds() -> None:
+    assert reconcile(HANDED, None, ANOTHER, NOW_S) == (HandOver("boot-2", 1),)
+    often = replace(HANDED, scheduler_losses=5)
+    (finish,) = reconcile(often, None, ANOTHER, NOW_S)
+    assert isinstance(finish, Finish)
+    assert finish.columns["reason"] == "CoordinatorLost"
+
+
+def test_a_job_that_only_waited_there_lost_nothing() -> None:
+    waited = replace(HANDED, state="pending", attempt=0, scheduler_losses=5)
+    assert reconcile(waited, None, ANOTHER, NOW_S) == (HandOver("boot-2", 5),)
+
+
+def test_first_attempts_follow_all_that_have_been() -> None:
+    assert first_attempt(a_job(), 0) == 1
+    assert first_attempt(a_job(attempt=3, first_attempt=4), 3) == 4
+    assert first_attempt(HANDED, 7) == 8
+    assert first_attempt(HANDING, 0) == 2
+    row = handed_over(HANDED, "boot-2", 1, 4, NOW_S)
+    assert row["phase"] is Phase.HANDING_OVER
+    assert row["first_attempt"] == 5
+
+
+def test_cancel_is_repeated_until_the_job_has_ended() -> None:
+    job = _cancelled(replace(HANDED, observed_at_s=NOW_S))
+    cancel = cancel_order("alice asked", 1, 3.0)
+    assert reconcile(job, a_sighting(job, "running", attempt=1), a_cluster(), NOW_S) == (cancel,)
+    done = a_sighting(job, "succeeded", attempt=1)
+    (finish,) = reconcile(job, done, a_cluster(), NOW_S)
+    assert isinstance(finish, Finish)
+    assert finish.columns["state"] == "succeeded"
+
+
+def test_cancel_outranks_the_restart_after_a_lost_scheduler() -> None:
+    (finish,) = reconcile(_cancelled(HANDED), None, ANOTHER, NOW_S)
+    assert isinstance(finish, Finish)
+    assert finish.columns["state"] == "cancelled"
+
+
+def test_a_put_under_way_is_refused_once_its_job_is_cancelled() -> None:
+    job = _cancelled(HANDING)
+    (cancel,) = reconcile(job, None, a_cluster(), NOW_S)
+    assert cancel == cancel_order("alice asked", 1, 3.0)
+    never_begun = a_sighting(job, "cancelled", attempt=1)
+    (finish,) = answered_cancel(job, never_begun, NOW_S)
+    assert (finish.columns["first_attempt"], finish.columns["message"]) == (2, "alice asked")
+    assert "attempt" not in finish.columns
+    (finish,) = answered_cancel(job, never_begun.model_copy(update={"state": "succeeded"}), NOW_S)
+    assert finish.columns["state"] == "succeeded"
+    assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) == ()
+
+
+def test_an_earlier_submission_is_not_this_one() -> None:
+    job = replace(HANDING, first_attempt=3)
+    old = a_sighting(job, "failed", first_attempt=1, attempt=2)
+    assert reconcile(job, old, a_cluster(), NOW_S) == (PutAgain(),)
+    (cancel,) = reconcile(job, old.model_copy(update={"state": "running"}), a_cluster(), NOW_S)
+    assert isinstance(cancel, JobOrder)
+
+
+def test_only_what_changed_is_written() -> None:
+    seen = a_sighting(HANDED, "running", attempt=1, step=5)
+    (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
+    assert isinstance(take, Take)
+    row: dict[str, Any] = dict(take.columns)
+    now = replace(HANDED, **row)
+    assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
+    further = seen.model_copy(update={"step": 6})
+    written_s = [
+        later_s
+        for later_s in range(1, 21)
+        if reconcile(now, further, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
+    ]
+    assert written_s == list(range(written_s[0], 21)), "once its moment has come"
+    assert written_s[0] <= 10
+    (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
+    assert isinstance(figures, Take)
+    assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
+
+
+def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
+    seen = a_sighting(HANDED, "running", attempt=1, step=5, gpus=3, num_ranks=3)
+    (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
+    assert isinstance(take, Take)
+    assert take.columns["progress"] == {"step": 5, "gpus": 3, "ranks": 3}
+    again = a_sighting(HANDED, "starting", attempt=2, step=6, num_ranks=4)
+    row: dict[str, Any] = dict(take.columns)
+    (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
+    assert isinstance(take, Take)
+    assert take.columns["progress"] == {"step": 6, "gpus": 3, "ranks": 3}
+
+
+def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
+    first_s = {}
+    for cluster in ("a", "b", "c", "d"):
+        for observed_s in (NOW_S, NOW_S + 0.001):
+            job = replace(HANDED, cluster=cluster, state="running", observed_at_s=observed_s)
+            job = replace(job, attempt=1, progress={"step": 5}, started_at_s=1.0)
+            seen = a_sighting(job, "running", attempt=1, step=6)
+            first_s[cluster, observed_s] = next(
+                later_s
+                for later_s in range(1, 12)
+                if reconcile(job, seen, a_cluster(), NOW_S + later_s, progress_every_s=10.0)
+            )
+    assert all(first_s[name, NOW_S] == first_s[name, NOW_S + 0.001] for name, _ in first_s)
+    assert len(set(first_s.values())) > 1, "not those of all clusters at once"
+
+
+def test_the_moments_stay_while_jobs_come_and_go() -> None:
+    assert len({progress_every_s(num_jobs) for num_jobs in range(900, 1000)}) == 1
+    every_s = [(num_jobs, progress_every_s(num_jobs)) for num_jobs in range(150, 1125)]
+    assert all(min(n / PROGRESS_PER_S, 15.0) <= s <= 1.19 * n / PROGRESS_PER_S for n, s in every_s)
+
+
+def test_priority_changes_reach_a_job_that_waits_there() -> None:
+    job = replace(HANDED, state="pending", attempt=0, priority=7, started_at_s=None)
+    seen = a_sighting(job, "pending", priority=0)
+    assert reconcile(job, seen, a_cluster(), NOW_S) == (
+        JobOrder("priority", {"priority": 7, "first_attempt": 1}),
+    )
+    assert (
+        reconcile(job, seen.model_copy(update={"state": "running"}), a_cluster(), NOW_S)[1:] == ()
+    )
+
+
+def test_two_hours_in_the_queue_end_nothing() -> None:
+    waits = replace(HANDED, state="pending", attempt=0, started_at_s=None)
+    seen = a_sighting(waits, "pending", why_pending="no workers")
+    (take,) = reconcile(waits, seen, a_cluster(), NOW_S + 7200)
+    assert isinstance(take, Take)
+    assert set(take.columns) == {"why_pending", "observed_at_s"}  # what stays is not written
+    assert shown(waits, NOW_S + 7200, contact_s=NOW_S + 7199).state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (a_job(), Shown("queued", None, "it was submitted just now")),
+        (a_job(why_pending="behind job-0"), Shown("queued", None, "behind job-0")),
+        (HANDING, Shown("handing_over", None, "it is being handed over to cluster east")),
+        (HANDED, Shown("running")),
+        (_cancelled(HANDED), Shown("cancelling", "running")),
+        (replace(HANDED, phase=Phase.FINAL, state="failed"), Shown("failed")),
+        (
+            replace(HANDED, state="pending"),
+            Shown("pending", None, "it waits for its turn on cluster east"),
+        ),
+        (replace(HANDED, state="of_a_later_version"), Shown("of_a_later_version")),
+    ],
+)
+def test_shown_states(job: Job, expected: Shown) -> None:
+    assert shown(job, NOW_S, contact_s=NOW_S - 1) == expected
+
+
+def test_without_contact_for_30_s_the_state_is_unknown() -> None:
+    assert shown(HANDED, NOW_S + 29, contact_s=NOW_S) == Shown("running")
+    assert shown(HANDED, NOW_S + 30, contact_s=NOW_S) == Shown("unknown", "running")
+    assert shown(HANDED, NOW_S) == Shown("unknown", "running"), "its own sight is old"
