@@ -1,14 +1,14 @@
 """Measures how many small wrong edits of the package its tests notice.
 
     make mutants PACKAGE=loader [MUTANTS=40] [SEED=1]
-    python tools/mutants/run.py [--only distrain/metrics] [--mutants 150] [--seed 1] [--jobs 2]
+    python tools/mutants/run.py [--only distrain/metrics ...] [--mutants 150] [--seed 1] [--jobs 2]
         [--per-test]
 
 Draws edits (`mutants_of.py`), applies each in a copy of the tree, and runs the quick tests of its
 module there. A mutant is killed if the tests fail or hang. Prints the survivors, and a JSON object
 on the last line. Without `--only`, the modules are those of `CORE`, which lists their tests. With
-it, they are all modules with that path prefix; for modules outside `CORE`, the tests are those in
-the package's folder in `tests` that import it. 150 mutants take half an hour on two cores.
+it, they are all modules with one of the path prefixes; for modules outside `CORE`, the tests are
+those in the package's folder in `tests` that import it. 150 mutants take half an hour on two cores.
 
 `--per-test` continues after a failure and prints the tests that killed no mutant alone: for these
 mutants, other tests prove the same.
@@ -251,12 +251,12 @@ def tests_of(module: str) -> str:
     return " ".join(str(file.relative_to(ROOT)) for file in importing)
 
 
-def drawn(count: int, seed: int, only: str) -> list[Mutant]:
+def drawn(count: int, seed: int, only: list[str]) -> list[Mutant]:
     """Return mutants from all modules; equal for equal seed and sources."""
     rng = random.Random(seed)
     modules = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "distrain").rglob("*.py"))]
     piles = []
-    for module in [name for name in modules if name.startswith(only)] if only else CORE:
+    for module in [name for name in modules if name.startswith(tuple(only))] if only else CORE:
         source = (ROOT / module).read_bytes()
         lines = [line.strip() for line in source.decode().splitlines()]
         found = [
@@ -385,7 +385,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="Only modules with this path prefix.")
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="Only modules with one of these path prefixes."
+    )
     parser.add_argument(
         "--per-test", action="store_true", help="Print the tests that killed no mutant alone."
     )

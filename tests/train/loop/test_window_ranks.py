@@ -15,7 +15,7 @@ from small_jobs import CARDINALITIES, draw_rows
 from distrain.schema import criteo_schema
 from distrain.train.audit.audit import audit_run
 
-SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
+SCRIPT = Path(__file__).with_name("resume_ranks.py")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DAYS, ROWS, BATCH = 4, 1_200, 50
