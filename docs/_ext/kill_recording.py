@@ -22,7 +22,9 @@ KILL_AFTER_STEP = 150
 TRAIN = ["train", "job.yaml", "--set", "train.epochs=1", "--set", "checkpoint.every_steps=50"]
 SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
-.{unique_id}-matrix {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-matrix {{
+    font-family: monospace; font-size: {char_height}px; line-height: {line_height}px;
+}}
 {styles}
 </style>
 <defs>
