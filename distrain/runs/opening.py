@@ -43,7 +43,7 @@ class OpenRun(AbstractContextManager["OpenRun"]):
             self.put_spec_back()
 
     def put_spec_back(self) -> None:
-        """Restore the spec of a run whose resumption failed."""
+        """Restore the spec of a run whose resumption failed; does nothing for a new run."""
         if self._spec_before is not None:
             with whole_file(self.paths.spec) as partial:
                 partial.write_bytes(self._spec_before)

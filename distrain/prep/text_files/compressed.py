@@ -34,7 +34,7 @@ def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[in
     """Return offsets at which tasks may start to decompress, from 0, about `block_bytes` apart.
 
     If no member begins within 64 MiB after a wanted cut, the rest of the file is not cut any more.
-    So a file of one member has one offset.
+    So a file of one member has one offset. Raises `DataError` if the file cannot be read.
     """
     cuts = [0]
     with open_input(path, retry_s=RETRY_S) as handle:

@@ -178,7 +178,10 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Yield a connection for queries; each query sees the data committed before it begins."""
+        """Yield a connection for queries; each query sees the data committed before it begins.
+
+        Raises `Unavailable` if the database does not answer.
+        """
         self.check_file()
         with translated(self.where), self.reads.connect() as connection:
             yield connection
@@ -223,7 +226,10 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Yield a transaction, committed at the end of the block, rolled back on an error."""
+        """Yield a transaction, committed at the end of the block, rolled back on an error.
+
+        Waits for the write lock. Raises the errors of `translated`.
+        """
         self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
