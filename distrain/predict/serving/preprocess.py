@@ -160,7 +160,7 @@ class Preprocessor:
 
         The lengths are `None` for a flat column. Texts and integers are lists with `None` for
         missing values, numbers are arrays with NaN. Times are arrays; times with a zone are
-        converted to UTC.
+        converted to UTC. Arguments and errors are those of `inputs`.
         """
         form = self._known_form(form)
         given = self._given(rows, form)
