@@ -36,7 +36,7 @@ class OpenRun(AbstractContextManager["OpenRun"]):
         self._lock.close()
 
     def forget(self) -> None:
-        """Remove the files of a job that was never submitted."""
+        """Remove the files of a job that was never submitted; restore the spec of a resumed run."""
         if self._spec_before is None:
             _forget(self.paths)
         else:
