@@ -130,7 +130,11 @@ class _Slice(io.RawIOBase):
 
 
 class Inflated:
-    """The content of a compressed file's members, from byte `start` to `stop` or the end."""
+    """The content of a compressed file's members, decompressed as it is read.
+
+    `start` and `stop` are bytes of the compressed file at which members begin; `None` for its end.
+    `read` raises `DataError` for damaged content.
+    """
 
     def __init__(
         self, handle: IO[bytes], path: str, codec: str, start: int = 0, stop: int | None = None

@@ -284,7 +284,10 @@ class Database:
 
 
 def database_url(settings: Settings) -> URL:
-    """Return the database's URL; raises InputError unless it is PostgreSQL or SQLite."""
+    """Return the database's URL; by default that of the SQLite file `service.db` in `data_dir`.
+
+    Raises InputError unless it is the URL of a PostgreSQL database or of a file of SQLite.
+    """
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.data_dir / "service.db"))
     try:
