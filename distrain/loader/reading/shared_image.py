@@ -37,7 +37,8 @@ def shared_image(
 
     Each of the `ranges` is fetched by one of the processes. The image is in shared memory while a
     process refers to it; leftovers of killed processes are removed. `None` if the image is small,
-    if there is no shared memory, or if less than half of the shared memory would remain free.
+    if there is no shared memory, if less than half of the shared memory would remain free, or if
+    another process is still removing its image after a short wait.
 
     Args:
         name: Identifies the content: its `repr` must differ if bytes of the file may differ.

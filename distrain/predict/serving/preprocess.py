@@ -167,7 +167,10 @@ class Preprocessor:
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
 
     def _given(self, rows: Any, form: str) -> dict[str, Any]:
-        """Return the source columns of the program, and the texts of its crosses, by name."""
+        """Return the source columns of the program, and the texts of its crosses, by name.
+
+        Raises the errors of `columns_of`, and `BadValue` for an unusable value of a cross.
+        """
         given = columns_of(rows, self.sources)
         for name, parts in self._crosses.items():
             given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])

@@ -67,8 +67,8 @@ class GroupCommit:
     def run(self, do: Callable[[Connection], T]) -> T:
         """Do some work in a transaction; return its result after the commit, or raise its error.
 
-        The work runs in this thread or another one, and a second time if other work in the
-        transaction fails.
+        Waits for the write lock, or for the thread that has it. The work runs in this thread or
+        another one, and a second time if other work in the transaction fails.
         """
         mine = _Work(do)
         with self._lock:

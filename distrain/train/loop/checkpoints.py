@@ -229,7 +229,8 @@ class RankCheckpoints:
         """Save the state; every rank calls it at the same point.
 
         Returns whether a complete checkpoint of this state exists; `None` while it is being
-        written.
+        written. With `wait`, it waits for that; as `CheckpointWriter.save`, it also waits for an
+        earlier checkpoint.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
