@@ -270,6 +270,12 @@ class JobCalls:
             overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
             resumes: How often the job was resumed before this call. Default: the number that the
                 service has now. A repeated call with the same number resumes the job only once.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            NotFinished: The job has not ended.
+            RequestRefused: The job has succeeded and the overrides do not make its training longer,
+                the spec is wrong, a quota is full, or the job was resumed since.
         """
         if resumes is None:
             resumes = self.job(job_id).resumes
@@ -285,6 +291,10 @@ class JobCalls:
             overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
             new_id: The new job's id, as `job_id` of `submit`. Default: an id generated from the
                 existing job's name.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            RequestRefused: As for `submit`.
         """
         if new_id is None:
             new_id = new_job_id(self.job(job_id).name)

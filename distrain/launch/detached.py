@@ -36,8 +36,8 @@ def submit(
     The request must have a scheduler's address and no sinks, since only a process that follows a
     job writes to sinks. `on_queued` is called as soon as the cluster has the job. With
     `checks_on_worker` a worker first checks data and output directories. If the check or the run
-    folder causes an error, nothing was submitted. If the scheduler does not answer the submission,
-    it may have the job.
+    folder causes an error, nothing was submitted. If the scheduler does not answer the submission
+    (`ClusterError`), it may have the job.
     """
     assert run.scheduler is not None
     checked = run.check()

@@ -165,7 +165,7 @@ class Run:
         """Measure, for each column, how much the first target's metric worsens if it is shuffled.
 
         Args:
-            rows: Labelled rows, as for `evaluate`.
+            rows: Labelled rows, as for `evaluate`, whose errors are raised.
             seed: Seed of the shuffling.
         """
         from distrain.models.custom import handed_over
@@ -190,6 +190,11 @@ class Run:
             to: `"torch"` or `"onnx"`.
             with_workflow: Whether the folder also gets the run's workflow, so that it scores raw
                 rows.
+
+        Raises:
+            OutputError: The folder exists or cannot be written.
+            ModelError: The model cannot be exported in this form.
+            InputError: The workflow cannot be exported, or is missing.
         """
         from distrain.predict.serving.folder import export_folder
 
@@ -200,7 +205,9 @@ class Run:
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
         """Score labelled rows in this process and return the metrics; arguments as for `predict`.
 
-        User-defined metrics are computed in validations only.
+        Without `raw`, the columns' names decide whether the rows are raw. User-defined metrics are
+        computed in validations only. Raises `DataError` for rows that cannot be scored or lack the
+        targets, and `InputError` if they could be raw or prepared.
         """
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import evaluate_rows

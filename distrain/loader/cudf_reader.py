@@ -270,7 +270,10 @@ class CudfReader(Reader):
         return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
     def _values(self, column_data: Any) -> Tensor:
-        """Return a tensor that shares a column's memory and keeps the memory alive."""
+        """Return a tensor, `[values]`, that shares a column's memory and keeps the memory alive.
+
+        Nulls have undefined values.
+        """
         kind = self._types[column_data.type().id()]
         if not column_data.size():  # it may have no memory
             return torch.empty(0, dtype=kind, device=self._device)

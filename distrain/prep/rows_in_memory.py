@@ -150,7 +150,8 @@ def _is_unusable(dtype: pa.DataType) -> bool:
 def _column(name: str, values: Any) -> Any:
     """Return one column as an Arrow array.
 
-    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts.
+    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts. Raises `InputError`
+    for other values that Arrow rejects, such as objects.
     """
     if not isinstance(values, list | tuple):
         try:

@@ -128,7 +128,11 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:
-    """Return the service that has the job `run`; `None` if `run` is a run directory."""
+    """Return the service that has the job `run`; `None` if `run` is a run directory.
+
+    It is a job if `--server` is on the command line, or if no file has the name `run` and it is a
+    name without folders; then `None` means that no service is known.
+    """
     source = click.get_current_context().get_parameter_source("server")
     if server and source is ParameterSource.COMMANDLINE:
         return server

@@ -37,7 +37,8 @@ def shared_partial_file(
 
     Each of the `ranges` is fetched by one of the processes. The partial file is in shared memory
     while a process refers to it; leftovers of killed processes are removed. `None` if the ranges
-    are small, if there is no shared memory, or if less than half of it would remain free.
+    are small, if there is no shared memory, if less than half of it would remain free, or if
+    another process is still removing its partial file after a short wait.
 
     Args:
         name: Identifies the content: its `repr` must differ if bytes of the file may differ.

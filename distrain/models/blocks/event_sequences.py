@@ -44,7 +44,10 @@ class EventBlock(Block):
         return f"{type(self).__name__}({self.events!r})"
 
     def build_fields(self, given: Shape) -> int:
-        """Find the fields that events and target share; return the width of the vectors."""
+        """Find the fields that events and target share; return the width of the vectors.
+
+        Raises `ModelError` if there are none, or `targets` names an unknown list.
+        """
         events = self._events_of(given)
         assert isinstance(given, Columns)
         self.max_length = events.max_length

@@ -148,7 +148,11 @@ class DeviceRowCache:
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
-        """Return `count` places without a row of this batch, in the order of the clock hand."""
+        """Take `count` places without a row of this batch, in the order of the clock hand.
+
+        Returns them, int64, on the CPU; they now belong to this batch. There must be at least
+        `count` such places.
+        """
         found: list[Tensor] = []
         while count > 0:
             width = min(self.capacity, max(_SMALLEST_SWEEP, 2 * count))

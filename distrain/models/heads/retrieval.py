@@ -208,7 +208,7 @@ class ItemRetrievalTask(Task):
         return total
 
     def logits(self, output: Tensor) -> Tensor:
-        """Return the scores of the rows' own pairs, u . v / T."""
+        """Return the scores of the rows' own pairs, u . v / T, `[rows]`."""
         users, items = self.vectors(output)
         return (users * items).sum(1) / self.temperature
 

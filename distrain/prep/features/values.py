@@ -189,7 +189,8 @@ def category_texts_of(values: pa.Array) -> pa.Array:
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
     """Return the numbers, with NaN as null.
 
-    Raises `BadValues` for numbers that the column's operators cannot use.
+    Raises `BadValues` for numbers that the column's operators cannot use, among them missing ones
+    without a replacement.
     """
     numbers = values.to_numpy(zero_copy_only=False)  # nulls become NaN
     missing = np.isnan(numbers)

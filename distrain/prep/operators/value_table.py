@@ -155,7 +155,8 @@ class ValueTable:
         """Return `make(counts, sums)`, computed once for each key.
 
         `make` is called for pieces of the rows, and for a row of zeros, whose result is the last
-        one: index -1 gives the result for an unseen value.
+        one: index -1 gives the result for an unseen value. The result, `[values + 1]`, is shared,
+        so it must not be changed; other threads wait while it is made.
         """
         with _MAKING:
             if key not in self._made:

@@ -73,7 +73,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
 
 
 def write_curves(root: Path) -> list[Path]:
-    """Draw `curves.png` of the run in `root`; return its path, or nothing without records.
+    """Draw `curves.png` of the run in `root`; return a list of its path, [] without records.
 
     Raises `InputError` if there is no run.
     """

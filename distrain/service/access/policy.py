@@ -362,7 +362,10 @@ def _compared(place: str) -> list[str]:
 
 
 def _place(path: str) -> str | None:
-    """Return a path or URL in a normal form for comparisons; `None` for a relative path."""
+    """Return a path or URL in a normal form for comparisons; `None` for a relative path.
+
+    A local path with `..` is returned unchanged, since it may lead through a link.
+    """
     scheme, _, rest = path.partition("://") if is_remote(path) else ("file", "", path)
     scheme = scheme.lower()
     scheme = _SAME.get(scheme, scheme)

@@ -242,7 +242,11 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
 
 
 async def _check_origin(request: Request, key: bytes) -> None:
-    """Raise `forbidden` if a browser may have sent a change for another site's page."""
+    """Raise `forbidden` if a browser may have sent a change for another site's page.
+
+    A request with a session's cookie needs the session's CSRF token, in a header or a form. Without
+    a cookie, the header `Origin`, if given, must name this server.
+    """
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
         origin = request.headers.get(

@@ -43,7 +43,10 @@ _PURPOSE = "preflight"
 
 @contextmanager
 def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
-    """Yield a client of a cluster's scheduler; raises `unavailable` if it does not answer."""
+    """Yield a client of a cluster's scheduler.
+
+    Raises `unavailable` if it does not run or answer, or if too many requests wait for it.
+    """
     with _turn(cluster):
         try:
             launcher = make_launcher(cluster, service.settings, service.store.service_id)

@@ -62,7 +62,10 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
 
 
 def declare(store: Store, settings: Settings) -> None:
-    """Make admins and declared projects in the database match the settings."""
+    """Make admins and declared projects in the database match the settings.
+
+    Projects that are not declared keep their quotas and members.
+    """
     for user, is_admin in store.users().items():
         if is_admin and user not in settings.admins:
             store.ensure_user(user, is_admin=False)

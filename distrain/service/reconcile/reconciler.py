@@ -69,9 +69,10 @@ log = logging.getLogger(__name__)
 
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile the clusters of the settings until `stop` is set.
+    """Reconcile the clusters of the settings until `stop` is set; returns only then.
 
     Several processes may do this; each cluster is reconciled by the process that has its lock.
+    Raises `Unavailable` if the database cannot be opened.
     """
     with open_store(settings) as store:
         Reconciler(settings, store).run(stop)

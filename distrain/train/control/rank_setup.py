@@ -108,7 +108,7 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
     """Raise `SpecError`, on every rank, if two ranks share a GPU.
 
     This happens with `dask worker` on a host with several GPUs. `gpu` is the UUID of this rank's
-    GPU.
+    GPU. Waits at most `timeout` for all ranks; after that the store's error is raised.
     """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)

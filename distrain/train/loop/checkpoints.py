@@ -95,7 +95,10 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none."""
+    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none.
+
+    Raises `Unavailable` if the storage does not answer.
+    """
     newest = directory.likely_newest()
     return 0 if newest is None else newest[1]
 
@@ -142,7 +145,8 @@ class RankCheckpoints:
         """Load the newest complete checkpoint; a collective operation.
 
         Returns the start, and whether parts of a damaged checkpoint were read, in which case the
-        model must be built again.
+        model must be built again. Without a checkpoint, the start is that of the training. Raises
+        the errors of `load_newest`, and `SpecError` for a checkpoint of another job.
         """
         loaded = load_newest(
             self.directory,
@@ -225,7 +229,8 @@ class RankCheckpoints:
         """Save the state; every rank calls it at the same point.
 
         Returns whether a complete checkpoint of this state exists; `None` while it is being
-        written.
+        written. With `wait`, it waits for that; as `CheckpointWriter.save`, it also waits for an
+        earlier checkpoint.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):

@@ -51,8 +51,8 @@ class Validations:
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
         """Return the record of a resumed training, `saved`.
 
-        A new record if `saved` is `None`, or the job's metric has changed; `None` if the job
-        selects no best model.
+        A new record, which keeps only the learning rate's reduction, if `saved` is `None` or the
+        job's metric has changed; `None` if the job selects no best model.
         """
         if saved is None or saved["metric"] != spec.best_metric:
             begun = cls.begin(spec)

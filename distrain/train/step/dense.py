@@ -197,7 +197,7 @@ class DenseForward(nn.Module):
 
     With `compiled`, torch compiles the module for at most four numbers of rows: those that occur
     twice among the first calls. Batches of other sizes, such as an epoch's last one, run without
-    compilation.
+    compilation. Raises `SpecError` if the device lacks the precision.
     """
 
     def __init__(self, module: nn.Module, precision: str = "fp32", compiled: bool = False):

@@ -121,7 +121,10 @@ def _pieces(file: TableFile) -> list[bytes]:
 def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
-    """Return a file's first rows, at most `most`, and the bad lines before the last of these."""
+    """Return a file's first rows, at most `most`, and the bad lines before the last of these.
+
+    Columns that a text file lacks are left out. Raises `DataError` if the file cannot be read.
+    """
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []

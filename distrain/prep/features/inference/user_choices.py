@@ -172,7 +172,10 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 
 
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
-    """Return a target's values, as integers if float64 would round the numbers."""
+    """Return a target's values without nulls: texts, or numbers.
+
+    Numbers are integers if float64 would round them.
+    """
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
         return texts
