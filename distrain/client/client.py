@@ -109,10 +109,10 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         if not is_cut and wanted in (None, done):
             return
         if wanted is not None and done > wanted:
-            raise _wrong(connection, path, f"{done} bytes came of {wanted}")
+            raise _wrong(connection, path, f"{done} of {wanted} bytes arrived")
         idle = 0 if done > before else idle + 1
         if idle > _MOST_BREAKS:
-            raise _wrong(connection, path, "the connection breaks before any byte")
+            raise _wrong(connection, path, "the connection broke before the first byte")
         done = done if etag else 0  # without an ETag, the file may have changed
 
 

@@ -39,7 +39,8 @@ _WORDS = {
 _OF_PATTERNS = {
     JOB_NAME: "1 to 63 letters, digits, dots, hyphens and underscores are needed, the first a "
     "letter or digit",
-    TASK_NAME: "1 to 63 letters, digits, hyphens and underscores are needed, the first no hyphen",
+    TASK_NAME: "1 to 63 letters, digits, hyphens and underscores are needed, the first not a "
+    "hyphen",
     FUNCTION: "package.module:NAME is needed",
 }
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")

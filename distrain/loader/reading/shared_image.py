@@ -163,7 +163,7 @@ def _own_folder() -> Path:
         folder.mkdir(0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not this user's alone")
+        raise PermissionError(f"{folder} belongs to another user, or others can access it")
     return folder
 
 

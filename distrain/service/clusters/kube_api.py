@@ -110,11 +110,11 @@ class KubeApi(AbstractContextManager["KubeApi"]):
                 if len(content) > _MOST_ANSWER_BYTES:
                     raise httpx2.ReadError(f"more than {_MOST_ANSWER_BYTES:,} bytes")
                 if time.monotonic() > self._until_s:
-                    raise httpx2.ReadTimeout(f"no whole answer within {WHOLE_S:g} s")
+                    raise httpx2.ReadTimeout(f"no complete answer within {WHOLE_S:g} s")
             status, document = answer.status_code, _document(bytes(content))
             if "kind" not in document and status not in (401, 403, 429) and status < 500:
                 raise ClusterError(
-                    f"this is no Kubernetes API: it answers {status} with something else",
+                    f"this is not a Kubernetes API: it answers {status} with something else",
                     where={"api": self.url},
                     hint="Check kubernetes.api_url.",
                 )
@@ -123,12 +123,15 @@ class KubeApi(AbstractContextManager["KubeApi"]):
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
         said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]
-        message, hint = f"the Kubernetes API refused: {said}", "Look at the workload."
+        message, hint = f"the Kubernetes API refused: {said}", "Check the workload."
         if status == 401:
             message = f"the Kubernetes API does not accept the token: {said}"
-            hint = "It has ended or is another cluster's: look at kubernetes.token_file."
+            hint = "It has expired or belongs to another cluster: check kubernetes.token_file."
         elif status == 429 or status >= 500:
-            message, hint = f"the Kubernetes API cannot answer now: {said}", "It is asked again."
+            message, hint = (
+                f"the Kubernetes API cannot answer now: {said}",
+                ("The service tries again."),
+            )
         where = {"api": self.url, "namespace": self.namespace}
         refused = KubeRefused(message, where=where, hint=hint)
         refused.status, refused.of_api = status, answer.get("kind") == "Status"
@@ -164,7 +167,7 @@ def _inside_url() -> str:
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ClusterError(
-            "this is no pod of Kubernetes: KUBERNETES_SERVICE_HOST is not set",
+            "this is not a Kubernetes pod: KUBERNETES_SERVICE_HOST is not set",
             hint="Name kubernetes.api_url, namespace, token_file and ca_file in the profile.",
         )
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -177,11 +180,12 @@ def _text(file: Path, what: str) -> str:
         raise ClusterError(
             f"cannot read the {what} for the Kubernetes API: {error}",
             where={"file": str(file)},
-            hint="In a pod, automountServiceAccountToken mounts it; else name it in the profile.",
+            hint="In a pod, automountServiceAccountToken mounts it; elsewhere, name it in the "
+            "profile.",
         ) from error
     if not text.isascii() or not text.isprintable() or not text:
         raise ClusterError(
-            f"the {what} for the Kubernetes API is no line of text", where={"file": str(file)}
+            f"the {what} for the Kubernetes API is not one line of text", where={"file": str(file)}
         )
     return text
 

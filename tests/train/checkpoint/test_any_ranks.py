@@ -110,8 +110,8 @@ def test_all_ranks_hear_that_rank_0_could_not_write_a_model(journey, stage):
     assert "OutputError: could not write: File too large" in first[0]
     assert "OutputError: the output exists already" in first[1]
     for heard in others:
-        assert "DistError: rank 0 could not write for all: could not write: File" in heard[0]
-        assert "DistError: rank 0 could not write for all: the output exists" in heard[1]
+        assert "DistError: rank 0 could not write the file: could not write: File" in heard[0]
+        assert "DistError: rank 0 could not write the file: the output exists" in heard[1]
     assert not (folder / "full").exists()
     assert list((folder / "taken").iterdir()) == []
     assert not [path for path in folder.iterdir() if "partial" in path.name]

@@ -108,11 +108,11 @@ def _by_hand(
     """
     named = {}
     for table in tables:
-        placement, why = _override(table, overrides), "embeddings.tables says so"
+        placement, why = _override(table, overrides), "set by embeddings.tables"
         if placement is None and wanted != "auto":
-            placement, why = wanted, "embeddings.placement says so"
+            placement, why = wanted, "set by embeddings.placement"
         if share.num_ranks == 1 and not (placement and PLACEMENTS[placement].on_host):
-            placement, why = "replicated", "there is one rank, which holds everything"
+            placement, why = "replicated", "there is only one rank"
         if placement is not None:
             named[table.name] = (placement, why)
     return named

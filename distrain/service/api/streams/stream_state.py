@@ -122,7 +122,7 @@ class ApiStreams:
 
 
 def _no_answer(what: str) -> Problem:
-    hint = "Try again later; `distrain serve check` says more to the service's operator."
+    hint = "Try again later. The service's operator can run `distrain serve check`."
     return Problem("unavailable", what, hint=hint, retry_after_s=5)
 
 
