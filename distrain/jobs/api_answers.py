@@ -225,7 +225,10 @@ class CancelOptions(BaseModel):
 
     @property
     def allowed_s(self) -> float | None:
-        """Seconds that ranks get to save a checkpoint; `None`: as the job spec says."""
+        """Seconds that ranks get to save a checkpoint.
+
+        `None` lets the scheduler decide: 3 s, or the spec's `deadlines.stop_grace_s` if less.
+        """
         return 0.0 if self.force else self.grace_s
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from distrain.errors import InputError
@@ -94,6 +94,9 @@ class SignOn(SettingsSection):
     )
 
 
+WithoutSlash = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
+
+
 class Listen(SettingsSection):
     """The API's listening address: a Unix socket, or a host and a port."""
 
@@ -103,7 +106,7 @@ class Listen(SettingsSection):
         None, description="The path of a Unix socket, used instead of host and port."
     )
     tls: TlsFiles = TlsFiles()
-    public_url: str | None = Field(
+    public_url: WithoutSlash | None = Field(
         None, description="The URL that users open, if it differs because of a proxy."
     )
     insecure: bool = Field(
@@ -126,7 +129,7 @@ class Listen(SettingsSection):
     @property
     def url(self) -> str:
         if self.public_url:
-            return self.public_url.rstrip("/")
+            return self.public_url
         if self.unix_socket:
             return f"unix:{self.unix_socket}"
         scheme = "https" if self.tls.cert_file else "http"

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer, Time, utc
 from distrain.service.access.rules import Action
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import answer_of
 from distrain.service.api.dependencies import Call
+from distrain.service.api.openapi import answers
 
 router = APIRouter(tags=["people"])
 

@@ -11,9 +11,9 @@ from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.rules import Action
-from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob
 from distrain.service.api.event_stream import EventFollower
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.server_sent_events import EventStream
 from distrain.service.api.streams.stream_state import streams_of

@@ -15,7 +15,6 @@ from starlette.concurrency import run_in_threadpool
 from distrain.jobs.api_answers import Job as JobAnswer, JobPage, Spec
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, visible
-from distrain.service.api.answers import ETAG, answers, as_json
 from distrain.service.api.bodies import (
     CancelRequest,
     JobChangeRequest,
@@ -33,6 +32,7 @@ from distrain.service.api.dependencies import (
     VisibleJob,
     audit_note,
 )
+from distrain.service.api.openapi import ETAG, answers, as_json
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.artifacts import is_named
 from distrain.service.api.streams.event_feed import until_ended

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer, Priority
 from distrain.service.access.rules import Action, role_allows
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import ProjectName, Request, UserName
 from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Project
 from distrain.service.values import Principal, Quota, Role

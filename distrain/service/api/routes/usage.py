@@ -14,9 +14,9 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer
 from distrain.service.access.rules import Action, visible
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import ProjectName
 from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem
 from distrain.service.store.listing import JobFilter, Worked
 
