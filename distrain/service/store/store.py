@@ -135,7 +135,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup, like `sqlite_backup.restore`; same result and errors.
+    """Replace SQLite's database with a backup; result as of `sqlite_backup.restore`.
 
     Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
     """
