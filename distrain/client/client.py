@@ -256,7 +256,7 @@ class Client(JobCalls, FileCalls):
             rank: The rank.
             attempt: Default: the job's last attempt; with `follow` also later ones.
             offset: The offset of the first byte.
-            tail: Begin with this many of the last lines, whatever the `offset`.
+            tail: Begin with this many of the last lines, and ignore `offset`.
             follow: Wait for more bytes until the log has ended.
         """
         return logs(

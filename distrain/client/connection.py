@@ -88,7 +88,7 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call) -> httpx2.Response:
-        """Send a call, with retries, and return its response, whatever the status."""
+        """Send a call, with retries, and return its response, with any status."""
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:

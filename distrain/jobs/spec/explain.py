@@ -127,7 +127,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             what = "model" if keys == ["model"] else tag
             given = shown(item["input"].get(tag))
             guess = _guess(str(item["input"].get(tag)), list(kinds))
-            return f"{path}.{tag}: {given} is no {what}{guess} (allowed: {', '.join(kinds)})"
+            return f"{path}.{tag}: {given} is not a {what}{guess} (allowed: {', '.join(kinds)})"
         case "too_short":
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":

@@ -98,7 +98,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     ) -> tuple[int, dict[str, Any], float | None]:
         """Send a request once; return status, document, and the server's Retry-After in seconds.
 
-        Raises `ClusterError` if the token cannot be read or the server is no Kubernetes API, and
+        Raises `ClusterError` if the token cannot be read or the server is not a Kubernetes API, and
         httpx2's errors for a broken connection, a response that is too large, or a timeout.
         """
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json"}

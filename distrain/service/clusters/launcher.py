@@ -37,7 +37,7 @@ class Launcher(Protocol):
     """
 
     def find(self) -> SchedulerAddress | None:
-        """Return the scheduler's address, whichever process started it; `None` if it has none yet.
+        """Return the scheduler's address, for any starting process; `None` if it has none yet.
 
         The scheduler is not contacted, so it may not answer.
         """

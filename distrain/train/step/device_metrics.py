@@ -26,7 +26,7 @@ _WORDS = {
 _WRONG = {
     "binary": "a logit that is not finite or a label that is neither 0 nor 1",
     "regression": "a prediction or a target that is not finite",
-    "multiclass": "a logit that is not finite or a label that is no class",
+    "multiclass": "a logit that is not finite or a label that is not a class",
 }
 
 

@@ -77,7 +77,7 @@ def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
     for whole, _ in (first, second):
         assert whole is False, "they gave up rather than go on waiting"
     assert len(first[1]) == 1
-    assert "rank 2: not heard of before training ended" in first[1][0]
+    assert "rank 2: no report before training ended" in first[1][0]
     assert second[1] == []
     assert CheckpointDir(str(journey[0] / "lost")).list() == []
 
