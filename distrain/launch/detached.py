@@ -50,7 +50,7 @@ def submit(
         client = open_ones.enter_context(open_cluster(ClusterRequest(run.scheduler)))
         job = JobHandle(client, run.job_id)
         if checks_on_worker:
-            progress.say("a worker looks at the data")
+            progress.say("a worker checks the data")
             install_coordinator(client)
             for note in check_on_worker(job.api, run.spec.model_dump(mode="json")):
                 progress.say(f"note from a worker: {note}")

@@ -385,5 +385,5 @@ def _ends_with_rank_0() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ConnectionError) as error:
-        log.error("rank 0 is gone: %s", first_line(error))
+        log.error("the connection to rank 0 was lost: %s", first_line(error))
         os._exit(_FAILED)

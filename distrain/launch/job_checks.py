@@ -319,7 +319,7 @@ def _not_checked(spec: JobSpec) -> list[str]:
         "data.reader": spec.data.needs_gpu,
     }
     names = ", ".join(name for name, is_asked in depends.items() if is_asked)
-    return [f"not checked, as workers may be on other machines: {names}"]
+    return [f"not checked, because workers may be on other machines: {names}"]
 
 
 def _replaced(job: JobChecks) -> list[str]:
@@ -328,7 +328,7 @@ def _replaced(job: JobChecks) -> list[str]:
     reason = untrained(RunPaths(job.run_dir))
     if reason is None:
         return []
-    message = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    message = f"{job.run_dir} contains a job that ended before its first step ({reason})"
     return [f"{message}, and is replaced"]
 
 

@@ -154,9 +154,9 @@ class Run:
         scores = self.predict(rows, raw=raw)
         if "probability" not in scores:
             raise InputError(
-                "the model has no one target of classes",
+                "the model does not have exactly one target of classes",
                 where={"scores": ", ".join(scores.columns)},
-                hint="Take the columns of `predict`.",
+                hint="Use the columns that `predict` returns.",
             )
         found = np.array(scores["probability"].tolist(), np.float32)
         return found if found.ndim == 2 else np.column_stack([1 - found, found])
@@ -333,7 +333,8 @@ def fit(
                 del data["model"]
         elif asked != (None,) * len(asked):
             raise DistrainError(
-                "task, valid, time, weight and model are of a table, and no target is named",
+                "task, valid, time, weight and model need a table and its target, but no target "
+                "is named",
                 hint="Name the column to predict: fit(table, target=COLUMN).",
             )
         job, resumed = _job(data, words, model_fn, options or {}, run_dir), None

@@ -98,7 +98,7 @@ def why_not_cudf(
     if has_cache:
         return "the cache stores data decoded by Arrow"
     if any("." in column.name for column in columns):
-        return "cuDF treats a name with a dot as a field of a struct"
+        return "cuDF treats a column name with a dot as a field of a struct"
     if table.compact.has_constants:
         return "columns come from the names of folders"
     files = table.compact.files

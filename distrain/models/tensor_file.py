@@ -59,7 +59,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
         if self._collective:
             problem = self._share(b"")
             if problem:
-                raise DistError(f"rank 0 could not write for all: {problem.decode()}")
+                raise DistError(f"rank 0 could not write the file: {problem.decode()}")
 
     def __exit__(
         self,

@@ -62,7 +62,7 @@ def table_of(rows: Any) -> pa.Table:
             raise InputError(
                 f"a column of the {kind} given has values of the type {field.type}",
                 where={"column": field.name},
-                hint="Make texts or numbers of the column, or leave it out.",
+                hint="Convert the column to texts or numbers, or leave it out.",
             )
         elif table.num_rows and _is_empty(table[place]):
             # A column without values becomes null-typed, which fits any type, even if all are NaN.

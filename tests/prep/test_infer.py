@@ -150,7 +150,7 @@ def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     inferred = infer(tmp_path / "t.parquet")
     assert list(inferred.features.document.columns) == ["item"]
-    assert inferred.left_out["basket"].startswith("its values do not come again")
+    assert inferred.left_out["basket"].startswith("its values do not recur")
 
 
 def test_guesses_of_targets(tmp_path: Path) -> None:

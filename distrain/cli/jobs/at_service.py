@@ -135,7 +135,7 @@ class ServiceJobs(ApiJobs):
             raise InputError(
                 "a browser cannot open a Unix socket",
                 where={"server": address.text},
-                hint="Ask who runs the service for its address for browsers.",
+                hint="Ask the service's operator for its URL for browsers.",
             )
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
@@ -155,7 +155,8 @@ class ServiceJobs(ApiJobs):
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker check a job's data; print its notes, and raise an error for mistakes."""
         print_remark(
-            "a worker checks the data, which may wait for a free one; nothing is submitted yet"
+            "a worker checks the data, which may wait for a free one; nothing has been submitted "
+            "yet"
         )
         notes = check_on_worker(
             self.client, spec, project=asked["project"], cluster=asked["cluster"]

@@ -43,7 +43,7 @@ _COMPARE = {
 }  # fmt: skip
 _TOO_FINE = re.compile(r"[.,][0-9]{7}")
 _TRUTHS = {"true": True, "false": False}
-_HINT = "Put texts and dates in quotes: '2026-11-30'. Numbers, true and false have none."
+_HINT = "Put texts and dates in quotes: '2026-11-30'. Write numbers, true and false without quotes."
 
 
 class RowFilter:

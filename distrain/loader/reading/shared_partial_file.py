@@ -158,7 +158,7 @@ def _remove_held() -> None:
 
 
 def _own_folder() -> Path:
-    """Return the folder for this user's images, created if it is missing.
+    """Return the folder for this user's partial files, created if it is missing.
 
     Raises an `OSError` if it cannot be created, or if another user owns it or can access it.
     """
@@ -167,7 +167,7 @@ def _own_folder() -> Path:
         folder.mkdir(0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not this user's alone")
+        raise PermissionError(f"{folder} belongs to another user, or others can access it")
     return folder
 
 

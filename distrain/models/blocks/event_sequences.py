@@ -141,7 +141,7 @@ class EventBlock(Block):
                     )
         raise ModelError(
             f"{given.made_by} gives no column {target!r}, the target of the list {name!r}",
-            hint="It is a flat categorical column.",
+            hint="The target must be a categorical column with one value per row.",
         )
 
 

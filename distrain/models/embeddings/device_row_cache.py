@@ -88,7 +88,7 @@ class DeviceRowCache:
         """
         if len(rows) > self.capacity:
             raise SpecError(
-                "a batch needs more rows of a host-cached table than its cache has room for",
+                "a batch needs more rows of a host-cached table than its cache can hold",
                 where={"rows": len(rows), "places": self.capacity},
                 hint="Raise embeddings.cache_gib, or lower train.global_batch_size.",
             )

@@ -263,7 +263,7 @@ class SavedTable(ValueTable):
         return self.known_checksum
 
     def places_of(self, values: pa.Array) -> NoReturn:
-        raise RuntimeError(f"the table {self.name} was not read; load it to look values up")
+        raise RuntimeError(f"the table {self.name} was not read; load it before looking up values")
 
     def save(self, folder: str | Path, name: str) -> None:
         """Copy the table's file to another folder or URL, unless it is there already."""

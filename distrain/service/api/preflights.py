@@ -52,7 +52,7 @@ def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
             launcher = make_launcher(cluster, service.settings, service.store.service_id)
             address = launcher.find()
             if address is None:
-                raise _unavailable(cluster, "it does not run")
+                raise _unavailable(cluster, "it is not running")
             tls, service_id = service.settings.clusters[cluster].tls, service.store.service_id
             with SchedulerClient(address.url, address.token, tls, service=service_id) as client:
                 yield client
@@ -65,7 +65,7 @@ def _turn(cluster: str) -> Iterator[None]:
     """Hold one of a few slots for the block; raises `unavailable` at once if none is free."""
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
-            raise _unavailable(cluster, "others are asking it already")
+            raise _unavailable(cluster, "other requests are using it")
         _waiting[cluster] += 1
     try:
         yield

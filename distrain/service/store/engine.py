@@ -201,7 +201,7 @@ class Database:
         if self._file is None:
             self._file = now
         elif now != self._file:
-            state = "is not there any more" if now is None else "was replaced"
+            state = "no longer exists" if now is None else "was replaced"
             raise Unavailable(
                 f"the database's file {state}, while the service has it open",
                 where={"database": self.where},
@@ -275,7 +275,8 @@ class Database:
             return
         if not self._turn.acquire(timeout=WRITE_WAIT_S):
             raise Unavailable(
-                f"others have written for {WRITE_WAIT_S:g} s", where={"database": self.where}
+                f"other processes have been writing for {WRITE_WAIT_S:g} s",
+                where={"database": self.where},
             )
         try:
             yield

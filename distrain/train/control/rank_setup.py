@@ -122,9 +122,9 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
         raise SpecError(
             f"ranks {shared[other]} have the same GPU",
             where={"rank": world.rank, "GPU": other},
-            hint="Start the workers with `dask cuda worker`, which shows each a GPU of its own "
-            "first; `dask worker` shows each all of them. By hand, give each another "
-            f"CUDA_VISIBLE_DEVICES, or set {COLLECTIVES}=gloo to share one.",
+            hint="Start the workers with `dask cuda worker`, which gives each worker a different "
+            "first GPU; with `dask worker` all have the same. Or set a different "
+            f"CUDA_VISIBLE_DEVICES for each worker, or {COLLECTIVES}=gloo to share a GPU.",
         )
 
 

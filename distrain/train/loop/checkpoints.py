@@ -315,7 +315,7 @@ def check_resumable(
     """Raise `SpecError` for a checkpoint of another job, `DataError` if its data has changed."""
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(
-            "not a checkpoint of a training job: it does not say of which spec and data",
+            "not a checkpoint of a training job: it does not record its spec and data",
             where={"checkpoint": checkpoint},
         )
     steps = values.get("step")
@@ -324,9 +324,9 @@ def check_resumable(
     problems = different_fields(values["spec"], spec, steps)
     if problems:
         raise SpecError(
-            "the job is not the one that the checkpoint is of:\n  " + "\n  ".join(problems),
+            "the job differs from the job of the checkpoint:\n  " + "\n  ".join(problems),
             where={"checkpoint": checkpoint},
-            hint=f"Set these fields back, or begin a new run.{_why_no_longer(problems, spec)}",
+            hint=f"Restore these fields, or start a new run.{_why_no_longer(problems, spec)}",
         )
     now = _fingerprints(inputs)
     for split, saved in values["fingerprints"].items():
@@ -334,7 +334,7 @@ def check_resumable(
             raise DataError(
                 f"the files of data.{split} are not those that the checkpoint was trained with",
                 where={"checkpoint": checkpoint, "then": saved, "now": now[split]},
-                hint="Files may move, but neither change nor come or go.",
+                hint="Files may be moved, but not changed, added or removed.",
             )
 
 
@@ -345,9 +345,9 @@ def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
         return ""
     field, decay = course
     return (
-        f" The job's length cannot change: its learning rate falls until the last step "
-        f"({field} is {decay}), so steps that were taken would "
-        "have had other rates. A new run may begin with its weights: train.init_from."
+        f" The job's length cannot change: its learning rate falls until the last step ({field} "
+        f"is {decay}), so past steps would have had other learning rates. A new run can start "
+        "from its weights: train.init_from."
     )
 
 

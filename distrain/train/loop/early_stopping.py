@@ -146,8 +146,7 @@ def read_best_weights(
         if peers.rank == 0:
             warn(
                 f"the weights of the best validation, at step {best_step}, cannot be read: "
-                f"{on_one_line(error)}. The model that is saved is that of the last step, "
-                f"{last_step}."
+                f"{on_one_line(error)}. The model of the last step, {last_step}, is saved instead."
             )
         if begun:
             last = opened(last_step)

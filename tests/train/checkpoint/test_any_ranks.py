@@ -77,7 +77,7 @@ def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
     for whole, _ in (first, second):
         assert whole is False, "they gave up rather than go on waiting"
     assert len(first[1]) == 1
-    assert "rank 2: not heard of before training ended" in first[1][0]
+    assert "rank 2: no report before training ended" in first[1][0]
     assert second[1] == []
     assert CheckpointDir(str(journey[0] / "lost")).list() == []
 
@@ -110,8 +110,8 @@ def test_all_ranks_hear_that_rank_0_could_not_write_a_model(journey, stage):
     assert "OutputError: could not write: File too large" in first[0]
     assert "OutputError: the output exists already" in first[1]
     for heard in others:
-        assert "DistError: rank 0 could not write for all: could not write: File" in heard[0]
-        assert "DistError: rank 0 could not write for all: the output exists" in heard[1]
+        assert "DistError: rank 0 could not write the file: could not write: File" in heard[0]
+        assert "DistError: rank 0 could not write the file: the output exists" in heard[1]
     assert not (folder / "full").exists()
     assert list((folder / "taken").iterdir()) == []
     assert not [path for path in folder.iterdir() if "partial" in path.name]

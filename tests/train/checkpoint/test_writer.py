@@ -303,7 +303,7 @@ def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, 
     writer = make_writer(first, peers=Peers(0, 2), patience_s=0.3)
     assert writer.save(1, 1, {}, {}).whole is None
     assert writer.wait(120.0) is False
-    assert "rank 1: not heard of" in trouble_of(reports)
+    assert "rank 1: no report" in trouble_of(reports)
     assert nothing_is_left(place)
 
 

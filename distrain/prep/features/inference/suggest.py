@@ -40,7 +40,7 @@ _SOMEBODY = re.compile(
 )
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
-SAYS_PART = "it says which rows are for validation"
+SAYS_PART = "it selects the validation rows"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -69,7 +69,7 @@ class Gaps(NamedTuple):
 
 
 DROP = Gaps("drop", "are left out")
-UNKNOWN = Gaps("unknown", "count for the other targets alone")
+UNKNOWN = Gaps("unknown", "are only used for the other targets")
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ def _why_left_out(facts: Facts) -> str:
         return ""  # the file is sorted by the column, so no value occurs again later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
-            "its values do not come again: of those in the sample's second half the first has "
-            f"{facts.returning:.0%}, so ids that are learnt are of no use later"
+            f"its values do not recur: only {facts.returning:.0%} of the values in the sample's "
+            "second half are in the first, so learnt ids would be useless later"
         )
     return ""
 
@@ -161,7 +161,7 @@ def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that occur repeatedly"
     if _names_an_id(facts):
-        return "whole numbers, and ids by their name"
+        return "whole numbers with the name of an id"
     return "few whole numbers"
 
 
@@ -186,7 +186,7 @@ def _of_list(facts: Facts) -> Feature:
 def _continuous(facts: Facts, is_typed: bool) -> Feature:
     numbers = facts.numbers
     settings: dict[str, Any] = {"kind": "continuous"}
-    why = ["normalize: models want numbers of one size"]
+    why = ["normalize: models need numbers of similar size"]
     if is_typed and facts.stored.endswith("text"):
         settings["as"] = "number"
         why.insert(0, "as: the texts spell numbers")
@@ -224,7 +224,7 @@ def with_further(
     reads |= {key: value for key, value in made[0].items() if key == "as"}
     if made[0]["kind"] == "continuous" and made[0].get("log"):
         bucket = {**reads, "kind": "categorical", "buckets": "log_square"}
-        why = "buckets: a skewed number acts in steps, and a missing value has an id"
+        why = "buckets: a skewed number needs no linear effect, and a missing value gets an id"
         return replace(suggestion, features=(*suggestion.features, _feature(name, bucket, why)))
     if made[0]["kind"] != "categorical" or facts.distinct <= _SOME_VALUES:
         return suggestion
@@ -234,7 +234,7 @@ def with_further(
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
     if not has_means:
-        why = "whether its values predict the target was not tried, for the target is no number"
+        why = "target means were not tried, because the target is not a number"
     elif not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
     more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
@@ -283,7 +283,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
     named = [facts for facts in pairs if facts.name in answers]
     if named:  # numbers and booleans are preferred to texts
         first = min(named, key=lambda facts: facts.kind == "text")
-        return pair_target(first, "two values, and the name of an answer")
+        return pair_target(first, "two values, and a typical name of a target")
     for facts in columns:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
             return _guess_of_many(facts)
@@ -296,8 +296,8 @@ def target_of(columns: Sequence[Facts]) -> Target:
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
         last = (telling or whole)[-1]
-        return pair_target(last, "the last column of two values; is it the answer?")
-    unsure = "no column has two values, so this is a placeholder: write what is to be predicted"
+        return pair_target(last, "the last column with two values; is it the target?")
+    unsure = "no column has two values, so this is a placeholder: set the column to predict"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
             cut = float(np.percentile(facts.numbers, 75))
@@ -343,14 +343,17 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
 
 
 def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
-    name = f"the name of an answer of {facts.distinct:,} "
+    name = f"a typical name of a target, with {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
         return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
     if facts.kind == "number" or facts.few:
         return target_of_many(
             facts, None if facts.kind == "number" else sorted(facts.few), name, gaps
         )
-    reason = f"{name}classes, which are many, so it is one against the others: say which"
+    reason = (
+        f"{name}classes, which are too many, so it is one class against the others: choose the "
+        "class"
+    )
     return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
 
 
@@ -386,7 +389,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
         if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
-            more.append(pair_target(facts, "two values, and the name of an answer", UNKNOWN))
+            more.append(pair_target(facts, "two values, and a typical name of a target", UNKNOWN))
         elif facts.distinct > 2 and facts.kind in ("number", "text"):
             more.append(_guess_of_many(facts, UNKNOWN))
     return more
@@ -401,7 +404,7 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
             if low >= 0 and not facts.missing:
-                return facts.name, f"numbers from {low:g} on, and the name of a weight of rows"
+                return facts.name, f"numbers from {low:g} on, and a typical name of a row weight"
     return None
 
 
@@ -462,7 +465,7 @@ def split_of(
         return last, f"the last {_tenth(share)}; {_why_no_time(columns)}"
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
-    told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
+    told = f"rows are sorted by {key.name}, so the last rows differ from the others"
     rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
     others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
     by = rows or (
@@ -483,7 +486,7 @@ def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
         return {"by": "fraction", "last": share}, told
     cut = pc.quantile(times, 1 - share, interpolation="lower").cast(pa.int64())[0]
     split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
-    told = f"the latest {_tenth(share)} of the sample, for models are used on later rows"
+    told = f"the latest {_tenth(share)} of the sample, because models are used on later rows"
     return split, told
 
 
