@@ -34,7 +34,7 @@ UNKNOWN = "unknown"  # shown for a job whose scheduler does not answer
 
 
 class Role(StrEnum):
-    """The rights of a user in a project, from the least to the most."""
+    """The role of a user in a project; operators also have the rights of the other two roles."""
 
     VIEWER = "viewer"  # sees all jobs
     SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels their own jobs
@@ -84,7 +84,7 @@ class Job:
     intent: Intent = Intent.RUN
     resumes: int = 0  # how many times it was resumed
     cancel_why: str = ""  # who or what cancelled it, and why
-    # the seconds for its ranks to save a checkpoint; `None`: the spec's
+    # the seconds for its ranks to save a checkpoint; `None`: the scheduler decides
     cancel_grace_s: float | None = None
     phase: Phase = Phase.QUEUED  # see `Phase`
     first_attempt: int = 1  # the number of the current submission's first attempt

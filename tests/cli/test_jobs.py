@@ -26,7 +26,7 @@ from distrain.jobs.job_view import Checkpoints, JobView, Restart
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import load_spec
 from distrain.launch.job_handle import JobHandle
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 from distrain.runs.run_file import read_summary
 
 

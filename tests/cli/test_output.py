@@ -150,7 +150,7 @@ def _hostile_run(root: Path) -> Path:
     from small_jobs import small_document
 
     from distrain.jobs.spec import parse_spec
-    from distrain.runs.opening import open_run
+    from distrain.runs.open_run import open_run
 
     document = {**small_document(root / "data"), "tags": {"team": HOSTILE}}
     with open_run(root, parse_spec(document), "hostile-1") as recorder:

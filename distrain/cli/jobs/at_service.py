@@ -126,7 +126,10 @@ class ServiceJobs(ApiJobs):
         self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
     def page(self, word: str | None) -> str:
-        """Return the address of a job's page, or of the list of jobs."""
+        """Return the address of a job's page, or of the list of jobs if `word` is empty or `None`.
+
+        Raises `InputError` if the service has a Unix socket, which browsers cannot open.
+        """
         address = parse_address(self.address)
         if address.socket is not None:
             raise InputError(
@@ -179,9 +182,10 @@ def _repeatable(job_id: str) -> Iterator[None]:
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
-    """Return a spec's document, without unset fields if these do not change it.
+    """Return the document of a spec to send to a service, as JSON values.
 
-    A service of another version may have other defaults.
+    It has only the fields that were set, if these give an equal spec; otherwise all fields. So a
+    service of another version uses its own defaults for the other fields.
     """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):

@@ -164,7 +164,11 @@ def _print_served(
     follows: bool,
     as_json: bool,
 ) -> None:
-    """Print the logs of all ranks or one; with `follows` only one, until the job ends."""
+    """Print the log of a rank of a service's job; without `rank`, the logs of all ranks.
+
+    With `follows`, print one log until the job ends, by default that of rank 0. `attempt` is by
+    default the job's last one.
+    """
     with service_at(server, None if follows else READ_S) as client:
         job = client.find(word)
         if_interrupted(f"job {job.id} continues without this command")
@@ -220,7 +224,10 @@ def _served_error(
 def _logs_there(
     client: "Client", job: "Job", rank: int | None, attempt: int | None
 ) -> dict[int, list[int]]:
-    """Return the ranks that have logs, by attempt."""
+    """Return the ranks that have logs, by attempt; only of `rank` or `attempt` if not `None`.
+
+    Raises `InputError` if there are none.
+    """
     logs: dict[int, list[int]] = {}
     for file in _files(client, job):
         match = _LOG.fullmatch(file.name)

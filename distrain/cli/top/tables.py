@@ -191,7 +191,10 @@ def _about(job: Document) -> list[str]:
 
 
 def largest_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
-    """Return shares of the ranks' wall time by phase, in percent, the largest first."""
+    """Return each phase's share of the ranks' wall time in percent, the largest first.
+
+    Leaves out shares below 0.5 %.
+    """
     total: dict[str, float] = {}
     for rank in ranks:
         for phase, seconds in (rank.get("total_seconds") or {}).items():

@@ -174,7 +174,10 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Return the seconds left at the recent speed; `None` unless the job runs and took steps."""
+    """Return the seconds left at the recent speed.
+
+    `None` unless the job runs and took steps, or if its number of rows is unknown.
+    """
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

@@ -25,7 +25,7 @@ from distrain.scheduler.http.bodies import (
     explain,
 )
 from distrain.scheduler.http.coordinator_api import CoordinatorApi
-from distrain.scheduler.http.orders import ORDERS
+from distrain.scheduler.http.job_commands import ORDERS
 
 PREFIX = "/distrain"
 LISTED = "docs/monitoring.md lists what a scheduler answers to."

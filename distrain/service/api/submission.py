@@ -75,7 +75,11 @@ def checked(
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's spec with changed settings; raises `bad_spec` for an unknown section."""
+    """Return a job's spec with values set at dotted paths.
+
+    Raises `bad_spec` if a path is empty or passes through a value that is not a section. The result
+    is not validated.
+    """
     try:
         return with_settings(call.store.spec(job.id), settings)
     except KeyError as error:
@@ -86,8 +90,8 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
     """Check that a succeeded job, if it is resumed, trains longer and differs in nothing else.
 
-    Raises `final` if the new spec does not train longer, `bad_spec` for other differences. Jobs
-    that did not succeed pass.
+    A spec with other `train.early_stopping` may train longer, too. Raises `final` if the new spec
+    does not, `bad_spec` for other differences. Jobs that did not succeed pass.
     """
     if job.state != JobState.SUCCEEDED:
         return

@@ -121,7 +121,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     ) -> tuple[Job, bool]:
         """Queue a job at the scheduler; return it, and whether it is new there.
 
-        A repeated call with the same `first_attempt` has no further effect.
+        A repeated call with the same `first_attempt` has no further effect. `priority` replaces
+        that of the spec.
         """
         status, document = self._order(
             "PUT",

@@ -21,7 +21,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
-from distrain.jobs.spec.short import short_yaml
+from distrain.jobs.spec.short_yaml import short_yaml
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
@@ -53,7 +53,10 @@ class File:
 
 
 def files_of(run_dir: str) -> list[File]:
-    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs."""
+    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs.
+
+    Returns [] if the run folder does not exist yet, or cannot be read.
+    """
     try:
         with open_run_folder(run_dir) as folder:
             shown = list(islice(_worth_showing(folder), MOST_FILES_READ))

@@ -74,7 +74,8 @@ class Submitting:
         """Queue a job, or find the job of an equal earlier request; also return whether it is new.
 
         `spec` is the resolved spec as JSON values. Equal requests have equal hashes
-        `request_sha256`. Raises IdTaken, NotThere if there is no such project, and QuotaExceeded.
+        `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, NotThere if
+        there is no such project, and QuotaExceeded.
         """
 
         def work(connection: Connection) -> tuple[Job, bool]:
@@ -87,7 +88,10 @@ class Submitting:
         return self.db.together(work)
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
-        """Return the job of an equal earlier request of this user, if there is one."""
+        """Return the job of an equal earlier request of this user; `None` if there is none.
+
+        Also `None` if the id belongs to a job of another request or user.
+        """
         with self.db.read() as connection:
             try:
                 return _made(connection, job_id, owner, request_sha256)

@@ -12,7 +12,7 @@ from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.job_view import entry_to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
-from distrain.runs.finishing import begin_attempt
+from distrain.runs.finish_run import begin_attempt
 from distrain.runs.run_file import read_summary
 from distrain.service.decisions.cluster_state import ClusterNow
 from distrain.service.decisions.job_actions import Take, reconcile, refused

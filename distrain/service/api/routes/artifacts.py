@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from distrain.jobs.api_answers import Artifact, Artifacts, utc
 from distrain.runs.run_folder import NotInRun, RunFileReader
-from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams.artifacts import (
     CHUNK_BYTES,
@@ -41,8 +41,16 @@ _ANSWERS: dict[int, dict[str, Any]] = {
 async def job_artifacts(
     request: Request,
     job: VisibleJob,
-    below: Annotated[str, Query(max_length=1000, description="Only files in this folder.")] = "",
-    after: Annotated[str, Query(max_length=4000, description="Only names behind this.")] = "",
+    below: Annotated[
+        str, Query(max_length=1000, description="List only the files in this folder.")
+    ] = "",
+    after: Annotated[
+        str,
+        Query(
+            max_length=4000,
+            description="List only the names after this one, in alphabetical order.",
+        ),
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Artifacts:
     """List the files of a job: model, checkpoints, logs, reports. Symbolic links are skipped."""

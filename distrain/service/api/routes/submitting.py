@@ -16,7 +16,6 @@ from distrain.jobs.api_answers import (
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, role_allows
-from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.bodies import (
     CloneRequest,
     JobRequest,
@@ -26,6 +25,7 @@ from distrain.service.api.bodies import (
     job_document,
 )
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
+from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (
@@ -58,7 +58,7 @@ _CHECKING = {
 }
 _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
 _NewId = Annotated[
-    str, Path(pattern=f"^{JOB_ID}$", description="Of the new job; the caller chooses it.")
+    str, Path(pattern=f"^{JOB_ID}$", description="The id of the new job, chosen by the caller.")
 ]
 
 
@@ -155,9 +155,7 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
 def validate(
     body: JobRequest,
     call: Call,
-    data: Annotated[
-        bool, Query(description="Whether a worker is to look at the data as well.")
-    ] = False,
+    data: Annotated[bool, Query(description="Whether a worker also checks the data.")] = False,
 ) -> Validation | Response:
     """Validate a submission; nothing is submitted."""
     audit_note(call.request).keep = False

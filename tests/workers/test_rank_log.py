@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from distrain.jobs.run_paths import log_end
 from distrain.runs.log_bytes import gap_note, log_size, next_bytes, read_log
 from distrain.storage.background import BackgroundWriter
-from distrain.workers.log_pump import TAIL_LINES, BoundedLog, RankLogWriter
+from distrain.workers.rank_log import TAIL_LINES, BoundedLog, RankLogWriter
 
 KEPT = 100
 

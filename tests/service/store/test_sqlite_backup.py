@@ -115,7 +115,7 @@ def test_a_restore_that_fails_at_its_last_step_leaves_the_database_whole(
             raise OSError(f"{target} is not replaced")
         replace(source, target)
 
-    monkeypatch.setattr("distrain.service.store.copies.os.replace", refused)
+    monkeypatch.setattr("distrain.service.store.sqlite_backup.os.replace", refused)
     with pytest.raises(OutputError):
         restore(settings_for(left), copy)
     assert _ids(left / "service.db") == jobs
