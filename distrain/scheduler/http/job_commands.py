@@ -1,29 +1,61 @@
-"""Carries out orders: submit, cancel and re-prioritise jobs, each at most once.
+"""Orders about a job, and what carries them out: submit, cancel, re-prioritise; each at most once.
 
 If an order cannot be carried out, the methods raise `Refusal`, from which the answer is made.
 """
 
 from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from distrain.errors import SpecError
-from distrain.jobs.api_answers import Job as EndedJob
+from distrain.jobs.api_answers import CancelOptions, Job as EndedJob, Priority
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.scheduler.http.bodies import (
-    CancelOrder,
-    Order,
-    PriorityOrder,
-    PutOrder,
-    Refusal,
-)
+from distrain.scheduler.http.bodies import Body, Refusal
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_list import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 
 MOST_SERVICES = 256  # services that are remembered
+
+Word = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Order(Body):
+    """A request that changes a job; a service adds its id and the submission that it means."""
+
+    service: Word | None = Field(
+        None, description="The id of the service; null: the order comes from a Dask client."
+    )
+    first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
+        None,
+        description="The first attempt of the submission that the order is for; null: of the "
+        "current submission.",
+    )
+
+
+class PutOrder(Order):
+    epoch: Word | None = Field(
+        None, description="The epoch of the scheduler that the service has chosen."
+    )
+    spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
+    run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
+        description="The run folder: an absolute path or a URL."
+    )
+    priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
+    page: str | None = Field(None, description="The URL of the job's page in the service.")
+
+
+class CancelOrder(Order, CancelOptions):
+    pass
+
+
+class PriorityOrder(Order):
+    priority: Priority
 
 
 class JobCommands:

@@ -18,14 +18,13 @@ from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.states import JobState
 from distrain.scheduler.http.bodies import (
     Body,
-    Order,
     PreflightOrder,
     Refusal,
     dumps,
     explain,
 )
 from distrain.scheduler.http.coordinator_api import CoordinatorApi
-from distrain.scheduler.http.job_commands import ORDERS
+from distrain.scheduler.http.job_commands import ORDERS, Order
 
 PREFIX = "/distrain"
 LISTED = "docs/monitoring.md lists what a scheduler answers to."

@@ -135,7 +135,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup, as `sqlite_backup.restore` does.
+    """Replace SQLite's database with a backup; result as of `sqlite_backup.restore`.
 
     Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
     """
