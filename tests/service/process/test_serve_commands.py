@@ -248,6 +248,13 @@ def test_secrets_of_root_may_be_read_by_our_group_alone():
         os.seteuid(0)
 
 
+def test_a_key_file_that_the_first_start_makes_is_not_missed(tmp_path):
+    checks = check_service(
+        Settings(data_dir=tmp_path, secrets_file=tmp_path / "secrets/key", clusters={})
+    )
+    assert "service key" not in {check.name for check in checks}
+
+
 def test_the_variable_for_the_configuration_is_for_all_commands(prepared, tmp_path, monkeypatch):
     config = tmp_path / "serve.yaml"
     config.write_text("clusters: {}\n")
