@@ -86,8 +86,8 @@ class JobCommands:
         if done and spec == self.coordinator.specs[job_id]:
             return 200
         self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
-        track = self.monitor.follow(job_id)
-        track.service, track.page = order.service, order.page
+        history = self.monitor.follow(job_id)
+        history.service, history.page = order.service, order.page
         return 201
 
     def cancel(self, job_id: str, order: CancelOrder) -> int:
