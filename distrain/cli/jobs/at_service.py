@@ -19,7 +19,7 @@ from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
 from distrain.formatting import scores
 from distrain.jobs.api_answers import Job
-from distrain.jobs.figures import Screen, phrases
+from distrain.jobs.figures import phrases
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
@@ -217,7 +217,7 @@ def _state_line(data: Mapping[str, Any]) -> str:
 def _progress_line(data: Mapping[str, Any]) -> str:
     numbers = figures_in(data)
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
-    words += phrases(numbers, Screen.LINE)
+    words += phrases(numbers, "line")
     for split, before in (("training", ""), ("validation", "valid_")):
         figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
         if any(value is not None for value in figures):

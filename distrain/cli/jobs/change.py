@@ -114,5 +114,9 @@ def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
       distrain priority dlrm-20260301-123000-ab12 10
       distrain priority dlrm 0
     """
+    from distrain.cli.jobs.api_jobs import job_json
+
     with place.jobs() as jobs:
-        jobs.set_priority(job, priority)
+        found = jobs.client.set_priority(jobs.find(job).id, priority)
+    print_answer(job=job_json(found))
+    print_result(f"job {found.id}: priority {found.priority}")

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -17,15 +18,13 @@ from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.states import JobState
 from distrain.scheduler.http.bodies import (
     Body,
-    CancelOrder,
     PreflightOrder,
-    PriorityOrder,
-    PutOrder,
     Refusal,
     dumps,
     explain,
 )
 from distrain.scheduler.http.coordinator_api import CoordinatorApi
+from distrain.scheduler.http.job_commands import ORDERS, Order
 
 PREFIX = "/distrain"
 LISTED = "docs/monitoring.md lists the routes of a scheduler."
@@ -116,19 +115,16 @@ def _view(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
     return 200, api.coordinator.view(job_id, request.number("since", 0)) or api.job(job_id)
 
 
-def _put(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
-    is_new = api.orders.put(job_id, request.body(PutOrder))
-    return (201 if is_new else 200), api.job(job_id)
-
-
-def _cancel(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
-    was_live = api.orders.cancel(job_id, request.body(CancelOrder))
-    return (202 if was_live else 200), api.job(job_id)
-
-
-def _change(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
-    api.orders.set_priority(job_id, request.body(PriorityOrder))
-    return 200, api.job(job_id)
+def _order(
+    kind: type[Order],
+    carry_out: Callable[..., int],
+    api: CoordinatorApi,
+    request: Request,
+    job_id: str,
+) -> Answer:
+    order = request.body(kind)
+    api.orders.note_service(order.service)
+    return carry_out(api.orders, job_id, order), api.job(job_id)
 
 
 def _changes(api: CoordinatorApi, request: Request) -> Answer:
@@ -161,9 +157,10 @@ ROUTES = (
     Route("GET", _ONE, _job),
     Route("GET", rf"{_ONE}/curves", _curves),
     Route("GET", rf"{_ONE}/view", _view),
-    Route("PUT", _ONE, _put, is_order=True),
-    Route("PATCH", _ONE, _change, is_order=True),
-    Route("POST", rf"{_ONE}/cancel", _cancel, is_order=True),
+    *(
+        Route(method, _ONE + below, partial(_order, kind, carry_out), is_order=True)
+        for method, below, kind, carry_out in ORDERS
+    ),
     Route("GET", r"/v1/changes", _changes, is_order=True),
     Route("GET", r"/v1/workers", _workers, is_order=True),
     Route("POST", r"/v1/jobs:validate", _validate, is_order=True),

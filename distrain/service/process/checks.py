@@ -172,7 +172,7 @@ def _bucket(name: str, url: str) -> Check:
         version = objects.create(probe, b"1")
         try:
             refused = [_refuses(lambda: objects.create(probe, b"2"))]
-            objects.replace(probe, b"3", version)
+            objects.put(probe, b"3")
             refused.append(_refuses(lambda: objects.replace(probe, b"4", version)))
         finally:
             objects.delete(probe)
