@@ -65,7 +65,8 @@ def results(
     """Call `function` on the cluster with each task's arguments; yield its index and result.
 
     Results are yielded in order of completion. A bounded number of tasks is in flight. With the
-    client `None`, tasks run one after another in this thread.
+    client `None`, tasks run one after another in this thread. Errors of the function are raised,
+    too.
 
     Raises:
         ClusterError: Workers died, or the cluster gave the tasks up.
