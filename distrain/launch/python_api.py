@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from distrain.errors import DistrainError, InputError, SpecError
+from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
@@ -101,6 +102,35 @@ class Run:
         with handed_over(names=self._names):
             return load_model(RunPaths(self.run_dir).model)
 
+    @property
+    def classes(self) -> "np.ndarray[Any, Any]":
+        """The values of the first target's classes: `run.classes[scores["class"]]`.
+
+        They are in the order of the columns of `predict_proba`, `[classes]`; whole numbers from 0
+        if the rows were prepared by other tools.
+
+        Raises:
+            InputError: The first target is not multiclass.
+        """
+        import numpy as np
+
+        from distrain.predict.raw import workflow_for
+        from distrain.prep.reading import saved_features
+
+        saved = self.load_model()
+        target = saved.model.task.targets[0]
+        if target.kind != "multiclass":
+            raise InputError(
+                "the model's first target has no classes", where={"target": target.name}
+            )
+        values: Sequence[Any] = range(target.classes)
+        with suppress(DataError):  # no workflow: the rows were prepared by other tools
+            features = saved_features(workflow_for(RunPaths(self.run_dir).model, saved))
+            if features is not None and isinstance(features.document.target.classes, tuple):
+                values = features.document.target.classes
+        is_of_one_type = len(set(map(type, values))) == 1
+        return np.array(values, dtype=None if is_of_one_type else object)
+
     def predict(
         self, rows: Any, *, keep: Sequence[str] = (), raw: bool | None = None
     ) -> "pandas.DataFrame":
@@ -120,9 +150,9 @@ class Run:
 
         Returns:
             Columns `logit` and `probability` for a binary target, `prediction` for a regression
-            target, `class` and `probability` (lists) for a multiclass target. With several targets
-            each name ends in `_TARGET`. Raw rows in files also have `file` and `row_number`; raw
-            rows in memory have `row_number`.
+            target, `class` (an index of `classes`) and `probability` (lists) for a multiclass
+            target. With several targets each name ends in `_TARGET`. Raw rows in files also have
+            `file` and `row_number`; raw rows in memory have `row_number`.
         """
         import pandas
 
@@ -374,6 +404,7 @@ def _table_job(
     scheduler: Any,
     progress: Progress,
 ) -> "TableJob":
+    progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
     *columns, model = asked

@@ -11,7 +11,12 @@ from hypothesis import given, strategies as st
 
 sklearn = pytest.importorskip("sklearn", reason="the extra 'sklearn' is not installed")
 
-from sklearn.datasets import load_iris  # noqa: E402
+from sklearn.datasets import (  # noqa: E402
+    load_breast_cancer,
+    load_diabetes,
+    load_iris,
+    load_wine,
+)
 from sklearn.metrics import ndcg_score  # noqa: E402
 from sklearn.model_selection import GroupKFold, KFold, cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
@@ -48,21 +53,33 @@ def test_folds_are_separate_fits_of_tables_with_texts_and_gaps():
     )
     classes = np.array(["no", "yes", "perhaps"])[draw.integers(0, 3, rows)]
     numbers = table["price"].fillna(0) * 3 + draw.normal(size=rows)
+    for kind, target in ((Classifier, classes), (Regressor, numbers)):
+        check_folds(kind, table, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("load", "kind"),
+    [
+        (load_iris, Classifier),
+        (load_breast_cancer, Classifier),
+        (load_wine, Classifier),
+        (load_diabetes, Regressor),
+    ],
+)
+def test_folds_are_separate_fits_of_tables_of_scikit_learn(load, kind):
+    check_folds(kind, *load(return_X_y=True, as_frame=True))
+
+
+def check_folds(kind, table, target):
     folds = KFold(2, shuffle=True, random_state=0)
-    for estimator, target in (
-        (Classifier(overrides=FEW), classes),
-        (Regressor(overrides=FEW), numbers),
-    ):
-        found = cross_val_score(
-            make_pipeline(FunctionTransformer(), estimator), table, target, cv=folds
-        )
-        expected = []
-        for train, test in folds.split(table):
-            fitted = type(estimator)(overrides=FEW).fit(
-                table.iloc[train], np.asarray(target)[train]
-            )
-            expected.append(fitted.score(table.iloc[test], np.asarray(target)[test]))
-        assert found.tolist() == expected
+    pipeline = make_pipeline(FunctionTransformer(), kind(overrides=FEW))
+    found = cross_val_score(pipeline, table, target, cv=folds)
+    expected = []
+    for train, test in folds.split(table):
+        fitted = kind(overrides=FEW).fit(table.iloc[train], np.asarray(target)[train])
+        expected.append(fitted.score(table.iloc[test], np.asarray(target)[test]))
+    assert found.tolist() == expected
 
 
 def test_an_estimator_is_fit_of_the_same_table_and_is_pickled_whole(tmp_path):

@@ -95,7 +95,7 @@ def command(
             overwrite=overwrite,
             progress=lambda done, total: progress.show("packing", done, total, done, "rows"),
         )
-    _print(report, cache_dir, as_json)
+    _print(report, cache_dir)
 
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
@@ -111,10 +111,8 @@ def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
             )
 
 
-def _print(report: "PackReport", cache_dir: Path, as_json: bool) -> None:
-    if as_json:
-        print_json({**dataclasses.asdict(report), "cache_dir": str(cache_dir)})
-        return
+def _print(report: "PackReport", cache_dir: Path) -> None:
+    print_json({**dataclasses.asdict(report), "cache_dir": str(cache_dir)})
     rate = report.rows / max(report.seconds, 1e-9)
     lines = {
         "rows": f"{report.rows:,} in {report.entries:,} entries",

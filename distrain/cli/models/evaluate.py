@@ -97,7 +97,7 @@ class ScoringPlace:
 
 
 @click.command()
-@scoring_options(None, "; default: 4,096 on a CPU, 65,536 on a GPU")
+@scoring_options
 @click.option(
     "--threads", type=POSITIVE, default=1, help="Number of torch's CPU threads in this process."
 )

@@ -1,5 +1,6 @@
 """`distrain predict`: writes a saved model's scores of prepared or raw rows to parquet."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,12 @@ from distrain.cli.progress_bars import WorkProgress
 if TYPE_CHECKING:
     from distrain.predict.prediction import PredictResult
 
-_BATCH_ROWS = 65536
-"""Rows scored at once, and rows per row group of the scores."""
 _SMALL_BYTES = 64 << 20
 """Below this total size, files are scored in this process: faster than starting a worker."""
 
 
 @click.command()
-@scoring_options(_BATCH_ROWS)
+@scoring_options
 @click.option(
     "--out",
     required=True,
@@ -55,7 +54,7 @@ def command(
     is_raw: bool | None,
     bad_lines: str,
     max_bad: float,
-    batch_size: int,
+    batch_size: int | None,
     workers: int,
     scheduler: str | None,
     overwrite: bool,
@@ -126,10 +125,11 @@ def command(
     wanted = ClusterRequest(scheduler, workers, device=device)
     workers_given = given_options(click.get_current_context(), ["workers"])
     are_small = sum(file.size_bytes for file in files) < _SMALL_BYTES
-    if are_small and device == "cpu" and not workers_given:
+    here = are_small and device == "cpu" and not workers_given
+    if here:
         torch.set_num_threads(1)  # as in each worker
-        wanted = ClusterRequest(num_workers=1, in_process=True)
-    with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:
+    opened = nullcontext() if here else open_cluster(wanted)
+    with opened as client, WorkProgress(progress_console()) as progress:
         result = predict(
             request,
             client,

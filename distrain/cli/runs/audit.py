@@ -32,19 +32,17 @@ def command(run: Path, as_json: bool) -> None:
     from distrain.train.audit.audit import audit_run
 
     audit = audit_run(run)
-    if as_json:
-        print_json(audit.to_json())
-    else:
-        print_result(
-            f"{audit.table_rows:,} rows in the table; {audit.steps:,} of {audit.num_steps:,} steps "
-            f"in {audit.attempts} attempt{'s' if audit.attempts > 1 else ''}"
-        )
-        for epoch in audit.epochs:
-            times = "once" if epoch.whole else "at most once (it is incomplete)"
-            verdict = f"each {times}" if not epoch.problems else "NOT as expected"
-            which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
-            print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
-            for problem in epoch.problems:
-                print_result(f"  {problem}")
+    print_json(audit.to_json())
+    print_result(
+        f"{audit.table_rows:,} rows in the table; {audit.steps:,} of {audit.num_steps:,} steps "
+        f"in {audit.attempts} attempt{'s' if audit.attempts > 1 else ''}"
+    )
+    for epoch in audit.epochs:
+        times = "once" if epoch.whole else "at most once (it is incomplete)"
+        verdict = f"each {times}" if not epoch.problems else "NOT as expected"
+        which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
+        print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
+        for problem in epoch.problems:
+            print_result(f"  {problem}")
     if not audit.proved:
         click.get_current_context().exit(1)

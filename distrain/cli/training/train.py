@@ -205,6 +205,7 @@ def _table_job(
     rows: tuple[str, ...], place: Path, scheduler: str | None, options: dict[str, Any]
 ) -> "TableJob":
     """Prepare a table and fit a job to it; prints what was decided, and warnings."""
+    print_remark("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
     features, valid = options["features"], _valid_of(options["valid"])

@@ -220,9 +220,11 @@ def infer_features(
         target = target_of(columns)
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
+    split = asked.split_of(columns, target)
+    parts = (split[0] or {}).get("column") if (split[0] or {}).get("by") == "column" else None
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
-        if facts.name == asked.column_of_parts
+        if facts.name == parts
         else suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
@@ -240,7 +242,6 @@ def infer_features(
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    split = asked.split_of(columns, target)
     text = _document(sample, columns, (target, *split), beside, suggestions, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))

@@ -88,8 +88,6 @@ def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
-    if part_for_validation(facts) is not None:
-        return Suggestion(facts, left_out=SAYS_PART)
     match facts.kind:
         case "time":
             return Suggestion(facts, _of_time(facts))
@@ -275,7 +273,8 @@ def target_of(columns: Sequence[Facts]) -> Target:
     """Return a guess of the target.
 
     It is a column with the name of a target, else a rating, else the last column of two values. If
-    there is none, it is a placeholder, which the user must replace.
+    there is none, it is a placeholder, which the user must replace. A rating has classes or is a
+    number, as if the user had named it.
     """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
@@ -289,9 +288,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
             return _guess_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
-            cut = float(np.median(facts.numbers))
-            value = {"column": facts.name, "at_least": cut}
-            return Target(facts.name, value, "a rating by its name, cut at the sample's median")
+            return _guess_of_many(facts, name="a rating by its name, of")
     whole = [facts for facts in pairs if not facts.missing]
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
@@ -342,8 +339,10 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
-def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
-    name = f"a typical name of a target, with {facts.distinct:,} "
+def _guess_of_many(
+    facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
+) -> Target:
+    name = f"{name} {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
         return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
     if facts.kind == "number" or facts.few:
@@ -449,13 +448,17 @@ _VALID = {"valid", "validation", "val", "dev", "eval"}
 
 
 def split_of(
-    columns: Sequence[Facts], target: Target, share: float = 0.1
+    columns: Sequence[Facts], target: Target, share: float | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Return the section `split` for about this share of the rows, and the reason for it."""
-    for facts in columns:
+    """Return the section `split` for about this share of the rows, and the reason for it.
+
+    `None` is a tenth, or the rows that a column such as `split` says are for validation.
+    """
+    for facts in columns if share is None else ():
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
+    share = 0.1 if share is None else share
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
             return split_by(facts, share)
