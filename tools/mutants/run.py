@@ -1,14 +1,14 @@
 """Measures how many small wrong edits of the package its tests notice.
 
     make mutants PACKAGE=loader [MUTANTS=40] [SEED=1]
-    python tools/mutants/run.py [--only distrain/metrics] [--mutants 150] [--seed 1] [--jobs 2]
+    python tools/mutants/run.py [--only distrain/metrics ...] [--mutants 150] [--seed 1] [--jobs 2]
         [--per-test]
 
 Draws edits (`mutants_of.py`), applies each in a copy of the tree, and runs the quick tests of its
 module there. A mutant is killed if the tests fail or hang. Prints the survivors, and a JSON object
 on the last line. Without `--only`, the modules are those of `CORE`, which lists their tests. With
-it, they are all modules with that path prefix; for modules outside `CORE`, the tests are those in
-the package's folder in `tests` that import it. 150 mutants take half an hour on two cores.
+it, they are all modules with one of the path prefixes; for modules outside `CORE`, the tests are
+those in the package's folder in `tests` that import it. 150 mutants take half an hour on two cores.
 
 `--per-test` continues after a failure and prints the tests that killed no mutant alone: for these
 mutants, other tests prove the same.
@@ -81,8 +81,9 @@ CORE = {
     "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_stories.py "
     "tests/scheduler/lifecycle/test_job_machine_rules.py",
-    "distrain/scheduler/lifecycle/verdict.py": "tests/scheduler/lifecycle/test_job_restarts.py "
-    "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_stories.py",
+    "distrain/scheduler/lifecycle/failed_attempt.py": "tests/scheduler/lifecycle/"
+    "test_job_restarts.py tests/scheduler/lifecycle/test_job_states.py "
+    "tests/scheduler/lifecycle/test_job_stories.py",
     "distrain/scheduler/lifecycle/watchdog.py": "tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_stories.py",
     "distrain/runs/records/collector.py": "tests/runs/records/test_collector.py",
@@ -95,7 +96,7 @@ CORE = {
     "distrain/models/embeddings/kernels/dispatch.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_kernels.py tests/models/embeddings/test_initial.py "
     "tests/models/embeddings/test_kernel_updates.py",
-    "distrain/models/embeddings/store.py": "tests/models/embeddings/test_collection.py "
+    "distrain/models/embeddings/table_store.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_initial.py tests/models/embeddings/test_shared.py "
     "tests/models/embeddings/test_device_row_cache.py",
     "distrain/train/step/learning_rate.py": "tests/train/step/test_learning_rate.py",
@@ -103,7 +104,7 @@ CORE = {
     "distrain/train/step/clipping.py": "tests/train/step/test_clipping.py "
     "tests/train/step/test_train_step.py tests/train/step/test_step_ranks.py "
     "tests/train/step/test_knobs.py",
-    "distrain/train/control/gate.py": "tests/train/control/test_gate.py",
+    "distrain/train/control/step_agreement.py": "tests/train/control/test_step_agreement.py",
     "distrain/train/loop/early_stopping.py": "tests/train/loop/test_early_stopping.py "
     "tests/train/loop/test_best_model.py",
     "distrain/train/loop/exact_auc.py": "tests/train/loop/test_exact_auc.py",
@@ -250,12 +251,12 @@ def tests_of(module: str) -> str:
     return " ".join(str(file.relative_to(ROOT)) for file in importing)
 
 
-def drawn(count: int, seed: int, only: str) -> list[Mutant]:
+def drawn(count: int, seed: int, only: list[str]) -> list[Mutant]:
     """Return mutants from all modules; equal for equal seed and sources."""
     rng = random.Random(seed)
     modules = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "distrain").rglob("*.py"))]
     piles = []
-    for module in [name for name in modules if name.startswith(only)] if only else CORE:
+    for module in [name for name in modules if name.startswith(tuple(only))] if only else CORE:
         source = (ROOT / module).read_bytes()
         lines = [line.strip() for line in source.decode().splitlines()]
         found = [
@@ -384,7 +385,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="Only modules with this path prefix.")
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="Only modules with one of these path prefixes."
+    )
     parser.add_argument(
         "--per-test", action="store_true", help="Print the tests that killed no mutant alone."
     )

@@ -2,7 +2,7 @@
 
 import html
 import re
-from types import SimpleNamespace
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -11,10 +11,7 @@ from page_world import page_world
 from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
-from distrain.service.api.bodies import JobRequest
 from distrain.service.api.guards import RequestRates
-from distrain.service.api.problems import Problem
-from distrain.service.api.submission import checked
 from distrain.service.store.rows import Attempt
 from distrain.service.values import Scope
 
@@ -246,11 +243,15 @@ def test_the_id_of_a_form_is_no_path(site, form, new_id):
 
 
 def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
-    call = SimpleNamespace(service=SimpleNamespace(settings=site.world.settings))
-    for job_id in (".", "..", "a/b", "a\0b"):
-        with pytest.raises(Problem) as caught:
-            checked(call, job_id, JobRequest(spec={}, project="ads", cluster="gpu"))
-        assert caught.value.code == "bad_request"
+    parent = site.world.submit("alice")["id"]
+    good = {"spec": site.world.store.spec(parent), "project": "ads"}
+    for job_id in ("..", "a/b", "a\0b", "a\n"):
+        for answer in (
+            site.world.ask("alice", "PUT", f"/v1/jobs/{quote(job_id, safe='')}", good),
+            site.world.ask("alice", "POST", f"/v1/jobs/{parent}/clone", {"id": job_id}),
+        ):
+            assert answer.status_code in (400, 404, 405), (job_id, answer.text)
+        assert site.world.store.job(job_id) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ragged_rows import rows_of
 
 from distrain.train.audit.audit import audit_run
 
-SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
+SCRIPT = Path(__file__).with_name("resume_ranks.py")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS, BATCH, STEPS = 1_010, 100, 22

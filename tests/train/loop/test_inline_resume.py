@@ -21,7 +21,7 @@ from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
 from distrain.predict.load_model import load_checkpoint
 from distrain.train.checkpoint import CheckpointDir
-from distrain.train.control.gate import StopAsked
+from distrain.train.control.step_agreement import StopAsked
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import checkpoints as loop_checkpoints
 from distrain.train.loop.evaluation import evaluate

@@ -15,7 +15,7 @@ from small_jobs import CARDINALITIES, draw_rows
 from distrain.schema import criteo_schema
 from distrain.train.audit.audit import audit_run
 
-SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
+SCRIPT = Path(__file__).with_name("resume_ranks.py")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DAYS, ROWS, BATCH = 4, 1_200, 50
@@ -27,7 +27,7 @@ JOB = [
     "checkpoint={every_steps: 15, every_s: null, keep: 2}",
 ]
 IN_ORDER = ["data.windows={by: file}", "evaluate={next_window: true, max_auc_bound: 1.0}"]
-# Places of the gate: 40 steps, 40 batches of the next day's scoring, 40 steps, ...
+# Places of the agreement: 40 steps, 40 batches of the next day's scoring, 40 steps, ...
 ENDS: dict[str, list[dict[str, int]]] = {
     "killed": [{"kill": 2 * STEPS + 20}, {"kill": STEPS + 3}],
     "stopped in a scoring": [{"stop": 3 * STEPS + 10}],

@@ -21,7 +21,7 @@ from distrain.train.warm_start.transfer import check_warm_start
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-RANKS = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
+RANKS = Path(__file__).parents[1] / "loop" / "resume_ranks.py"
 JOB = (
     "resources={backend: inline, num_ranks: 1}",
     "data.windows={by: file}",
