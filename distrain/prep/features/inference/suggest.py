@@ -23,6 +23,7 @@ _FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amount
 _MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
+_LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -198,8 +199,9 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     if facts.missing:
         settings["fill"] = middle
         why.insert(0, "fill: the median")
-    spread = float(np.percentile(numbers, 75)) - middle
-    if low >= 0 and float(np.percentile(numbers, 99)) > middle + _SKEW * max(spread, 1e-9):
+    spread = max(float(np.percentile(numbers, 75)) - middle, 1e-9)
+    # Negative values that are small beside the others are codes, such as -1 for "unknown".
+    if low > -spread and float(np.percentile(numbers, 99)) > middle + _SKEW * spread:
         settings |= {"clip": {**settings.get("clip", {}), "min": 0}, "log": True}
         why.insert(0, "log: few values are far larger than the others")
     return Feature(facts.name, {**settings, "normalize": True}, "; ".join(why))
@@ -214,31 +216,55 @@ def with_further(
         is_learnable: Returns whether the column's values predict the target.
         has_means: Whether the target has means, that is, is not multiclass.
     """
-    facts = suggestion.facts
-    made = [feature.settings for feature in suggestion.features]
-    if not made or facts.kind in ("list", "time"):
+    facts, features = suggestion.facts, suggestion.features
+    if not features or facts.kind in ("list", "time"):
         return suggestion
-    name, reads = facts.name, {"from": facts.name}
-    reads |= {key: value for key, value in made[0].items() if key == "as"}
-    if made[0]["kind"] == "continuous" and made[0].get("log"):
-        bucket = {**reads, "kind": "categorical", "buckets": "log_square"}
-        why = "buckets: a skewed number needs no linear effect, and a missing value gets an id"
-        return replace(suggestion, features=(*suggestion.features, _feature(name, bucket, why)))
-    if made[0]["kind"] != "categorical" or facts.distinct <= _SOME_VALUES:
+    if features[0].settings["kind"] == "continuous":
+        more = _of_number(facts, features[0].settings, is_learnable, has_means)
+        return replace(suggestion, features=(*features, *more))
+    if facts.distinct <= _SOME_VALUES:
         return suggestion
-    of_value = {**reads, "kind": "continuous"}
-    count = {**of_value, "count": True, "log": True, "normalize": True}
-    mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
+    own_type = {key: value for key, value in features[0].settings.items() if key == "as"}
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
     if not has_means:
         why = "target means were not tried, because the target is not a number"
     elif not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
-    more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
+    more = _statistics(facts.name, own_type, why, has_means)
     if learnable:
-        return replace(suggestion, features=(*suggestion.features, *more))
+        return replace(suggestion, features=(*features, *more))
     return replace(suggestion, doubtful=more)
+
+
+def _of_number(
+    facts: Facts, settings: dict[str, Any], is_learnable: Callable[[], bool], has_means: bool
+) -> tuple[Feature, ...]:
+    """Return a number's buckets, and the statistics of its values as if they were categories.
+
+    They were better on large tables. The settings are those of the number itself.
+    """
+    more: tuple[Feature, ...] = ()
+    is_large = facts.num_rows >= _LARGE_ROWS
+    if settings.get("log") or (is_large and facts.is_whole):
+        own_type = {key: value for key, value in settings.items() if key == "as"}
+        bucket = {"from": facts.name, **own_type, "kind": "categorical", "buckets": "log_square"}
+        why = "buckets: a skewed number needs no linear effect, and a missing value gets an id"
+        more = (_feature(facts.name, bucket, why),)
+    if is_large and is_learnable():
+        why = "counts and target means: equal numbers predict the target as categories do"
+        more += _statistics(facts.name, {}, why, has_means)
+    return more
+
+
+def _statistics(
+    column: str, own_type: dict[str, Any], reason: str, has_means: bool
+) -> tuple[Feature, ...]:
+    """Return the count of a value's rows and, if the target has means, its target mean."""
+    reads = {"from": column, **own_type, "kind": "continuous"}
+    made: list[dict[str, Any]] = [{"count": True, "log": True}]
+    made += [{"target_mean": {"smoothing": 20}}] if has_means else []
+    return tuple(_feature(column, {**reads, **one, "normalize": True}, reason) for one in made)
 
 
 def _feature(column: str, settings: dict[str, Any], reason: str) -> Feature:
@@ -288,7 +314,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
             return _guess_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
-            return _guess_of_many(facts, name="a rating by its name, of")
+            return _guess_of_many(facts, name="a typical name of a rating, with")
     whole = [facts for facts in pairs if not facts.missing]
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
