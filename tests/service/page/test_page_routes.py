@@ -2,7 +2,6 @@
 
 import html
 import re
-from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -11,10 +10,7 @@ from page_world import page_world
 from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
-from distrain.service.api.bodies import JobRequest
 from distrain.service.api.guards import RequestRates
-from distrain.service.api.problems import Problem
-from distrain.service.api.submission import checked
 from distrain.service.store.rows import Attempt
 from distrain.service.values import Scope
 
@@ -243,14 +239,6 @@ def form(site, browser):
 def test_the_id_of_a_form_is_no_path(site, form, new_id):
     assert form(new_id=new_id).status_code == 400
     assert site.world.store.job(new_id) is None
-
-
-def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
-    call = SimpleNamespace(service=SimpleNamespace(settings=site.world.settings))
-    for job_id in (".", "..", "a/b", "a\0b"):
-        with pytest.raises(Problem) as caught:
-            checked(call, job_id, JobRequest(spec={}, project="ads", cluster="gpu"))
-        assert caught.value.code == "bad_request"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from dask_world import free_port
 from real_postgres import Postgres, why_absent
 from service_processes import Part
 from told_scheduler import ToldScheduler
@@ -79,11 +79,6 @@ def service(kind, database, folder, config):
     finally:
         for part in parts.values():
             part.end()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 class Pace:
