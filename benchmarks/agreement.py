@@ -3,8 +3,8 @@
     python benchmarks/agreement.py [--quick]
 
 Each rank is a thread of this process with its own client of one TCPStore server. The ranks agree on
-the step at which to stop (the gate) and on whether a checkpoint is complete. Every call to the
-store is counted. For comparison, a plain gate polls the post of every other rank each 10 ms.
+the step at which to stop (`StepAgreement`) and on whether a checkpoint is complete. Every call to
+the store is counted. For comparison, a plain form polls the post of every other rank each 10 ms.
 
 calls/rank   mean number of calls per rank, without `check` calls
 questions    mean number of `check` calls per rank; it depends on how long the ranks wait
@@ -34,7 +34,7 @@ from distrain.models.embeddings import Peers, SparseOptimizer
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.checkpoint import CheckpointDir, CheckpointWriter, RankStore, TrainingState
 from distrain.train.control.control import join_store
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 
 LONG_S = 240.0
 SIZES, QUICK_SIZES = (4, 64, 256), (4, 16, 64)
@@ -111,7 +111,7 @@ def at_the_same_time(jobs: Iterable[Callable[[], Any]]) -> float:
     return time.perf_counter() - began_s
 
 
-def gate_agreement(stores: list[CountedStore]) -> Cost:
+def step_agreement(stores: list[CountedStore]) -> Cost:
     """Ask all ranks to stop, each at a different step, and return the cost."""
     num_ranks = len(stores)
     targets: list[int | None] = []
@@ -121,21 +121,21 @@ def gate_agreement(stores: list[CountedStore]) -> Cost:
         targets.append(target)
         told.release()
 
-    gates = [StepGate(RankStore(s), r, num_ranks, hear) for r, s in enumerate(stores)]  # type: ignore[arg-type]
-    for rank, gate in enumerate(gates):
+    agreements = [StepAgreement(RankStore(s), r, num_ranks, hear) for r, s in enumerate(stores)]  # type: ignore[arg-type]
+    for rank, agreement in enumerate(agreements):
         for _ in range(rank % 3):
-            gate.begin()
+            agreement.begin()
     began_s = time.perf_counter()
-    for gate in gates:
-        gate.request(1, stops=True, wait_s=LONG_S)
-    for _ in gates:
+    for agreement in agreements:
+        agreement.request(1, stops=True, wait_s=LONG_S)
+    for _ in agreements:
         assert told.acquire(timeout=LONG_S)
     seconds = time.perf_counter() - began_s
     assert set(targets) == {min(2, num_ranks - 1)}
     return Cost([store.calls for store in stores], seconds)
 
 
-def plain_gate_agreement(stores: list[CountedStore]) -> Cost:
+def plain_step_agreement(stores: list[CountedStore]) -> Cost:
     """Return the cost of the same agreement if each rank polls the posts of all others."""
     num_ranks = len(stores)
 
@@ -201,8 +201,8 @@ def main() -> None:
     sizes = QUICK_SIZES if parser.parse_args().quick else SIZES
     stores = Stores()
     ways = {
-        "gate": gate_agreement,
-        "gate, the plain way": plain_gate_agreement,
+        "agreement": step_agreement,
+        "agreement, the plain way": plain_step_agreement,
         "checkpoint": checkpoint_agreement,
     }
     print(f"{'agreement':22}{'ranks':>6}{'calls/rank':>12}{'most':>6}{'questions':>11}{'time':>10}")
@@ -230,14 +230,14 @@ def main() -> None:
     print(f"a rank that waits for {WAITS_S:g} s asks {waits:.1f} times a second")
     largest = {name: costs[-1] for name, costs in found.items()}
     goals = {
-        "gate_calls_per_rank": largest["gate"]["calls_per_rank"] <= MOST_CALLS,
+        "agreement_calls_per_rank": largest["agreement"]["calls_per_rank"] <= MOST_CALLS,
         "checkpoint_calls_per_rank": largest["checkpoint"]["calls_per_rank"] <= MOST_CALLS,
         "nobody_calls_more_with_more_ranks": all(
             len({cost["most_calls"] for cost in found[name]}) == 1
-            for name in ("gate", "checkpoint")
+            for name in ("agreement", "checkpoint")
         ),
-        "faster_than_the_plain_way": largest["gate"]["seconds"]
-        < largest["gate, the plain way"]["seconds"],
+        "faster_than_the_plain_way": largest["agreement"]["seconds"]
+        < largest["agreement, the plain way"]["seconds"],
         "questions_per_s": waits <= MOST_QUESTIONS_PER_S,
     }
     print(

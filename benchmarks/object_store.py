@@ -239,7 +239,7 @@ def plain(connections: int, folder: Path) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     from distrain.loader import FetchOptions
-    from distrain.loader.reading.image import Span, plan_ranges
+    from distrain.loader.reading.partial_file import Span, plan_ranges
 
     port = int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])
     options = FetchOptions()

@@ -52,6 +52,8 @@ def kept_step(
 ) -> str:
     """Return a text on the step whose weights the saved model has; `steps` is the job's last.
 
+    `-` if `model_step` is `None`.
+
     >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
     ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
     >>> kept_step(30, 94, refit_steps=34)
@@ -72,7 +74,7 @@ def kept_step(
 
 
 def number(value: float | None, decimals: int = 5) -> str:
-    """Format a number, such as a metric, with a fixed number of decimals."""
+    """Format a number, such as a metric, with a fixed number of decimals; `-` for `None`."""
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
@@ -224,7 +226,7 @@ def aucs(
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """Format a percentage, such as 50 for a half."""
+    """Format a percentage, such as 50 for a half; `-` for `None`."""
     return UNKNOWN if value is None else f"{value:.{decimals}f} %"
 
 
@@ -268,7 +270,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def byte_size(size_bytes: float | None) -> str:
-    """Format a size in bytes in the largest unit that fits.
+    """Format a size in bytes in the largest unit up to GiB that fits; `-` for `None`.
 
     >>> byte_size(3 * 2**30), byte_size(700_000), byte_size(1000)
     ('3.00 GiB', '683.59 KiB', '1,000 bytes')

@@ -101,7 +101,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _checked(self, X: Any, y: Any, **arguments: Any) -> tuple[dict[str, Any], Array]:
-        """Return the columns of the training rows by name, and the targets, `[rows]`."""
+        """Return the columns of the training rows by name, and the targets, `[rows]`.
+
+        Raises `ValueError` as scikit-learn's estimators do, for example if `y` is `None`.
+        """
         if y is None:
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
@@ -126,6 +129,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         Args:
             for_validation: Draws the validation rows: their share and a generator to a mask,
                 `[rows]`, bool.
+
+        Raises:
+            ValueError: `validation_fraction` or a weight is invalid.
         """
         draw, share = check_random_state(self.random_state), self.validation_fraction or 0.0
         if not 0 <= share < 1:
@@ -310,7 +316,10 @@ class Ranker(_Estimator):
 
 
 def _columns_of(X: Any) -> dict[str, Any]:
-    """Return the columns of a DataFrame or an array by name."""
+    """Return the columns of a DataFrame or an array by name; an array's names are "0", "1", ...
+
+    Raises `ValueError` if two columns of a DataFrame have the same name.
+    """
     if not hasattr(X, "columns"):
         return {str(place): X[:, place] for place in range(X.shape[1])}
     names = [str(name) for name in X.columns]

@@ -12,7 +12,7 @@ import httpx2
 from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.reconciling import reconciler
 from benchmarks.service_bench.server import SPEC, Served
-from distrain.service.values import NewJob
+from distrain.service.values import Job
 
 _EVERY_S = 0.5
 _AT = re.compile(r'^data: .*"at":"([^"]+)"')
@@ -25,8 +25,8 @@ def event_followers(at: Served, folder: Path, count: int, seconds: float) -> dic
     event, as in a service. The delay counts from the event's own time, that of the change.
     """
     run_dir = at.settings.run_root("gpu") / "ads" / "watched-1"
-    new = NewJob("watched-1", "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
-    job, _ = at.store.submit(new)
+    new = Job("watched-1", "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir))
+    job, _ = at.store.submit(new, SPEC)
     numbers = itertools.count(1)
 
     def change() -> None:

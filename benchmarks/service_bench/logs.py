@@ -13,7 +13,7 @@ from benchmarks.service_bench.server import SPEC, Served
 from distrain.client import Client
 from distrain.jobs.run_paths import RunPaths
 from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.values import Job, NewJob, Phase
+from distrain.service.values import Job, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
@@ -23,8 +23,8 @@ _POLL_S = 0.6  # of `distrain.client.logs` while bytes come
 def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
     """Return a running job, and the log file of its rank 0."""
     run_dir = at.settings.run_root("gpu") / "ads" / job_id
-    new = NewJob(job_id, "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir), SPEC)
-    job, _ = at.store.submit(new)
+    new = Job(job_id, "ads", "alice", "clicks", "gpu", 0, 1, str(run_dir))
+    job, _ = at.store.submit(new, SPEC)
     columns = {"phase": Phase.HANDED_OVER, "state": "running", "attempt": 1}
     columns["observed_at_s"] = at.store.now_s()
     assert not at.store.record("gpu", [JobChange(job.id, job.rev, columns)])

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.service_bench.server import ROOT, SPEC, served, settings_for
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import NewJob, Quota
+from distrain.service.values import Job, Quota
 
 TAKE_OVER_LIMIT_S = 60.0
 _LOOK_S = 0.02
@@ -109,8 +109,8 @@ def _submit(store: Store, settings: Settings, num_jobs: int) -> None:
     for number in range(num_jobs):
         cluster, job_id = names[number % len(names)], f"clicks-{number:05}"
         run_dir = settings.run_root(cluster) / "ads" / job_id
-        new = NewJob(job_id, "ads", "alice", "clicks", cluster, 0, 1, str(run_dir), SPEC)
-        store.submit(new)
+        new = Job(job_id, "ads", "alice", "clicks", cluster, 0, 1, str(run_dir))
+        store.submit(new, SPEC)
 
 
 def _running(store: Store, settings: Settings) -> int:

@@ -16,7 +16,7 @@ from distrain.client.files import whole_file
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.logs import artifact_path, list_artifacts, logs
 from distrain.client.retries import Retries, json_of
-from distrain.client.target import ServiceTarget, find_target
+from distrain.client.service_target import ServiceTarget, find_target
 from distrain.jobs.api_answers import Artifact, Cluster, Event, Me, NewToken, Records, Token
 
 _MOST_BREAKS = 20
@@ -85,8 +85,9 @@ class FileCalls:
 def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[int, bytes]]:
     """Yield pieces of a file with their offsets; a piece replaces all bytes after its offset.
 
-    After a broken connection only the missing bytes are requested. If the file has changed since,
-    its pieces begin again at offset 0.
+    After a broken connection only the missing bytes are requested. If the file may have changed
+    since, its pieces begin again at offset 0. Raises `ServiceError` if the bytes received are not
+    those requested, or if the connection breaks repeatedly before any byte.
     """
     done, etag, idle = 0, "", 0
     while True:

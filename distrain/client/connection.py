@@ -27,7 +27,7 @@ from distrain.client.retries import (
     retry_after_s,
     why_again,
 )
-from distrain.client.target import ServiceTarget
+from distrain.client.service_target import ServiceTarget
 from distrain.jobs.api_answers import Mistake, Problem
 
 SLOW_S = 2.0  # `on_retry` is called if the headers of a response take longer

@@ -72,6 +72,8 @@ class JobCalls:
             spec: The job spec as JSON values; paths in it are absolute.
             project: The project's name. Default: `default`.
             cluster: The cluster's name; required if the project may use several clusters.
+            priority: Default: the spec's `queue.priority`.
+            tags: Tags besides the spec's own, which they replace if they have the same name.
             job_id: The id of the new job. Default: a generated id. If an equal call with this id
                 was made before, its job is returned; so a call with a chosen id can be repeated
                 after an interruption.
@@ -244,7 +246,8 @@ class JobCalls:
 
         Args:
             job_id: The job.
-            grace_s: Time for its ranks to save a checkpoint. Default: the spec's.
+            grace_s: Time for its ranks to save a checkpoint. Default: 3 s, or the spec's
+                `deadlines.stop_grace_s` if that is less.
             force: The same as `grace_s=0`.
             why: The reason, shown with the job.
         """
@@ -305,7 +308,10 @@ class JobCalls:
     def _change(
         self, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
     ) -> Job:
-        """Change a job's priority and given tags; try again if others change the job meanwhile."""
+        """Change a job's priority and given tags; try again if others change the job meanwhile.
+
+        Raises `RequestRefused` with the code `revision_differs` after ten such attempts.
+        """
         for _ in range(10):
             found = self.job(job_id)
             wanted = _changes(found, priority, tags)
@@ -340,7 +346,11 @@ class JobCalls:
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """Poll a worker's check of the data at `url` until it has ended; return its result."""
+    """Poll a worker's check of the data at `url` until it has ended; return its result.
+
+    A failed or lost check is a result with `errors`. Raises `ServiceError` if `url` is not the
+    address of a check.
+    """
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
             "the service names no check of the data that it has begun",

@@ -85,7 +85,11 @@ def logs(
 
 
 def _followed(log: "_Log") -> Generator[bytes, None, Job]:
-    """Yield a log's bytes as they arrive, until it is complete; return the job's last state."""
+    """Yield a log's bytes as they arrive, until it is complete; return the job's last state.
+
+    Raises `ServiceError` if the attempt has ended, and the log's end does not arrive within
+    `_TAIL_OF_LOGS_S`.
+    """
     idle, progress_s = 0, time.monotonic()
     while True:
         found = read_job(log.connection, log.job_id)  # before the bytes, so that none are missed

@@ -49,7 +49,8 @@ def _events(
 ) -> Generator[Event, None, tuple[str, int, bool]]:
     """Yield the events of one response after the cursor `last_id`.
 
-    Returns the last cursor, the number of events, and whether the last event was `end`.
+    Returns the last cursor, the number of events, and whether the last event was `end`. A broken
+    connection ends the events. Raises `InputError` if `last_id` cannot be a cursor.
     """
     if last_id and not re.fullmatch(r"[\x21-\x7e]{1,200}", last_id):
         raise InputError(f"{last_id!r} is no event's id", hint="It is ASCII without spaces.")

@@ -53,8 +53,8 @@ State = Annotated[
     str,
     Field(
         description="`queued`, `handing_over`, `cancelling`, `unknown` (no contact for 30 s), or "
-        "the state in which its cluster has it: `pending`, `starting`, `running`, `stopping`, "
-        "`restarting`, `succeeded`, `failed`, `cancelled`. Later versions may know more."
+        "the cluster's state of the job: `pending`, `starting`, `running`, `stopping`, "
+        "`restarting`, `succeeded`, `failed`, `cancelled`. Later versions may add states."
     ),
 ]
 
@@ -66,43 +66,51 @@ class JobFigures(Answer):
     """A job's progress in numbers, each `None` while it is not known."""
 
     restarts: int | None = Field(
-        None, description="Attempts that ended early and were followed by others."
+        None, description="Attempts that failed and were followed by another attempt."
     )
-    step: int | None = Field(None, description="Steps that have been taken.")
-    num_steps: int | None = Field(None, description="Steps that it will take.")
-    rows_per_s: float | None = Field(None, description="Rows trained per second.")
+    step: int | None = Field(None, description="Completed training steps.")
+    num_steps: int | None = Field(None, description="Training steps of the whole job.")
+    rows_per_s: float | None = Field(None, description="Training rows per second.")
     loss: float | None = Field(
-        None, description="Of the last report of training; `valid_loss` counts."
+        None,
+        description="The training loss of the last progress report. `valid_loss` measures the "
+        "model.",
     )
-    auc: float | None = Field(None, description="Of the same rows as `loss`.")
+    auc: float | None = Field(None, description="The training AUC of the same rows as `loss`.")
     valid_loss: float | None = Field(
         None,
-        description="Of the validation of the saved model; while it trains, of the last "
+        description="The validation loss of the saved model; during training, of the last "
         "validation.",
     )
-    valid_auc: float | None = Field(None, description="Of the same validation as `valid_loss`.")
+    valid_auc: float | None = Field(
+        None, description="The AUC of the same validation as `valid_loss`."
+    )
     model_step: int | None = Field(
         None,
         description="Training steps of the saved model; after a refit, those of the best "
-        "validation before it.",
+        "validation.",
     )
     refit_steps: int | None = Field(
         None,
-        description="Steps of the second training, with the validation rows; null without "
+        description="Steps of the second training, on training and validation rows; null without "
         "`train.refit`.",
     )
-    eta_s: float | None = Field(None, description="Seconds until its end, at its recent speed.")
-    checkpoints: int | None = Field(None, description="Checkpoints that were written.")
+    eta_s: float | None = Field(
+        None, description="Estimated seconds until the job ends, at its recent speed."
+    )
+    checkpoints: int | None = Field(None, description="The number of written checkpoints.")
     gpus: int | None = Field(
-        None, description="Ranks of the last attempt that compute on a GPU of their own."
+        None, description="Ranks of the last attempt that have a GPU of their own."
     )
     targets: Metrics | None = Field(
         None,
-        description="Metrics by name of each target but the first binary one, by its name; of the "
-        "last report of training.",
+        description="Training metrics of the last progress report, by target and metric, for all "
+        "targets except the first binary one.",
     )
     valid_targets: Metrics | None = Field(
-        None, description="The same, of the validation of `valid_loss`."
+        None,
+        description="Metrics of the same validation as `valid_loss`, by target and metric, "
+        "for all targets except the first binary one.",
     )
 
     @property
@@ -129,30 +137,41 @@ class Job(JobFigures):
     cluster: str = ""
     state: State = ""
     last_known: str | None = Field(
-        None, description="The cluster's last word, where `state` is not it."
+        None, description="The last state that the cluster reported, if it differs from `state`."
     )
-    reason: str | None = Field(None, description="Why it ended badly, in a word.")
+    reason: str | None = Field(None, description="The reason of a bad end, in one word.")
     message: str | None = None
-    why_pending: str = Field("", description="What it waits for; empty where it does not wait.")
-    intent: str = Field("run", description="`run` or `cancel`.")
+    why_pending: str = Field("", description="What a waiting job waits for; otherwise empty.")
+    intent: str = Field("run", description="What the user requested: `run` or `cancel`.")
     priority: int = 0
     tags: dict[str, str] = {}
-    attempt: int = Field(0, description="The current attempt; 0 before the first.")
-    first_attempt: int = Field(1, description="Of its current submission.")
-    num_ranks: int = Field(0, description="Ranks that it has; while it has none, those it needs.")
+    attempt: int = Field(0, description="The number of the current attempt; 0 before the first.")
+    first_attempt: int = Field(
+        1,
+        description="The number of the first attempt of the current submission; a resume is a new "
+        "submission.",
+    )
+    num_ranks: int = Field(
+        0,
+        description="The current number of ranks; of a job without workers, the number that it "
+        "needs.",
+    )
     created_at: Time = ""
     started_at: Time | None = None
     finished_at: Time | None = None
-    observed_at: Time | None = Field(None, description="When its cluster was last heard about it.")
+    observed_at: Time | None = Field(None, description="When its cluster last reported the job.")
     run_dir: str = ""
-    parent: str | None = Field(None, description="The job that it is a clone of.")
+    parent: str | None = Field(None, description="The id of the job that it was cloned from.")
     resumes: int = 0
-    rev: int = Field(0, description="Grows with each change; the ETag.")
+    rev: int = Field(0, description="The revision, which grows with each change. It is the ETag.")
     service: str | None = Field(
-        None, description="In a scheduler's answer: the service that submitted it, if one did."
+        None,
+        description="Only in a scheduler's answer: the id of the service that submitted the "
+        "job, if any.",
     )
     recorded: bool = Field(
-        False, description="Of a job that has ended: nothing more is written into its run folder."
+        False,
+        description="Whether an ended job's run folder is complete: nothing more is written to it.",
     )
 
     _replayed: bool = PrivateAttr(default=False)
@@ -193,14 +212,23 @@ class CancelOptions(BaseModel):
     """How a job is cancelled."""
 
     grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
-        None, description="What its ranks get to save a checkpoint; `null`: what its spec says."
+        None,
+        description="Seconds that ranks have to save a checkpoint; null: "
+        "`deadlines.stop_grace_s` of the job spec.",
     )
-    force: bool = Field(False, description="The same as a grace of 0 s.")
-    why: Annotated[str, Field(max_length=1000)] = Field("", description="For those who look later.")
+    force: bool = Field(
+        False, description="Whether to cancel without a checkpoint, as with a `grace_s` of 0."
+    )
+    why: Annotated[str, Field(max_length=1000)] = Field(
+        "", description="The reason for cancelling, shown with the job."
+    )
 
     @property
     def allowed_s(self) -> float | None:
-        """Seconds that ranks get to save a checkpoint; `None`: as the job spec says."""
+        """Seconds that ranks get to save a checkpoint.
+
+        `None` lets the scheduler decide: 3 s, or the spec's `deadlines.stop_grace_s` if less.
+        """
         return 0.0 if self.force else self.grace_s
 
 
@@ -209,7 +237,7 @@ class JobPage(Answer):
 
     jobs: list[Job] = []
     next_cursor: str | None = Field(
-        None, description="For the next page; `null`: this is the last."
+        None, description="The `cursor` of the next page; null on the last page."
     )
 
 
@@ -232,21 +260,23 @@ class Mistake(Answer):
 
     model_config = ConfigDict(extra="allow")  # a worker that checks the data adds keys
 
-    pointer: str = Field("", description="A JSON pointer into the body, or `#` and a parameter.")
+    pointer: str = Field(
+        "", description="A JSON pointer into the body, or `#` and the name of a parameter."
+    )
     detail: str = ""
 
 
 class Problem(Answer):
     """An error response (RFC 9457)."""
 
-    type: str = Field("", description="`urn:distrain:problem:` and the code.")
-    title: str = Field("", description="The same for all problems of the code.")
+    type: str = Field("", description="`urn:distrain:problem:` followed by the code.")
+    title: str = Field("", description="The same text for all problems of the code.")
     status: int = Field(0, description="The HTTP status.")
-    detail: str = Field("", description="What failed here.")
+    detail: str = Field("", description="What failed in this request.")
     code: str = ""
     hint: str | None = Field(None, description="What to do next.")
-    errors: list[Mistake] = Field([], description="Single mistakes.")
-    instance: str = Field("", description="The request's path.")
+    errors: list[Mistake] = Field([], description="The single mistakes of the request.")
+    instance: str = Field("", description="The path of the request.")
 
 
 class Placement(Answer):
@@ -254,7 +284,9 @@ class Placement(Answer):
 
     cluster: str | None = None
     num_ranks: int | None = None
-    workers: dict[str, Any] | None = Field(None, description="What the cluster has, as last heard.")
+    workers: dict[str, Any] | None = Field(
+        None, description="The workers that the cluster last reported."
+    )
     observed_at: Time | None = None
 
 
@@ -262,10 +294,10 @@ class Validation(Answer):
     """The service's verdict on a spec."""
 
     valid: bool = True
-    spec: dict[str, Any] | None = Field(None, description="With all its defaults.")
+    spec: dict[str, Any] | None = Field(None, description="The spec with all defaults.")
     errors: list[Mistake] = []
     placement: Placement = Placement()
-    notes: list[str] = Field([], description="Of a worker that has looked at the data.")
+    notes: list[str] = Field([], description="Notes of the worker that checked the data.")
 
     @property
     def is_good(self) -> bool:
@@ -279,11 +311,11 @@ class Preflight(Answer):
     state: str = Field(
         "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."
     )
-    notes: list[str] = Field([], description="What was not checked, and what may surprise.")
+    notes: list[str] = Field([], description="What was not checked, and possible surprises.")
     errors: list[dict[str, Any]] = Field(
         [], description="Mistakes, each with `message`, `where` and `hint`."
     )
-    error: str | None = Field(None, description="Why it could not be checked.")
+    error: str | None = Field(None, description="Why the check could not be made.")
 
 
 class Cluster(Answer):
@@ -295,16 +327,18 @@ class Cluster(Answer):
     allowed_roots: list[str] = []
     model_packages: list[str] = []
     state: str = Field(
-        "", description="`up`, `silent` (not heard for 30 s), or `new` (never heard)."
+        "", description="`up`, `silent` (no contact for 30 s), or `new` (no contact yet)."
     )
-    details: dict[str, Any] = Field({}, description="What its reconciler wrote of it last.")
-    observed_at: Time | None = Field(None, description="When its scheduler was last heard.")
+    details: dict[str, Any] = Field(
+        {}, description="The last report of the service's process that runs the cluster's jobs."
+    )
+    observed_at: Time | None = Field(None, description="When its scheduler last answered.")
 
 
 class Artifact(Answer):
     """A file of a job."""
 
-    name: str = Field("", description="Relative to the run directory.")
+    name: str = Field("", description="The path relative to the run folder.")
     size_bytes: int = 0
     modified_at: Time = ""
 
@@ -314,7 +348,7 @@ class Artifacts(Answer):
 
     artifacts: list[Artifact] = []
     next_cursor: str | None = Field(
-        None, description="As `after` for the next page; `null`: the last."
+        None, description="The `after` of the next page; null on the last page."
     )
 
 
@@ -322,16 +356,20 @@ class Records(Answer):
     """Valid records of a job, in order, over all its attempts."""
 
     records: list[dict[str, Any]] = Field(
-        [], description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."
+        [],
+        description="Each has `split` (`train` or `valid`), `step`, `loss`, `auc`, "
+        "`rows_per_s`, ...",
     )
-    cursor: str = Field("", description="As `since` it gives what follows.")
+    cursor: str = Field(
+        "", description="The `since` of the next request, which returns the records after these."
+    )
     restart: bool = Field(
         False,
-        description="These are from the beginning: forget what was read before, since an attempt "
-        "took steps again.",
+        description="Whether the records start from the beginning, because an attempt repeated "
+        "steps. Discard earlier records.",
     )
-    more: bool = Field(False, description="There is more already.")
-    damaged: int = Field(0, description="Lines that are no records.")
+    more: bool = Field(False, description="Whether more records are already available.")
+    damaged: int = Field(0, description="The number of lines that are not valid records.")
 
 
 class Me(Answer):
@@ -339,9 +377,9 @@ class Me(Answer):
 
     user: str = ""
     is_admin: bool = False
-    roles: dict[str, str] = Field({}, description="By project.")
-    scopes: list[str] = Field([], description="What the token may be used for.")
-    projects: list[str] = Field([], description="Those in which the caller has a role.")
+    roles: dict[str, str] = Field({}, description="The caller's roles by project.")
+    scopes: list[str] = Field([], description="What the token permits.")
+    projects: list[str] = Field([], description="The projects in which the caller has a role.")
 
 
 class Token(Answer):
@@ -354,13 +392,15 @@ class Token(Answer):
     created_at: Time = ""
     expires_at: Time = ""
     revoked_at: Time | None = None
-    used_at: Time | None = Field(None, description="To about a minute.")
+    used_at: Time | None = Field(None, description="The time of the last use, to about a minute.")
 
 
 class NewToken(Token):
     """A new token, with its text."""
 
-    text: str = Field("", repr=False, description="What its user sends; it is shown this once.")
+    text: str = Field(
+        "", repr=False, description="The token that its user sends. It is shown only once."
+    )
 
 
 def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:

@@ -130,7 +130,9 @@ JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
 def new_job_id(name: str, now: datetime | None = None) -> str:
-    """Return a new job id, also the run directory's name: name, time, and a few random letters.
+    """Return a new job id, also the run directory's name: name, time, and 8 random hex digits.
+
+    The time is this machine's local one if `now` is `None`.
 
     >>> new_job_id("dlrm", datetime(2026, 3, 1, 12, 30))[:-8]
     'dlrm-20260301-123000-'

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from distrain.errors import InputError
-from distrain.formatting import duration, some
+from distrain.formatting import some
 from distrain.jobs.api_answers import FIGURES, Job
 
 LARGEST = 2**63 - 1  # the largest integer that a database can store
@@ -145,15 +145,6 @@ def _items_of(value: object) -> Iterable[tuple[Any, Any]]:
 
 def _name_of(name: object) -> str:
     return storable(str(name), _MOST_OF_A_TARGET)
-
-
-def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
-    """Return a job's remaining time as text; "-" if it is unknown.
-
-    >>> time_left({"eta_s": 90}), time_left({})
-    ('1m30s', '-')
-    """
-    return duration(job.get("eta_s"), decimals)
 
 
 def job_of_scheduler(document: Mapping[str, Any]) -> Job:

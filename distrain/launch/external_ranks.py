@@ -95,7 +95,11 @@ class Launch:
         return cls(world, meeting, has_store, local_rank)
 
     def take_own_gpu(self, environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
-        """Make only the GPU of the local rank visible, since a rank uses the first visible GPU."""
+        """Make only the GPU of the local rank visible, since a rank uses the first visible GPU.
+
+        Changes `CUDA_VISIBLE_DEVICES`, so it must be called before CUDA is initialised. Does
+        nothing if at most one GPU is visible.
+        """
         import torch
 
         count = torch.cuda.device_count()
@@ -137,7 +141,10 @@ class Launch:
         return shared
 
     def _check_world(self, store: Store) -> None:
-        """Raise `ClusterError` if another process has this rank, or rank 0 another WORLD_SIZE."""
+        """Raise `ClusterError` if another process has this rank, or rank 0 another WORLD_SIZE.
+
+        Other ranks wait here for rank 0.
+        """
         rank, num_ranks = self.world.rank, self.world.num_ranks
         if rank == 0:
             store.set("num_ranks", str(num_ranks))
@@ -175,11 +182,14 @@ class _Orders:
             line = self.store.get(f"order/{self.taken}").decode()
             self.taken += 1
             assert self.control.stop_deadline is not None
-            Commands(self.control.gate, self.control.stop_deadline).take(line)
+            Commands(self.control.agreement, self.control.stop_deadline).take(line)
 
 
 class Gang:
-    """All ranks of a launch, controlled by the process of rank 0."""
+    """All ranks of a launch, controlled by the process of rank 0.
+
+    Construction opens the store where the ranks meet; raises `ClusterError` if that fails.
+    """
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -310,7 +320,11 @@ class _Reporter:
 
 
 def follow(launch: Launch) -> int:
-    """Train this process's rank (not 0) as assigned by rank 0; return the exit code."""
+    """Train this process's rank (not 0) as assigned by rank 0; return the exit code.
+
+    The code is 100 if the rank failed, 143 if it was stopped, else 0. If rank 0 is lost, the
+    process exits at once. Raises `ClusterError` if rank 0 cannot be reached or sends no assignment.
+    """
     from distrain.train.checkpoint.rank_store import RankStore
     from distrain.train.control.control import Control
     from distrain.train.rank.process import run_rank

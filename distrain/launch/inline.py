@@ -13,7 +13,7 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.launch.external_ranks import Gang
 from distrain.runs.attempt_file import StatusLines
-from distrain.runs.finishing import begin_attempt
+from distrain.runs.finish_run import begin_attempt
 from distrain.runs.records.collector import Collector
 
 # Training sets torch's thread count and random generators, which all threads of a process share.
@@ -32,7 +32,9 @@ def run_inline(
     """Train one rank in this process, without restarts, and return the job's last view.
 
     A failure of the training is not raised: the view has its reason and message. With a `gang` this
-    process is the gang's rank 0, and the records are those of all ranks.
+    process is the gang's rank 0, and the records are those of all ranks. `on_view` is called with
+    each new view, also in the thread that writes checkpoints. If another thread of this process
+    trains inline, this call waits for its end. Raises `OutputError` if records cannot be written.
     """
     from distrain.train.control.control import Control
     from distrain.train.control.rank_setup import process_as_it_was

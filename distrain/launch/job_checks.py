@@ -238,7 +238,7 @@ def _check_loading(job: JobChecks) -> None:
 
 
 def _check_free_space(folder: str, needed_bytes: int) -> None:
-    """Check that the ranks' shuffle files of one epoch fit on the folder's disk.
+    """Raise `OutputError` if the ranks' shuffle files of one epoch do not fit on the folder's disk.
 
     Each rank later reserves space for its files once more, when its epoch begins.
     """

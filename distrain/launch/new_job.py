@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import DistrainError, SchemaError
-from distrain.jobs.spec.fitting import TableFacts, default_kind
+from distrain.jobs.spec.fit_to_table import TableFacts, default_kind
 from distrain.jobs.spec.presets import job_for, windows_of
 from distrain.schema.column import Tags
 from distrain.schema.files import find_schema

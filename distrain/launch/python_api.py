@@ -128,7 +128,7 @@ class Run:
 
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import score_rows
-        from distrain.predict.raw import RawOptions
+        from distrain.predict.raw_rows import RawOptions
 
         model = RunPaths(self.run_dir).model
         with handed_over(names=self._names):
@@ -204,7 +204,7 @@ class Run:
         """
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import evaluate_rows
-        from distrain.predict.raw import RawOptions
+        from distrain.predict.raw_rows import RawOptions
 
         with handed_over(names=self._names):
             return evaluate_rows(RunPaths(self.run_dir).model, rows, raw=RawOptions(raw))

@@ -17,7 +17,7 @@ from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.resuming import decaying_course
 from distrain.launch.external_ranks import Gang, Launch, follow
 from distrain.runs.attempts import read_attempts
-from distrain.runs.finishing import as_it_stands
+from distrain.runs.finish_run import as_it_stands
 from distrain.runs.run_file import read_run_and_spec, read_summary, untrained
 from distrain.runs.run_folder import RunFolder
 

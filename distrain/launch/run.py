@@ -22,7 +22,7 @@ from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
-from distrain.jobs.spec.short import short_yaml
+from distrain.jobs.spec.short_yaml import short_yaml
 from distrain.jobs.states import JobState
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
@@ -31,9 +31,9 @@ from distrain.launch.job_handle import JobHandle, raise_for_state
 from distrain.launch.reporting import Progress
 from distrain.launch.resuming import find_run, how_to_resume
 from distrain.runs.attempts import read_records
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.runs.history import History
-from distrain.runs.opening import OpenRun, open_run, reopen_run
+from distrain.runs.open_run import OpenRun, open_run, reopen_run
 from distrain.runs.report.figures import draw_curves
 from distrain.runs.run_file import read_summary
 from distrain.runs.sinks.base import RunFacts, Sink
@@ -126,7 +126,8 @@ class RunRequest:
 def request_in(root: Path, spec: JobSpec, **options: Any) -> RunRequest:
     """Return a request that resumes the run in a folder, or begins a new run of `spec` there.
 
-    A run that cannot be resumed is replaced. `options` are further fields of the request.
+    A run that cannot be resumed, such as one that has succeeded, is replaced. `options` are further
+    fields of the request.
     """
     with suppress(DistrainError):  # the run was not begun, or killed before its spec was written
         job_id, own, resumed = find_run(root, (), without_checkpoint=True)
@@ -139,8 +140,8 @@ def train(
 ) -> "Summary":
     """Check a job, train it, follow it to its end, and return its summary.
 
-    `on_summary` gets the summary when the job has ended. Only then, if the job failed or was
-    cancelled, `JobError` is raised.
+    `on_summary` gets the summary when the job has ended. Only then, `JobError` is raised if the job
+    failed, and `JobCancelled` if it was cancelled. Ctrl-C and SIGTERM cancel the job.
     """
     checked = run.check()
     run = replace(run, spec=checked.spec)

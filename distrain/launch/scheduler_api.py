@@ -12,7 +12,7 @@ import httpx2
 
 from distrain.client.client import Client
 from distrain.errors import ClusterError
-from distrain.workers.replacing import why_lost
+from distrain.workers.worker_replacement import why_lost
 
 if TYPE_CHECKING:
     from distributed import Client as DaskClient

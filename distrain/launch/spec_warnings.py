@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.formatting import some
 from distrain.jobs.optimizers import optimizer_facts
 from distrain.jobs.spec.data import DataSpec
-from distrain.jobs.spec.fitting import is_retrieval
+from distrain.jobs.spec.fit_to_table import is_retrieval
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.training import TrainSpec, batch_for
 from distrain.storage.urls import is_remote
@@ -60,7 +60,8 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
 def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     """Yield warnings about settings for steps that the job does not reach.
 
-    They were often chosen for smaller batches, with which the job takes more steps.
+    They were often chosen for smaller batches, with which the job takes more steps. There are none
+    with `data.windows`.
     """
     if spec.data.windows is not None:  # each has a partial step, which `_steps_of` does not count
         return

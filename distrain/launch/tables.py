@@ -97,7 +97,10 @@ def asked_of(
 
 
 def _column_name(role: str, name: Any) -> str:
-    """Return a column's name as Arrow has it: text, also if a DataFrame's names are numbers."""
+    """Return a column's name as Arrow has it: text, also if a DataFrame's names are numbers.
+
+    Raises `InputError` for anything but text and numbers, such as an array of values.
+    """
     if not isinstance(name, str | Real):
         raise InputError(
             f"{role} is a {type(name).__name__}, not the name of a column",

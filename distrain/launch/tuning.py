@@ -23,7 +23,7 @@ from numpy.random import SeedSequence
 from distrain.errors import InputError, JobError, SpecError
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.spec.fitting import is_retrieval, judging_metric
+from distrain.jobs.spec.fit_to_table import is_retrieval, judging_metric
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, flat, parse_spec, parse_yaml
 from distrain.jobs.spec.training import MORE_IS_BETTER

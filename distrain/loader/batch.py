@@ -79,7 +79,9 @@ class Ragged:
         return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
 
     def newest(self, length: int) -> Ragged:
-        """Return the last `length` values of each row.
+        """Return the last `length` values of each row; all values of a row that has fewer.
+
+        Waits for the device if the host has no copy of the offsets.
 
         While torch compiles or exports a model, all values are returned: sizes in a graph may
         depend only on the sizes of its inputs. In such a graph, `EventBlock` zeroes older values.
@@ -198,7 +200,9 @@ class Batch:
         raise KeyError(f"no flat column {name!r}; there are {', '.join(names)}")
 
     def part(self, rows: slice) -> Batch:
-        """Return consecutive rows as views of the same memory.
+        """Return consecutive rows, `rows.start` to `rows.stop`, as views of the same memory.
+
+        The slice must not have a step. Offsets of list columns are copied.
 
         Waits for the device if the host has no copy of a list column's offsets, unless the slice
         has all rows.

@@ -83,7 +83,10 @@ class HostMemory:
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Copy a small host tensor to a device, and return it; the host does not wait for the copy."""
+    """Return a copy of a small host tensor on a device; the host does not wait for the copy.
+
+    For the device "cpu", return the tensor itself.
+    """
     locked = values.pin_memory() if device.type == "cuda" else values
     return locked.to(device, non_blocking=True)
 

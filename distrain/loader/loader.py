@@ -23,6 +23,7 @@ from distrain.loader.delivery.work import EpochWork
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, narrow_layout
 from distrain.loader.filling.list_columns import list_limits
 from distrain.loader.filling.schedule import epoch_chunks
+from distrain.loader.loader_position import position_in, state_of
 from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of, steps_before
 from distrain.loader.options import (
     LoaderOptions,
@@ -32,7 +33,6 @@ from distrain.loader.options import (
     whole_number,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan, EpochSteps
-from distrain.loader.position import position_in, state_of
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, new_source
 
 _RUN_TIME_STATE = (

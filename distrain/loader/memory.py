@@ -13,7 +13,7 @@ of P batches. A rank serves c = S/W lanes. The bound considers a rank at any ste
   // B` steps from s on. Loads of the next epoch or window also begin, if all their rows are for
   these steps.
 - A load with a row for a later step begins only if step s itself needs it. Its rows are then for
-  fewer steps, because lanes that share a chunk need it together (see `partition.pieces`).
+  fewer steps, because lanes that share a chunk need it together (`partition.lane_pieces`).
 - P finished batches wait in the queue. The consumer holds one and takes another.
 
 The open batches, of B/W rows each, have (1 + A) c G rows, or about (c + L) G if lanes reach the

@@ -121,7 +121,10 @@ def new_backend(
     list_limits: Mapping[str, int],
     narrow: NarrowLayout | None = None,
 ) -> Backend:
-    """Return the backend that loads a dataset's row groups into batches; it leases the source."""
+    """Return the backend that loads a dataset's row groups into batches; it leases the source.
+
+    Only a GPU reader needs `device` and `streams`; only a CPU reader uses `pool` and `narrow`.
+    """
     lease = source.lease()
     if kind.on_gpu:
         assert device is not None

@@ -128,14 +128,20 @@ class DistinctScores:
         self._hold(keys, self.negatives, self.positives)
 
     def auc(self) -> Bounded | None:
-        """Return the area under the ROC curve; `None` unless both classes occur."""
+        """Return the area under the ROC curve, and how far it may be from the exact value.
+
+        `None` unless both classes occur.
+        """
         if not self.negatives.any() or not self.positives.any():
             return None
         value, bound = area_under_roc(self.negatives, self.positives)
         return Bounded(value, bound if self.shift else 0.0)
 
     def average_precision(self) -> Bounded | None:
-        """Return the area under the precision-recall curve; `None` unless both classes occur."""
+        """Return the area under the precision-recall curve, with its bound as for `auc`.
+
+        `None` unless both classes occur.
+        """
         if not self.negatives.any() or not self.positives.any():
             return None
         if self.shift:

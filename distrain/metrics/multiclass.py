@@ -53,7 +53,10 @@ class MulticlassMetrics(SummedState):
     def update(
         self, logits: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
-        """Count some rows: logits `[rows, classes]`, labels `0 .. classes-1`; see `State`."""
+        """Count some rows: logits `[rows, classes]`, labels `0 .. classes-1`, `[rows]`.
+
+        Errors as for `State.update`.
+        """
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(
                 f"logits {list(logits.shape)} must be [rows, classes], and labels "

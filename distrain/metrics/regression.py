@@ -73,7 +73,10 @@ class RegressionMetrics(SummedState):
     def update(
         self, predictions: Floats, targets: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
-        """Count some rows, each argument `[rows]`; see `State`. Predictions are not logits."""
+        """Count some rows, each argument `[rows]`; errors as for `State.update`.
+
+        The predictions are those of the targets' values, not logits.
+        """
         if predictions.ndim != 1 or predictions.shape != targets.shape:
             raise ValueError(
                 f"predictions {list(predictions.shape)} and targets {list(targets.shape)} must "

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distrain.models.blueprint import Blueprint as Blueprint, TableFactory as TableFactory
     from distrain.models.build import build_model as build_model
-    from distrain.models.click import ClickModel as ClickModel
+    from distrain.models.click_model import ClickModel as ClickModel
     from distrain.models.inputs import Embeddings as Embeddings, InputBlock as InputBlock
     from distrain.models.saved_model import SavedModel as SavedModel, load_model as load_model
 
 _MODULES = {
     "Blueprint": "distrain.models.blueprint",
-    "ClickModel": "distrain.models.click",
+    "ClickModel": "distrain.models.click_model",
     "Embeddings": "distrain.models.inputs",
     "InputBlock": "distrain.models.inputs",
     "SavedModel": "distrain.models.saved_model",

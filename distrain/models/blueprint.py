@@ -8,7 +8,7 @@ import torch
 
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.click import ClickModel, Network
+from distrain.models.click_model import ClickModel, Network
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner, TableColumn
 from distrain.models.heads.tasks import BinaryClassificationTask, Task

@@ -7,10 +7,10 @@ from distrain.jobs.spec.models.kinds import ModelSpec
 from distrain.jobs.spec.tasks import TaskSpec
 from distrain.models.blocks.filter import PiecewiseLinear
 from distrain.models.blueprint import Blueprint, Given, TableFactory
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner
-from distrain.models.heads.named import named_head
+from distrain.models.heads.named_head import named_head
 from distrain.models.heads.tasks import BinaryClassificationTask, LabelTask, Task
 from distrain.models.zoo import MODELS
 from distrain.schema.column import Tags

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.errors import ModelError
-from distrain.models.click import ClickModel, Ensemble
+from distrain.models.click_model import ClickModel, Ensemble
 
 TableForm = Literal["fp32", "fp16", "int8", "int4"]
 

@@ -32,7 +32,7 @@ from distrain.jobs.spec.explain import explain_all, shown
 from distrain.jobs.spec.models.kinds import ModelSpec
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import blueprint_of, build_model
-from distrain.models.click import ClickModel, Ensemble
+from distrain.models.click_model import ClickModel, Ensemble
 from distrain.models.embeddings.canonical_state import canonical_weights
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner, TableColumn, first_of_tables

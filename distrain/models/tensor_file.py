@@ -55,7 +55,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
         self._collective = collective and peers.num_ranks > 1
 
     def go_on(self) -> None:
-        """Find out whether rank 0 has failed; raise DistError on the other ranks if it has."""
+        """Raise a DistError on the other ranks if rank 0 has failed; collective if `collective`."""
         if self._collective:
             problem = self._share(b"")
             if problem:

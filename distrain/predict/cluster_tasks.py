@@ -64,7 +64,8 @@ def results(
 ) -> Generator[tuple[int, Any], None, None]:
     """Call `function` on the cluster with each task's arguments; yield its index and result.
 
-    Results are yielded in order of completion. A bounded number of tasks is in flight.
+    Results are yielded in order of completion. A bounded number of tasks is in flight. Errors of
+    the function are raised, too.
 
     Raises:
         ClusterError: Workers died, or the cluster gave the tasks up.

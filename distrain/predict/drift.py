@@ -13,7 +13,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.partition.scanning import Columns, sampled_groups, scan_columns
 from distrain.loader.partition.table import RowGroup
 from distrain.models.saved_model import SavedModel
-from distrain.predict.raw import check_same_workflow
+from distrain.predict.raw_rows import check_same_workflow
 from distrain.prep.transforming import raw_tables
 from distrain.train.data.vocabularies import workflows_next_to
 
@@ -84,8 +84,9 @@ def stability_index(old: Counts, new: Counts) -> float:
 def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
     """Return the numbers of old and of new values in each of eleven groups of ids.
 
-    The ids, from the most frequent old id on, form ten groups of about equally many old values. The
-    eleventh group has the ids of fewer than five old values, whose frequency is too uncertain.
+    Both arrays have integers from 0 on, at least one each. The ids, from the most frequent old id
+    on, form ten groups of about equally many old values. The eleventh group has the ids of fewer
+    than five old values, whose frequency is too uncertain.
     """
     size = 1 + max(old.max(), new.max())
     before, after = (np.bincount(ids, minlength=size) for ids in (old, new))
@@ -99,8 +100,9 @@ def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
 def grouped_numbers(old: Values, new: Values) -> tuple[Counts, Counts]:
     """Return the numbers of old and of new values in each of twelve groups of numbers.
 
-    Ten groups are ranges with about equally many old values; equal numbers are in one group. The
-    first group has the numbers below all old values, and the last those above all old values.
+    There must be at least one old value. Ten groups are ranges with about equally many old values;
+    equal numbers are in one group. The first group has the numbers below all old values, and the
+    last those above all old values.
     """
     values, counts = np.unique(old, return_counts=True)
     group = (np.cumsum(counts) - counts) * GROUPS // len(old)

@@ -74,6 +74,10 @@ def write_ensemble(
         report: The ensemble's metrics on validation rows.
         models: The folders of its members. The first workflow among them is copied.
         valid: The patterns of the validation rows, which are stored in the model's `about`.
+        replace: Whether `path` may be replaced.
+
+    Raises:
+        OutputError: `path` exists and `replace` is false, or it cannot be written.
     """
     record = Record(
         split="valid",

@@ -176,7 +176,7 @@ def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataT
 
     Raises:
         DataError: A file lacks the column; or it holds lists, structs, or values that cannot be
-            compared with those of another file.
+            compared with those of another file; or, with `by_day`, no timestamps or dates.
     """
     files = _files(dataset)
     for file in files:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from distrain.jobs.spec.training import JUDGING_METRICS, MORE_IS_BETTER
 from distrain.loader.batch import Batch, Ragged
 from distrain.metrics.report import BinaryReport
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.heads.targets import Target
 from distrain.models.heads.tasks import Task
 from distrain.models.saved_model import SavedModel

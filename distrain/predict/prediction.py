@@ -17,7 +17,7 @@ from distrain.loader.partition.table import Table
 from distrain.models.saved_model import SavedModel
 from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
 from distrain.predict.load_model import open_model
-from distrain.predict.raw import (
+from distrain.predict.raw_rows import (
     RawOptions,
     RawRows,
     check_same_workflow,

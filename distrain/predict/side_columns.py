@@ -20,8 +20,9 @@ def side_columns(
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of all rows of parquet files, in order, in batches of `batch_rows` rows.
 
-    The last batch may be shorter. Columns are cast to `schema`; without it, all files must have the
-    same types. With `row_groups`, only the row groups with these indices are read.
+    The last batch may be shorter; without `columns` there are no batches. Columns are cast to
+    `schema`; without it, all files must have the same types. With `row_groups`, only the row groups
+    with these indices are read from each file.
 
     Raises:
         DataError: A value does not fit into the type in `schema`.

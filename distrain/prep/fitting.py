@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from distrain.prep.counting.count_tables import fit_tables
 from distrain.prep.counting.count_tasks import CountedColumn
 from distrain.prep.counting.spilled import spill_counts
-from distrain.prep.counting.tables import fit_tables
 from distrain.prep.counting.vocabularies import VocabularyReport, fit_vocabularies
 from distrain.prep.fit_task import ColumnStates, FitUnit, times_in, units_of, vocabulary_units
 from distrain.prep.memory import MemoryPlan

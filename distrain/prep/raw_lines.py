@@ -247,7 +247,8 @@ def rows_and_bad_lines(
 ) -> tuple[pa.Table, list[BadLine]]:
     """Return the rows of a block's good lines, and its bad lines, numbered from the block's start.
 
-    With `stop_at_first`, a block with bad lines gives no rows and only the first bad line.
+    With `stop_at_first`, a block with bad lines gives no rows and only the first bad line. Raises
+    `DataError` if lines that look correct cannot be parsed.
     """
     table = parse_lines(block, layout)
     if table is not None:

@@ -250,7 +250,8 @@ def _plain_amount(text: str, point: str) -> str:
 def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None) -> int:
     """Return a value as microseconds since 1970; times with a zone are converted to UTC.
 
-    With `epoch` (`s`, `ms`, `us` or `ns`), the value is a number of such units since 1970.
+    With `epoch` (`s`, `ms`, `us` or `ns`), the value is a number of such units since 1970. Raises
+    `ValueError` for a value that is not a time in the years 1 to 9999.
     """
     if epoch is not None:
         counted = _as_integer(value, takes)

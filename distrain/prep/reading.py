@@ -127,9 +127,10 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Reject files named for both training and validation, and rows that are prepared already.
+    """Raise an `InputError` if a file is named twice or rows are prepared already.
 
-    These are in the folder `train` or `valid` beside a file `prepared_mark`.
+    A file must not be named for both training and validation. Rows are prepared already if they
+    are in a folder `train` or `valid` beside a file with the name `prepared_mark`.
     """
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:

@@ -336,7 +336,7 @@ def _write(
     windows: TableWindows | None,
     history: OpenHistory | None,
 ) -> None:
-    """Write the rows in order, or with windows, window by window.
+    """Write the rows in order, or with windows, window by window, with the lists of `history`.
 
     A row group of at most `rows` rows never has rows of two windows.
     """

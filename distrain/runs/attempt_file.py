@@ -29,7 +29,10 @@ Line = Mapping[str, Any]
 
 
 class AttemptFile:
-    """The file of an attempt's records, which its writer creates and locks until it ends."""
+    """The file of an attempt's records, which its writer creates and locks until it ends.
+
+    Raises `OutputError` if the file exists already, or cannot be created.
+    """
 
     def __init__(self, paths: RunPaths, attempt: int):
         self.path = paths.attempt_records(attempt)

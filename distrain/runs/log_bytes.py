@@ -55,12 +55,11 @@ def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
     return [by_first[first] for first in sorted(by_first)]
 
 
-def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:
-    """Return the current end of a log, and whether the log is closed."""
+def log_size(folder: Folder, log_name: str) -> int:
+    """Return how many bytes were printed into a log so far."""
     closed_at = _closed_at(folder, log_name)  # read first: a closed log does not grow
     pieces = log_pieces(folder, log_name)
-    end = max(pieces[-1].end if pieces else 0, closed_at or 0)
-    return end, closed_at is not None
+    return max(pieces[-1].end if pieces else 0, closed_at or 0)
 
 
 def read_bytes(folder: Folder, name: str, offset: int, limit: int) -> bytes:

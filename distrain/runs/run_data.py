@@ -10,7 +10,7 @@ from distrain.jobs.job_view import Record, record_of_model
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.runs.attempts import EARLIER, read_attempts, records_of
-from distrain.runs.finishing import as_it_stands
+from distrain.runs.finish_run import as_it_stands
 from distrain.runs.records.merging import add_up
 from distrain.runs.run_file import RunFile, read_run_and_spec, read_summary
 from distrain.runs.run_folder import RunFolder
@@ -86,7 +86,11 @@ class RunData:
 
 
 def read_run_data(root: Path) -> RunData:
-    """Read a run directory; raises the errors of `read_run_and_spec` and `read_attempts`."""
+    """Read a run directory, also while the run trains.
+
+    Raises `InputError` if there is no readable run or a record is damaged, and `SpecError` if the
+    run's spec is invalid.
+    """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
     with RunFolder(root) as folder:

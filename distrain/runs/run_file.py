@@ -73,6 +73,9 @@ def write_spec(spec: JobSpec, paths: RunPaths) -> None:
 def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None = None) -> None:
     """Write the spec, and `run.json` unless it exists, to a run folder or an object store.
 
+    `service` is the id of the service that has the job, or `None`; it also replaces the one in an
+    existing `run.json`.
+
     Raises `RunInUse` if a command uses the run, and `OutputError` if a file cannot be written or
     the folder holds the run of another job.
     """

@@ -50,6 +50,7 @@ class Gangs:
         """Open a store and submit a Dask task for each rank, its supervisor.
 
         Returns False, and submits nothing, if `still_wanted` is False once the store is open.
+        Raises `ClusterError` if all ports for stores are in use.
         """
         client = await self.client()
         host = get_address_host(self.scheduler.address)

@@ -104,7 +104,7 @@ def _natural_column(
     """Return the column that a feature's own fields and `properties` describe.
 
     Entries of `properties` that have a field in the column are removed; the rest become the
-    column's properties.
+    column's properties. Raises `SchemaError` if the feature has no name.
     """
     name = feature.get("name", "")
     if not name:

@@ -28,9 +28,11 @@ class SettingsSection(BaseModel):
 class TlsFiles(SettingsSection):
     """Certificates, as PEM files."""
 
-    ca_file: Path | None = Field(None, description="Of the authority that signed the peers.")
-    cert_file: Path | None = Field(None, description="The own certificate.")
-    key_file: Path | None = Field(None, description="Its key.")
+    ca_file: Path | None = Field(
+        None, description="The certificate of the authority that signed the certificates of peers."
+    )
+    cert_file: Path | None = Field(None, description="The certificate of this side.")
+    key_file: Path | None = Field(None, description="The private key of `cert_file`.")
 
     def context(self) -> ssl.SSLContext:
         """Return a client's TLS context; raises ClusterError for unusable files."""
@@ -75,26 +77,32 @@ class Kubernetes(SettingsSection):
 
     workload: str = Field(
         description="`statefulset/NAME`, `deployment/NAME`, `daskcluster/NAME`, "
-        "`daskworkergroup/NAME`, or as kubectl names what can be scaled: "
+        "`daskworkergroup/NAME`, or any scalable resource in kubectl's form: "
         "`RESOURCE.VERSION.GROUP/NAME`."
     )
-    max_workers: int = Field(ge=1, description="It never has more.")
-    min_workers: int = Field(0, ge=0, description="It keeps so many when nobody needs any.")
+    max_workers: int = Field(ge=1, description="The maximum number of workers.")
+    min_workers: int = Field(
+        0, ge=0, description="The number of workers that stay when no job needs any."
+    )
     namespace: str | None = Field(
         None,
         pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
-        description="Of the workload; null: the pod's own.",
+        description="The namespace of the workload; null: the namespace of the service's pod.",
     )
     api_url: str | None = Field(
-        None, description="Of the Kubernetes API; null: as the pod's environment says."
+        None,
+        description="The URL of the Kubernetes API; null: from the environment of the "
+        "service's pod.",
     )
     token_file: Path | None = Field(
         None,
-        description="The API's bearer token, read again as it changes; null, and no api_url: the "
-        "service account's.",
+        description="A file with the API's bearer token, read again when it changes. Null without "
+        "`api_url`: the token of the service account.",
     )
     ca_file: Path | None = Field(
-        None, description="Who signed the API's certificate; null, and no api_url: the cluster's."
+        None,
+        description="The certificate of the authority that signed the API's certificate. Null "
+        "without `api_url`: that of the cluster.",
     )
 
     @property
@@ -187,40 +195,62 @@ class ClusterProfile(SettingsSection):
     service sets the number of its workers.
     """
 
-    kind: ClusterKind = Field("address", description="Where it comes from, as above.")
+    kind: ClusterKind = Field("address", description="How the service gets the cluster, as above.")
     url: str | None = Field(
         None,
-        description="The scheduler's HTTP address, as of its dashboard; for `address` and "
-        "`kubernetes`.",
+        description="For `address` and `kubernetes`: the HTTP address of the scheduler, which is "
+        "that of its dashboard.",
     )
     tls: TlsFiles = TlsFiles()
     token_file: Path | None = Field(
-        None, description="A file with the scheduler's token (DISTRAIN_DASHBOARD_TOKEN there)."
+        None,
+        description="A file with the scheduler's token, the value of its DISTRAIN_DASHBOARD_TOKEN.",
     )
     run_root: Path | str | None = Field(
         None,
-        description="Run directories go to RUN_ROOT/PROJECT/JOB: a folder that workers and service "
-        "see under the same path, or s3://BUCKET/PATH.",
+        description="The folder or URL of run folders, RUN_ROOT/PROJECT/JOB: a folder that "
+        "workers and service access by the same path, or s3://BUCKET/PATH. Null: `runs` in "
+        "`data_dir`.",
     )
     allowed_roots: tuple[str, ...] = Field(
-        (), description="Paths and URL prefixes that specs may name; empty: any absolute one."
+        (),
+        description="Prefixes of paths and URLs that job specs may use; empty: any absolute "
+        "path or URL.",
     )
     model_packages: tuple[str, ...] = Field(
-        (), description="Packages whose functions a spec's `custom` model may name."
+        (),
+        description="Packages whose functions and classes job specs may name, such as for "
+        "`custom` models.",
     )
-    projects: tuple[Name, ...] = Field((), description="Who may use it; empty: every project.")
-    max_priority: int = Field(1000, description="The highest priority of any job on it.")
-    num_workers: int | None = Field(None, ge=1, description="Workers of a cluster that is started.")
+    projects: tuple[Name, ...] = Field(
+        (), description="Projects that may use the cluster; empty: all projects."
+    )
+    max_priority: int = Field(1000, description="The highest priority of jobs on the cluster.")
+    num_workers: int | None = Field(
+        None,
+        ge=1,
+        description="For `local` and `slurm`: the number of workers; null: as many as the waiting "
+        "job needs.",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Of a cluster that is started; auto: GPUs where there are any."
+        "auto",
+        description="For `local` and `slurm`: the device of the workers. `auto`: GPUs if "
+        "there are any.",
     )
     idle_stop_s: float | None = Field(
-        None, ge=0, description="How long it may be idle; null: for ever."
+        None,
+        ge=0,
+        description="The idle time in seconds after which the service stops the workers, in "
+        "Kubernetes down to `min_workers`; null: never.",
     )
     environment: dict[str, str] = Field(
-        {}, description="Variables that a cluster that is started gets besides."
+        {},
+        description="For `local` and `slurm`: additional environment variables of the "
+        "cluster's processes.",
     )
-    slurm: dict[str, str] = Field({}, description="Options of sbatch, such as partition, time.")
+    slurm: dict[str, str] = Field(
+        {}, description="Options of `sbatch`, such as `partition` and `time`."
+    )
     kubernetes: Kubernetes | None = None
 
     def _check_run_root(self) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from distrain.errors import InputError
@@ -23,34 +23,61 @@ from distrain.storage.urls import is_remote
 class Limits(SettingsSection):
     """The limits of one user or one request."""
 
-    body_bytes: int = Field(256 * 2**10, ge=1, description="Of a request.")
-    spec_bytes: int = Field(64 * 2**10, ge=1, description="Of a job spec as JSON.")
-    spec_depth: int = Field(32, ge=1, description="Sections within sections of a spec.")
-    tags: int = Field(32, ge=0, description="Of a job.")
-    submits_per_s: float = Field(10.0, gt=0, description="Of a user, on average.")
-    reads_per_s: float = Field(50.0, gt=0, description="Of a user, on average.")
-    streams_per_token: int = Field(20, ge=1, description="Event streams that are open at once.")
-    tokens: int = Field(100, ge=1, description="Valid tokens of a user; admins may make more.")
+    body_bytes: int = Field(
+        256 * 2**10, ge=1, description="The maximum size of a request's body, in bytes."
+    )
+    spec_bytes: int = Field(
+        64 * 2**10, ge=1, description="The maximum size of a job spec as JSON, in bytes."
+    )
+    spec_depth: int = Field(32, ge=1, description="The maximum nesting depth of a job spec.")
+    tags: int = Field(32, ge=0, description="The maximum number of tags of a job.")
+    submits_per_s: float = Field(
+        10.0, gt=0, description="The maximum average number of submissions per second of a user."
+    )
+    reads_per_s: float = Field(
+        50.0, gt=0, description="The maximum average number of read requests per second of a user."
+    )
+    streams_per_token: int = Field(
+        20, ge=1, description="The maximum number of open event streams of a token."
+    )
+    tokens: int = Field(
+        100,
+        ge=1,
+        description="The maximum number of valid tokens of a user; admins may create more.",
+    )
 
 
 class Retention(SettingsSection):
     """Retention times of rows and files, in days; 0 keeps them without limit."""
 
-    jobs_days: float = Field(180, ge=0, description="Jobs, after their end.")
-    events_days: float = Field(7, ge=0, description="What streams can be resumed over.")
-    audit_days: float = Field(400, ge=0, description="Who did what.")
-    run_dirs_days: float = Field(90, ge=0, description="Run directories, after their job's end.")
+    jobs_days: float = Field(180, ge=0, description="Days for which jobs are kept after their end.")
+    events_days: float = Field(
+        7, ge=0, description="Days for which events are kept, so that streams can be resumed."
+    )
+    audit_days: float = Field(
+        400, ge=0, description="Days for which entries of the audit log are kept."
+    )
+    run_dirs_days: float = Field(
+        90, ge=0, description="Days for which run folders are kept after the end of their job."
+    )
 
 
 class ProjectSettings(SettingsSection):
     """A project that the configuration declares; the API does not change it."""
 
     max_ranks: int | None = Field(
-        None, ge=0, description="Of jobs that run at once; null: any number."
+        None,
+        ge=0,
+        description="The maximum number of ranks of jobs that run at the same time; null: no "
+        "limit.",
     )
-    max_queued: int | None = Field(None, ge=0, description="Jobs that wait at once.")
-    max_queued_per_user: int | None = Field(100, ge=0, description="The same of one user.")
-    max_priority: int = Field(0, description="The highest priority of its submitters.")
+    max_queued: int | None = Field(
+        None, ge=0, description="The maximum number of waiting jobs; null: no limit."
+    )
+    max_queued_per_user: int | None = Field(
+        100, ge=0, description="The maximum number of waiting jobs of one user; null: no limit."
+    )
+    max_priority: int = Field(0, description="The highest priority that submitters may request.")
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
     )
@@ -59,22 +86,33 @@ class ProjectSettings(SettingsSection):
 class SignOn(SettingsSection):
     """Users identified by a proxy's header; accepted only over a Unix socket or mutual TLS."""
 
-    user_header: str = Field("X-Forwarded-User", description="Where the proxy names the user.")
-    proxy_names: tuple[str, ...] = Field(
-        (), description="Common names of the proxy's client certificate, with mutual TLS."
+    user_header: str = Field(
+        "X-Forwarded-User", description="The header in which the proxy sends the user's name."
     )
+    proxy_names: tuple[str, ...] = Field(
+        (), description="With mutual TLS: the common names of the proxy's client certificate."
+    )
+
+
+WithoutSlash = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
 
 
 class Listen(SettingsSection):
     """The API's listening address: a Unix socket, or a host and a port."""
 
     host: str = Field("127.0.0.1", description="A name or address of this machine.")
-    port: int = Field(8686, ge=0, le=65535, description="0 takes a free one.")
-    unix_socket: Path | None = Field(None, description="In place of host and port.")
+    port: int = Field(8686, ge=0, le=65535, description="The port; 0: any free port.")
+    unix_socket: Path | None = Field(
+        None, description="The path of a Unix socket, used instead of host and port."
+    )
     tls: TlsFiles = TlsFiles()
-    public_url: str | None = Field(None, description="Its address for people, behind a proxy.")
+    public_url: WithoutSlash | None = Field(
+        None, description="The URL that users open, if it differs because of a proxy."
+    )
     insecure: bool = Field(
-        False, description="Listen beyond this machine without TLS: everybody on the way can read."
+        False,
+        description="Whether to accept connections from other machines without TLS, so that "
+        "anyone on the network can read the traffic.",
     )
 
     @model_validator(mode="after")
@@ -91,7 +129,7 @@ class Listen(SettingsSection):
     @property
     def url(self) -> str:
         if self.public_url:
-            return self.public_url.rstrip("/")
+            return self.public_url
         if self.unix_socket:
             return f"unix:{self.unix_socket}"
         scheme = "https" if self.tls.cert_file else "http"
@@ -106,23 +144,23 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(
         default_factory=lambda: Path.home() / ".local" / "share" / "distrain" / "serve",
-        description="SQLite's file, started clusters' state, run directories by default.",
+        description="The folder of the SQLite file, the state of started clusters and, by "
+        "default, the run folders.",
     )
     database_url: str | None = Field(
-        None, description="`postgresql://...`; null: SQLite in the data folder."
+        None, description="`postgresql://...`; null: SQLite in `data_dir`."
     )
     listen: Listen = Listen()
     sign_on: SignOn | None = None
     clusters: dict[Name, ClusterProfile] = {"local": ClusterProfile(kind="local")}
     projects: dict[Name, ProjectSettings] = {}
-    admins: tuple[str, ...] = Field(
-        ("operator",), description="Users who operate the service: they may do everything."
-    )
+    admins: tuple[str, ...] = Field(("operator",), description="Users who may do everything.")
     limits: Limits = Limits()
     retention: Retention = Retention()
     secrets_file: Path | None = Field(
         None,
-        description="The service's own key, which signs cookies; made in the data folder.",
+        description="The file of the service's own key, which signs cookies; null: a file in "
+        "`data_dir`, which the service creates.",
     )
 
     def run_root(self, cluster: str) -> Path:

@@ -34,7 +34,7 @@ UNKNOWN = "unknown"  # shown for a job whose scheduler does not answer
 
 
 class Role(StrEnum):
-    """The rights of a user in a project, from the least to the most."""
+    """The role of a user in a project; operators also have the rights of the other two roles."""
 
     VIEWER = "viewer"  # sees all jobs
     SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels their own jobs
@@ -64,8 +64,8 @@ class Principal:
 
 
 @dataclass(frozen=True)
-class JobHead:
-    """The values of a job that its submission sets."""
+class Job:
+    """A job as the database has it, or before it is in the database: as its submission sets it."""
 
     id: str
     project: str
@@ -77,19 +77,14 @@ class JobHead:
     run_dir: str  # `RUN_ROOT/PROJECT/ID`
     tags: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     parent: str | None = field(default=None, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Job(JobHead):
-    """A job as the database has it."""
-
-    seq: int  # the sequence number, larger for each new job; lists are ordered by it
-    created_at_s: float
+    # the sequence number, larger for each new job; lists are ordered by it; 0: not in the database
+    seq: int = 0
+    created_at_s: float = 0.0
     rev: int = 1  # the revision, which grows with each change; the ETag contains it
     intent: Intent = Intent.RUN
     resumes: int = 0  # how many times it was resumed
     cancel_why: str = ""  # who or what cancelled it, and why
-    # the seconds for its ranks to save a checkpoint; `None`: the spec's
+    # the seconds for its ranks to save a checkpoint; `None`: the scheduler decides
     cancel_grace_s: float | None = None
     phase: Phase = Phase.QUEUED  # see `Phase`
     first_attempt: int = 1  # the number of the current submission's first attempt
@@ -107,14 +102,6 @@ class Job(JobHead):
     observed_at_s: float | None = None  # when the scheduler last reported it
     started_at_s: float | None = None
     finished_at_s: float | None = None
-
-
-@dataclass(frozen=True)
-class NewJob(JobHead):
-    """A job to make, checked and resolved."""
-
-    spec: Mapping[str, Any]  # the resolved spec as JSON values
-    request_sha256: str = ""  # of the request; an equal hash marks a repetition
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ _TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "m
 def file_identity(path: str) -> str | None:
     """Return a text that changes when a file at a path or URL changes.
 
-    `None` if the server of a remote file gives no checksum and no time.
+    `None` if the server of a remote file gives no checksum and no time. Raises `OSError` if the
+    file is missing or cannot be looked up.
     """
     if is_remote(path):
         return _remote_identity(path)

@@ -162,7 +162,10 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_old(folder: Path) -> bool:
-    """Return True if no entry was created in a folder or its direct subfolders for a day."""
+    """Return True if for a day no entry of a folder or its direct subfolders was made or removed.
+
+    Returns False if a folder cannot be read, perhaps because its maker removes it now.
+    """
     try:
         folders = [folder, *(path for path in folder.iterdir() if path.is_dir())]
         newest = max(path.stat().st_mtime for path in folders)

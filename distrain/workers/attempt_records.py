@@ -12,7 +12,7 @@ from typing import Any
 from distrain.errors import DistrainError
 from distrain.jobs.assignment import Assignment
 from distrain.runs.attempt_file import AttemptFile
-from distrain.runs.finishing import begin_attempt
+from distrain.runs.finish_run import begin_attempt
 from distrain.storage.background import BackgroundWriter
 
 log = logging.getLogger(__name__)

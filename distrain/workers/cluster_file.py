@@ -82,7 +82,10 @@ def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_one(file: Path) -> Iterator[bool]:
-    """Try to lock a file without waiting; yield True if this process holds the lock meanwhile."""
+    """Try to lock a file during the block, without waiting; yield False if another holds the lock.
+
+    Raises `OutputError` if the file cannot be created.
+    """
     import fcntl
 
     with translated_errors(file):

@@ -21,8 +21,8 @@ from typing import Any
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.devices import SHARED_MEMORY
 from distrain.version import how_to_install
-from distrain.workers.replacing import nannies_kept, replace_workers
 from distrain.workers.shared_context import SharedContext
+from distrain.workers.worker_replacement import nannies_kept, replace_workers
 
 # When training uses every core, Dask's periodic work takes time from the ranks (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads its process's usage twice
@@ -292,7 +292,10 @@ def check_this_machine(num_workers: int, device: str) -> int:
 
 
 def device_of_workers(num_workers: int) -> str:
-    """Return the device of each worker, `cuda` or `cpu`; workers never share a GPU."""
+    """Return the device of each worker of a local cluster.
+
+    `cuda` if dask-cuda is installed and there is a GPU for each worker, else `cpu`.
+    """
     has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
     return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"
 

@@ -28,8 +28,8 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.runs.records.merging import ReportJoiner
 from distrain.storage.background import BackgroundWriter
-from distrain.workers.log_pump import LogPump, RankLogWriter
 from distrain.workers.process_state import GONE, resident_bytes, take_stacks
+from distrain.workers.rank_log import LogPump, RankLogWriter
 
 RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
@@ -111,9 +111,10 @@ class RankProcess:
             self._write(self._process, json.dumps(message))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after `grace_s`.
+        """Have the rank save a checkpoint and end; kill it after `grace_s`, without waiting for it.
 
-        A rank that does not train yet is killed at once.
+        A rank that does not train yet is killed at once. `number` is the command's number, equal on
+        all ranks.
         """
         self._stopped = True
         # Before the training has started, there is nothing to save.

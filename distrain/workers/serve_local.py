@@ -23,8 +23,8 @@ from distrain.workers.cluster_file import (
     write_started,
 )
 from distrain.workers.local import count_gpus, local_cluster
-from distrain.workers.replacing import CHECK_S, why_lost
 from distrain.workers.secrets import TOKEN_VARIABLE
+from distrain.workers.worker_replacement import CHECK_S, why_lost
 
 DEFAULT_WORKERS = 2  # workers on a machine without GPUs
 

@@ -19,7 +19,7 @@ from distrain.jobs.assignment import Assignment
 from distrain.jobs.events import RankExited, RankFailed, RecordsTrouble, to_json
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.runs.run_file import paths_of
 from distrain.storage.background import in_thread
 from distrain.storage.urls import is_remote

@@ -14,7 +14,7 @@ def clients(num_ranks):
     return [bench.CountedStore(store) for _ in range(num_ranks)]
 
 
-@pytest.mark.parametrize("agreement", ["gate_agreement", "checkpoint_agreement"])
+@pytest.mark.parametrize("agreement", ["step_agreement", "checkpoint_agreement"])
 @pytest.mark.parametrize("num_ranks", [2, 40])
 def test_a_ranks_calls_do_not_grow_with_the_number_of_ranks(agreement, num_ranks):
     calls = getattr(bench, agreement)(clients(num_ranks)).without_questions

@@ -9,7 +9,7 @@ from small_jobs import write_prepared
 from distrain.cli.training.init import command
 from distrain.errors import OutputError, SpecError
 from distrain.jobs.spec import load_spec, parse_spec
-from distrain.jobs.spec.fitting import TableFacts
+from distrain.jobs.spec.fit_to_table import TableFacts
 from distrain.jobs.spec.presets import MODELS, PRESETS, job_for
 from distrain.jobs.spec.training import batch_for
 from distrain.jobs.states import JobState

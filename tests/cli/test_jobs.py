@@ -14,8 +14,8 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
-from distrain.cli.jobs.api_jobs import job_lines
 from distrain.cli.jobs.list import jobs_table
+from distrain.cli.jobs.status_lines import job_lines
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
@@ -26,7 +26,7 @@ from distrain.jobs.job_view import Checkpoints, JobView, Restart
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import load_spec
 from distrain.launch.job_handle import JobHandle
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 from distrain.runs.run_file import read_summary
 
 

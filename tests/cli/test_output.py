@@ -150,7 +150,7 @@ def _hostile_run(root: Path) -> Path:
     from small_jobs import small_document
 
     from distrain.jobs.spec import parse_spec
-    from distrain.runs.opening import open_run
+    from distrain.runs.open_run import open_run
 
     document = {**small_document(root / "data"), "tags": {"team": HOSTILE}}
     with open_run(root, parse_spec(document), "hostile-1") as recorder:
@@ -182,8 +182,8 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distrain.cli.job_progress import JobProgress
-    from distrain.cli.jobs.api_jobs import job_lines
     from distrain.cli.jobs.list import jobs_table
+    from distrain.cli.jobs.status_lines import job_lines
     from distrain.cli.top.tables import job_line, screen
     from distrain.jobs.api_answers import Job
     from distrain.jobs.job_view import JobView, Notice, Restart

@@ -21,7 +21,7 @@ from distrain.client import (
 )
 from distrain.service.settings import ClusterProfile
 from distrain.service.values import Phase, Quota, Role
-from distrain.workers.log_pump import BoundedLog
+from distrain.workers.rank_log import BoundedLog
 
 SPEC: dict[str, Any] = {
     "name": "clicks",

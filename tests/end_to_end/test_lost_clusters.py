@@ -20,8 +20,8 @@ from distrain.jobs.states import JobState
 from distrain.launch.job_handle import JobHandle
 from distrain.launch.scheduler_api import scheduler_api
 from distrain.runs.attempts import read_records
-from distrain.runs.finishing import finish_run
-from distrain.runs.opening import open_run
+from distrain.runs.finish_run import finish_run
+from distrain.runs.open_run import open_run
 from distrain.workers.open_cluster import connect
 
 LONG = (

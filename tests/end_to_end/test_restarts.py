@@ -18,7 +18,7 @@ from distrain.jobs.spec import JobSpec
 from distrain.jobs.states import JobState
 from distrain.launch.job_handle import JobHandle
 from distrain.runs.attempts import read_records
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 
 SOME_STEPS = (
     "train.epochs=20",

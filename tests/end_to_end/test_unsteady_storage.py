@@ -17,7 +17,7 @@ from distrain.jobs.job_view import JobView
 from distrain.jobs.run_paths import RunPaths, new_job_id
 from distrain.jobs.states import JobState
 from distrain.launch.job_handle import JobHandle
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 from distrain.workers.local import local_cluster
 
 pytestmark = pytest.mark.release  # `tests/loader/test_waiting_for_storage.py` holds the laws

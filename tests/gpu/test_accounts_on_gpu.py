@@ -13,7 +13,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
 from distrain.launch.job_handle import raise_for_state
 from distrain.runs.attempts import read_records
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.train.timing.phases import PhaseClock, device_clock
 
 pytestmark = [

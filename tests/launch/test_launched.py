@@ -20,7 +20,7 @@ from distrain.jobs.assignment import Rendezvous, World
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.external_ranks import Gang, Launch
 from distrain.launch.resuming import resume_or_begin
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 from distrain.runs.run_file import read_summary
 
 STEPS = 60

@@ -19,7 +19,7 @@ from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import RunRequest, _run_to_end
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 CANCELLED = JobView("clicks-1", "clicks", JobState.CANCELLED, 1, 2)

@@ -16,8 +16,8 @@ from distrain.jobs.states import JobState
 from distrain.launch.detached import submit
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import RunRequest, train
-from distrain.runs import opening, run_file
-from distrain.runs.opening import open_run
+from distrain.runs import open_run as opening, run_file
+from distrain.runs.open_run import open_run
 from distrain.runs.run_file import RunInUse
 from distrain.train.data.inputs import read_inputs
 from distrain.train.data.job_tables import read_tables

@@ -24,7 +24,7 @@ from distrain.loader.batch import Batch
 from distrain.loader.partition.table import RowGroup, Slice
 from distrain.loader.reading import fetcher as fetcher_module
 from distrain.loader.reading.fetcher import Fetcher
-from distrain.loader.reading.image import Image, Span, plan_ranges
+from distrain.loader.reading.partial_file import PartialFile, Span, plan_ranges
 from distrain.schema import Schema
 from distrain.storage import retrying
 
@@ -70,27 +70,27 @@ def test_ranges_hold_what_is_needed_and_only_short_gaps(
 
 
 def test_an_image_is_read_like_the_file() -> None:
-    image = Image(1 << 40)
-    image.write(1 << 39, b"in the middle")
-    with open(image.path, "rb") as handle:
+    partial_file = PartialFile(1 << 40)
+    partial_file.write(1 << 39, b"in the middle")
+    with open(partial_file.path, "rb") as handle:
         assert handle.seek(0, 2) == 1 << 40
         handle.seek((1 << 39) - 1)
         assert handle.read(9) == b"\0in the m"
-        del image
+        del partial_file
         handle.seek(1 << 39)
         assert handle.read(13) == b"in the middle"
 
 
 def test_nobody_finds_an_image_that_is_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    image, found, close = Image(10), [], os.close
-    reference = weakref.ref(image)
+    partial_file, found, close = PartialFile(10), [], os.close
+    reference = weakref.ref(partial_file)
 
     def closed(number: int) -> None:
         found.append(reference())  # as another thread may look for it, too
         close(number)
 
-    monkeypatch.setattr("distrain.loader.reading.image.os.close", closed)
-    del image
+    monkeypatch.setattr("distrain.loader.reading.partial_file.os.close", closed)
+    del partial_file
     assert found == [None]
 
 
@@ -121,8 +121,8 @@ def test_no_more_is_held_than_the_bound_or_one_row_group(
         assert [one.group for one in ahead] == groups[number : number + len(ahead)]
         assert all(one.is_whole for one in ahead)
         if number in kept:  # the others are passed over
-            image = fetcher.take(group)
-            with open(image.path, "rb") as handle:
+            partial_file = fetcher.take(group)
+            with open(partial_file.path, "rb") as handle:
                 assert handle.read(sizes[number]) == content[: sizes[number]]
             taken += 1
         expected.passed(number + 1)
@@ -279,9 +279,9 @@ def test_a_row_group_is_held_until_its_last_slice_has_passed(one_file: str) -> N
     groups = [RowGroup(url, 0, 10, slice=Slice(number, 10, 40)) for number in (0, 2, 3)]
     expected = fetcher.expect(iter([*groups, RowGroup(url, 1, 10)]))
     for passed, late in enumerate(reversed(groups)):  # other threads were faster than the first
-        image = weakref.ref(fetcher.take(late))
+        partial_file = weakref.ref(fetcher.take(late))
         gc.collect()
-        assert image() is not None
+        assert partial_file() is not None
         expected.passed(passed)
     whole = weakref.ref(fetcher.take(RowGroup(url, 1, 10)))
     assert whole() is None
@@ -290,7 +290,7 @@ def test_a_row_group_is_held_until_its_last_slice_has_passed(one_file: str) -> N
         (0, 20)
     ) == 2  # of each row group, which have the same bytes here
     expected.passed(3)
-    assert image() is None
+    assert partial_file() is None
     fetcher.close()
 
 

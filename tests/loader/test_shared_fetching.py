@@ -17,9 +17,9 @@ from watched_files import WatchedFileSystem
 
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
-from distrain.loader.reading import fetcher as fetcher_module, shared_image as module
-from distrain.loader.reading.image import Image, Span
-from distrain.loader.reading.shared_image import SharedImage, shared_image
+from distrain.loader.reading import fetcher as fetcher_module, shared_partial_file as module
+from distrain.loader.reading.partial_file import PartialFile, Span
+from distrain.loader.reading.shared_partial_file import SharedPartialFile, shared_partial_file
 from distrain.schema import ColumnSchema, Schema, Tags
 
 CONTENT = bytes(range(256))
@@ -35,10 +35,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / f"distrain-fetched-{os.getuid()}"
 
 
-def image_of(name: str = "a") -> SharedImage:
-    image = shared_image(name, len(CONTENT), RANGES, FOOTER)
-    assert image is not None
-    return image
+def partial_file_of(name: str = "a") -> SharedPartialFile:
+    partial_file = shared_partial_file(name, len(CONTENT), RANGES, FOOTER)
+    assert partial_file is not None
+    return partial_file
 
 
 def read(begin: int, end: int) -> bytes:
@@ -49,27 +49,27 @@ def refused(begin: int, end: int) -> bytes:
     raise AssertionError(f"bytes {begin} to {end} are there")
 
 
-def bytes_of(image: Image) -> bytes:
-    return Path(image.path).read_bytes()
+def bytes_of(partial_file: PartialFile) -> bytes:
+    return Path(partial_file.path).read_bytes()
 
 
 def test_a_range_is_fetched_once_and_the_last_holder_removes_it(folder: Path) -> None:
-    one, other = image_of(), image_of()
+    one, other = partial_file_of(), partial_file_of()
     one.bring(RANGES[0], read)
     other.bring(RANGES[0], refused)
     other.bring(RANGES[1], read)
     one.bring(RANGES[1], refused)
     assert bytes_of(one) == bytes_of(other) == CONTENT[:200] + bytes(56)
     del one
-    image_of().bring(RANGES[0], refused)
+    partial_file_of().bring(RANGES[0], refused)
     assert len(list(folder.iterdir())) == 2
     del other
     assert not list(folder.iterdir())
-    image_of().bring(RANGES[0], read)
+    partial_file_of().bring(RANGES[0], read)
 
 
 def test_other_versions_and_other_ranges_are_other_images() -> None:
-    one, other = image_of("version 1"), image_of("version 2")
+    one, other = partial_file_of("version 1"), partial_file_of("version 2")
     one.bring(RANGES[0], read)
     other.bring(RANGES[0], lambda begin, end: bytes(end - begin))
     assert bytes_of(one)[:100] == CONTENT[:100]
@@ -77,7 +77,7 @@ def test_other_versions_and_other_ranges_are_other_images() -> None:
 
 
 def test_who_comes_second_waits_for_the_first() -> None:
-    one, other = image_of(), image_of()
+    one, other = partial_file_of(), partial_file_of()
     begun, finish = threading.Event(), threading.Event()
 
     def slowly(begin: int, end: int) -> bytes:
@@ -95,7 +95,7 @@ def test_who_comes_second_waits_for_the_first() -> None:
 
 
 def test_a_fetch_that_failed_is_made_by_another() -> None:
-    one, other = image_of(), image_of()
+    one, other = partial_file_of(), partial_file_of()
 
     def failing(begin: int, end: int) -> bytes:
         raise OSError("reset")
@@ -108,29 +108,29 @@ def test_a_fetch_that_failed_is_made_by_another() -> None:
 
 def test_a_killed_process_leaves_neither_locks_nor_files(folder: Path) -> None:
     context = multiprocessing.get_context("fork")
-    begun, begin_held = context.Event(), image_of("held")
+    begun, begin_held = context.Event(), partial_file_of("held")
 
     def fetch() -> None:
-        image = image_of()
-        image.bring(RANGES[0], read)
+        partial_file = partial_file_of()
+        partial_file.bring(RANGES[0], read)
 
         def forever(begin: int, end: int) -> bytes:
             begun.set()
             threading.Event().wait()
             return b""
 
-        image.bring(RANGES[1], forever)
+        partial_file.bring(RANGES[1], forever)
 
     process = context.Process(target=fetch)
     process.start()
     assert begun.wait(60)
-    image = image_of()
+    partial_file = partial_file_of()
     process.kill()
     process.join()
-    image.bring(RANGES[0], refused)
-    image.bring(RANGES[1], read)
-    assert bytes_of(image)[:200] == CONTENT[:200]
-    del image, begin_held
+    partial_file.bring(RANGES[0], refused)
+    partial_file.bring(RANGES[1], read)
+    assert bytes_of(partial_file)[:200] == CONTENT[:200]
+    del partial_file, begin_held
     process = context.Process(target=fetch)
     begun.clear()
     process.start()
@@ -138,25 +138,25 @@ def test_a_killed_process_leaves_neither_locks_nor_files(folder: Path) -> None:
     process.kill()
     process.join()
     assert len(list(folder.iterdir())) == 2
-    other = image_of("b")
+    other = partial_file_of("b")
     assert len(list(folder.iterdir())) == 2
     del other
     assert not list(folder.iterdir())
 
 
 def test_marks_of_bytes_that_others_removed_do_not_count(folder: Path) -> None:
-    one = image_of()
+    one = partial_file_of()
     one.bring(RANGES[0], read)
     (data,) = (path for path in folder.iterdir() if not path.suffix)
     data.unlink()
-    other = image_of()
+    other = partial_file_of()
     other.bring(RANGES[0], read)
     assert bytes_of(other)[:100] == bytes_of(one)[:100] == CONTENT[:100]
 
 
 def test_where_it_cannot_be_shared_it_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing() -> bool:
-        return shared_image("a", len(CONTENT), RANGES, FOOTER) is None
+        return shared_partial_file("a", len(CONTENT), RANGES, FOOTER) is None
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "_FREE_PART", 1.0)
@@ -209,13 +209,13 @@ def test_ranks_read_no_byte_of_a_row_group_twice(
         ColumnSchema("c", tags=(Tags.CATEGORICAL,), cardinality=2**20),
         ColumnSchema("i", tags=(Tags.CONTINUOUS,)),
     ))  # fmt: skip
-    held: list[SharedImage | None] = []  # however far ranks are apart
+    held: list[SharedPartialFile | None] = []  # however far ranks are apart
 
-    def holding(*wanted: Any) -> SharedImage | None:
-        held.append(shared_image(*wanted))
+    def holding(*wanted: Any) -> SharedPartialFile | None:
+        held.append(shared_partial_file(*wanted))
         return held[-1]
 
-    monkeypatch.setattr(fetcher_module, "shared_image", holding)
+    monkeypatch.setattr(fetcher_module, "shared_partial_file", holding)
     found = {}
     for is_shared in (True, False):
         monkeypatch.setattr(module, "_LEAST_BYTES", 1 if is_shared else 1 << 40)

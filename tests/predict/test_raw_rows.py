@@ -22,7 +22,7 @@ from distrain.loader import Dataset
 from distrain.predict import in_memory
 from distrain.predict.in_memory import evaluate_rows, score_rows
 from distrain.predict.prediction import PredictRequest, predict
-from distrain.predict.raw import RawOptions
+from distrain.predict.raw_rows import RawOptions
 from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
 from distrain.prep.raw_lines import with_words_as_numbers
 from distrain.prep.transforming import raw_tables

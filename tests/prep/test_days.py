@@ -165,7 +165,7 @@ def test_the_kept_counts_are_bounded_whatever_the_pieces(tmp_path: Path) -> None
 def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int, dtype: pa.DataType
 ) -> None:
-    monkeypatch.setattr("distrain.prep.counting.runs._STRING_BYTES", 1500)
+    monkeypatch.setattr("distrain.prep.counting.vocabulary_runs._STRING_BYTES", 1500)
     written = []
     for piece_bytes in (1 << 20, 500):
         (tmp_path / str(piece_bytes)).mkdir()

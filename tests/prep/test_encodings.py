@@ -33,9 +33,9 @@ from distrain.prep import (
     prepare,
 )
 from distrain.prep.column_group import FOLD
+from distrain.prep.counting.count_tables import fit_tables
 from distrain.prep.counting.count_tasks import CountedColumn
 from distrain.prep.counting.spilled import Spilled, write_buckets
-from distrain.prep.counting.tables import fit_tables
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.encodings import fold_numbers
 from distrain.prep.operators.operator import TrainingRows

@@ -18,7 +18,7 @@ from wording import Wording
 
 from distrain.errors import DataError, InputError
 from distrain.loader import Dataset, Loader
-from distrain.predict.raw import RawOptions, RawRows
+from distrain.predict.raw_rows import RawOptions, RawRows
 from distrain.prep import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
 from distrain.prep.histories import ordering
 from distrain.prep.histories.making import make_histories

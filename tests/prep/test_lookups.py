@@ -12,7 +12,7 @@ from wording import Wording
 
 from distrain.errors import DataError
 from distrain.prep.lookups.index import open_own_index, write_index
-from distrain.prep.lookups.mapped import MappedVocabulary
+from distrain.prep.lookups.mapped_vocabulary import MappedVocabulary
 from distrain.prep.operators import key_index
 from distrain.prep.vocabulary import Vocabulary
 

@@ -7,7 +7,7 @@ import torch
 from distrain.jobs.events import RankStarted
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 from distrain.runs.records.collector import Collector
 from distrain.runs.run_file import describe_environment, read_run_and_spec
 from distrain.version import build

@@ -23,7 +23,7 @@ from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
 from distrain.runs.history import History
-from distrain.runs.opening import open_run, reopen_run
+from distrain.runs.open_run import open_run, reopen_run
 from distrain.runs.run_file import read_run_and_spec, read_summary
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})

@@ -15,7 +15,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
-from distrain.runs.opening import open_run
+from distrain.runs.open_run import open_run
 from distrain.runs.report.figures import draw_curves
 from distrain.runs.summary import summarise
 

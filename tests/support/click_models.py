@@ -8,7 +8,7 @@ from distrain.loader.batch import Batch
 from distrain.models import ClickModel, Embeddings, InputBlock
 from distrain.models.blocks import Block
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.click import Network
+from distrain.models.click_model import Network
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.models.shapes import Column, Columns, Group

@@ -15,8 +15,8 @@ from distrain.jobs.spec import parse_spec
 from distrain.jobs.states import JobState
 from distrain.runs.attempt_file import AttemptFile, StatusLines
 from distrain.runs.attempts import read_records
-from distrain.runs.finishing import begin_attempt, finish_run
-from distrain.runs.opening import OpenRun, open_run, reopen_run
+from distrain.runs.finish_run import begin_attempt, finish_run
+from distrain.runs.open_run import OpenRun, open_run, reopen_run
 from distrain.runs.run_file import read_run_and_spec
 from distrain.runs.summary import Summary
 

@@ -25,7 +25,7 @@ class OrderSite(Site):
         return str(self.coordinator.epoch)
 
     def client(self, service: str = "here", token: str | None = None) -> SchedulerClient:
-        public_url = "https://jobs.example/"
+        public_url = "https://jobs.example"
         return SchedulerClient(self.url, token, service=service, public_url=public_url)
 
     async def ask(self, call: Callable[..., Any], *words: Any, **named: Any) -> Any:

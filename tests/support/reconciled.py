@@ -13,7 +13,7 @@ from distrain.service.decisions.api_values import shown
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import Job, NewJob, Phase, Quota
+from distrain.service.values import Job, Phase, Quota
 
 
 class Service:
@@ -38,8 +38,8 @@ class Service:
         """Submit a job; its id."""
         run_dir = str(self.settings.run_root(cluster) / "default" / job_id)
         spec = {**SPEC, "resources": {"num_ranks": num_ranks}, "restart": {"backoff_s": 0.1}}
-        new = NewJob(job_id, "default", "alice", "ctr", cluster, 0, num_ranks, run_dir, spec)
-        self.store.submit(new)
+        new = Job(job_id, "default", "alice", "ctr", cluster, 0, num_ranks, run_dir)
+        self.store.submit(new, spec)
         return job_id
 
     def job(self, job_id: str = "job-1") -> Job:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from dask_world import free_port
+from real_postgres import Postgres
 from waiting import until
 
 from distrain.workers.cluster_file import read_started
@@ -107,6 +109,43 @@ def serving(
         yield Serve(part, log)
     finally:
         part.end()
+
+
+def serve_command(*words: str, environment: Mapping[str, str]) -> Any:
+    """Run a command of `distrain serve` to its end; return its JSON."""
+    line = [sys.executable, "-m", "distrain", "serve", *words, "--json"]
+    done = subprocess.run(line, capture_output=True, check=True, env={**os.environ, **environment})
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def service_parts(
+    folder: Path,
+    config: Path,
+    database: Postgres | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[dict[str, Part], str, str]]:
+    """Run a service that a test may kill: yield its processes by name, its address, and a token.
+
+    With SQLite it is one process; with PostgreSQL, an API and a reconciler.
+    """
+    more = dict(environment or {})
+    words = {"serve": ["--port", str(port := free_port())]}
+    if database is not None:
+        more["DISTRAIN_SERVICE_DATABASE_URL"] = database.url()
+        words = {"api": ["api", "--port", str(port)], "reconciler": ["reconcile"]}
+    place = ("--config", str(config), "--data-dir", str(folder / "data"))
+    serve_command("migrate", *place, environment=more)
+    made = serve_command("token", "create", "--user", "operator", *place, environment=more)
+    parts = {
+        name: Part(folder / f"{name}.log", *ones, *place, environment=more)
+        for name, ones in words.items()
+    }
+    try:
+        yield parts, f"http://127.0.0.1:{port}", made["token"]
+    finally:
+        for part in parts.values():
+            part.end()
 
 
 def end_cluster(folder: Path) -> None:

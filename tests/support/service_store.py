@@ -8,7 +8,7 @@ from typing import Any
 
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store, migrate, open_store
-from distrain.service.values import Job, NewJob, Quota
+from distrain.service.values import Job, Quota
 
 _numbers = itertools.count(1)
 UNLIMITED = Quota(max_queued_per_user=None)
@@ -28,7 +28,10 @@ def new_store(settings: Settings, quota: Quota = UNLIMITED) -> Iterator[Store]:
         yield store
 
 
-def new_job(**fields: Any) -> NewJob:
+SPEC = {"train": {"epochs": 1}}
+
+
+def new_job(**fields: Any) -> Job:
     """A job of alice's in the project `default`, for the cluster `gpu`."""
     job_id = fields.pop("id", None) or f"job-{next(_numbers):06}"
     values: dict[str, Any] = {
@@ -39,14 +42,13 @@ def new_job(**fields: Any) -> NewJob:
         "priority": 0,
         "num_ranks": 2,
         "run_dir": f"/runs/default/{job_id}",
-        "spec": {"train": {"epochs": 1}},
     }
-    return NewJob(id=job_id, **values | fields)
+    return Job(id=job_id, **values | fields)
 
 
 def submitted(store: Store, **fields: Any) -> Job:
     """A job that is in the queue."""
     new = new_job(**fields)
-    job, created = store.submit(new)
+    job, created = store.submit(new, SPEC)
     assert created
     return job

@@ -29,7 +29,7 @@ from distrain.jobs.events import (
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec import JobSpec
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.runs.run_file import paths_of
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.lifecycle.messages import LaunchGang, WorkersChanged

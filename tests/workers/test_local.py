@@ -19,7 +19,7 @@ from distrain.errors import ClusterError
 from distrain.workers import local
 from distrain.workers.local import dashboard_link, local_cluster, local_threads
 from distrain.workers.open_cluster import connect
-from distrain.workers.replacing import GIVE_UP_S, WorkerReplacer, nannies_kept, why_lost
+from distrain.workers.worker_replacement import GIVE_UP_S, WorkerReplacer, nannies_kept, why_lost
 
 
 def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):

@@ -6,7 +6,7 @@ from object_stores import serving
 from distrain.jobs.run_paths import RunPaths
 from distrain.runs.stored.folder import StoredFolder
 from distrain.workers import rank_upload as upload_module
-from distrain.workers.log_pump import BoundedLog
+from distrain.workers.rank_log import BoundedLog
 from distrain.workers.rank_upload import RankUpload, files_dir
 
 

@@ -81,8 +81,9 @@ CORE = {
     "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_stories.py "
     "tests/scheduler/lifecycle/test_job_machine_rules.py",
-    "distrain/scheduler/lifecycle/verdict.py": "tests/scheduler/lifecycle/test_job_restarts.py "
-    "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_stories.py",
+    "distrain/scheduler/lifecycle/failed_attempt.py": "tests/scheduler/lifecycle/"
+    "test_job_restarts.py tests/scheduler/lifecycle/test_job_states.py "
+    "tests/scheduler/lifecycle/test_job_stories.py",
     "distrain/scheduler/lifecycle/watchdog.py": "tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_stories.py",
     "distrain/runs/records/collector.py": "tests/runs/records/test_collector.py",
@@ -97,7 +98,7 @@ CORE = {
     "tests/models/embeddings/test_kernel_updates.py "
     "tests/models/embeddings/test_sparse_optimizer.py tests/models/embeddings/test_lists.py "
     "tests/models/embeddings/test_fixed.py tests/models/embeddings/test_all_to_all.py",
-    "distrain/models/embeddings/store.py": "tests/models/embeddings/test_collection.py "
+    "distrain/models/embeddings/table_store.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_initial.py tests/models/embeddings/test_shared.py "
     "tests/models/embeddings/test_device_row_cache.py",
     "distrain/train/step/learning_rate.py": "tests/train/step/test_learning_rate.py",
@@ -105,7 +106,7 @@ CORE = {
     "distrain/train/step/clipping.py": "tests/train/step/test_clipping.py "
     "tests/train/step/test_train_step.py tests/train/step/test_step_ranks.py "
     "tests/train/step/test_knobs.py",
-    "distrain/train/control/gate.py": "tests/train/control/test_gate.py",
+    "distrain/train/control/step_agreement.py": "tests/train/control/test_step_agreement.py",
     "distrain/train/loop/early_stopping.py": "tests/train/loop/test_early_stopping.py "
     "tests/train/loop/test_best_model.py",
     "distrain/train/loop/exact_auc.py": "tests/train/loop/test_exact_auc.py",

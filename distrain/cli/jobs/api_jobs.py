@@ -6,12 +6,10 @@ from typing import Any
 
 import click
 
-from distrain.cli.jobs.status_lines import status_lines
-from distrain.cli.output import clean_line, print_answer, print_result
+from distrain.cli.jobs.status_lines import job_lines
+from distrain.cli.output import print_answer, print_result
 from distrain.client.client import Client
-from distrain.formatting import UNKNOWN
 from distrain.jobs.api_answers import Job
-from distrain.jobs.status import time_left
 
 
 class ApiJobs:
@@ -64,39 +62,3 @@ def pair(word: str, option: str, form: str) -> tuple[str, str]:
     if not (name and sign):
         raise click.UsageError(f"{option} {word}: write {form}.")
     return name, value
-
-
-def job_lines(job: Job) -> list[str]:
-    """Return all facts of a job, as lines for people."""
-    more = job.document
-    state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
-    lines = status_lines(
-        job,
-        {
-            "state": state + (f": {job.why_pending}" if job.why_pending else ""),
-            "project": job.project,
-            "owner": job.owner,
-            "cluster": job.cluster,
-            "submitted": job.created_at or UNKNOWN,
-            "started": job.started_at,
-            "ended": job.finished_at,
-            "last heard": job.observed_at,
-            "restarts": str(job.restarts or 0),
-            "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
-            "checkpoints": _checkpoints(job, more.get("last_checkpoint") or {}),
-            "clone of": job.parent,
-            "model": more.get("model_path"),
-        },
-    )
-    lines += [
-        f"{'restart':15}attempt {setback['attempt']} ended after step {setback['step']}: "
-        f"{setback['reason']}: {clean_line(setback['message'])}"
-        for setback in more.get("setbacks") or ()
-    ]
-    return [*lines, *(job.message or "").splitlines()]
-
-
-def _checkpoints(job: Job, last: Mapping[str, Any]) -> str | None:
-    if not (job.checkpoints and last.get("path")):
-        return None if job.checkpoints is None else str(job.checkpoints)
-    return f"{job.checkpoints}, the last of step {last['step']}: {last['path']}"

@@ -145,7 +145,11 @@ class SchedulerJobs(ApiJobs):
         self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address), waits=waits)
 
     def page(self, word: str | None) -> str:
-        """Return the address of the scheduler's page of jobs."""
+        """Return the address of the scheduler's page of jobs.
+
+        `word` is a job's id or its beginning: an error is raised unless it is one job's. Raises
+        `ClusterError` if the scheduler has no dashboard.
+        """
         if word is not None:
             self.find(word)
         link: str | None = dashboard_link(self._dask)

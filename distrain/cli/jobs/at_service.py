@@ -17,8 +17,9 @@ from distrain.client.client import Client
 from distrain.client.credentials import parse_address
 from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
-from distrain.formatting import count, scores
+from distrain.formatting import scores
 from distrain.jobs.api_answers import Job
+from distrain.jobs.figures import Screen, phrases
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
@@ -125,7 +126,10 @@ class ServiceJobs(ApiJobs):
         self.finish(job, f"{_submitted(job)}, a clone of {found.id}", waits=waits)
 
     def page(self, word: str | None) -> str:
-        """Return the address of a job's page, or of the list of jobs."""
+        """Return the address of a job's page, or of the list of jobs if `word` is empty or `None`.
+
+        Raises `InputError` if the service has a Unix socket, which browsers cannot open.
+        """
         address = parse_address(self.address)
         if address.socket is not None:
             raise InputError(
@@ -178,9 +182,10 @@ def _repeatable(job_id: str) -> Iterator[None]:
 
 
 def spec_document(spec: JobSpec) -> dict[str, Any]:
-    """Return a spec's document, without unset fields if these do not change it.
+    """Return the document of a spec to send to a service, as JSON values.
 
-    A service of another version may have other defaults.
+    It has only the fields that were set, if these give an equal spec; otherwise all fields. So a
+    service of another version uses its own defaults for the other fields.
     """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):
@@ -211,7 +216,7 @@ def _state_line(data: Mapping[str, Any]) -> str:
 def _progress_line(data: Mapping[str, Any]) -> str:
     numbers = figures_in(data)
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
-    words += [f"{count(numbers['rows_per_s'])} rows/s"] if "rows_per_s" in numbers else []
+    words += phrases(numbers, Screen.LINE)
     for split, before in (("training", ""), ("validation", "valid_")):
         figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
         if any(value is not None for value in figures):

@@ -106,7 +106,8 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
     """Return the place of the running command's jobs.
 
     The command line's options take precedence, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the
-    default of `distrain login`.
+    default of `distrain login`. Raises `click.UsageError` if both options are on the command line,
+    or no place is named.
     """
     context = click.get_current_context()
     on_command_line = {

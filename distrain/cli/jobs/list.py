@@ -15,14 +15,13 @@ from distrain.cli.output import (
     print_result,
     result_console,
 )
-from distrain.formatting import aucs, count, duration
+from distrain.formatting import aucs, duration
+from distrain.jobs.figures import Screen, shown_on
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from distrain.jobs.api_answers import Job
-
-HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
 
 @click.command("jobs")
@@ -82,14 +81,14 @@ def command(
 
 
 def _cells(job: "Job") -> tuple[str, ...]:
-    """Return a job's cells in the table, in the order of `HEADINGS`."""
+    """Return a job's cells in the order of the table's columns."""
     return (
         clean_line(job.job_id),
         clean_line(job.name),
         job.state,
         str(job.num_ranks),
         f"{job.step or 0}/{job.num_steps or '?'}",
-        count(job.rows_per_s),
+        *(figure.of(job.figures) for figure in shown_on(Screen.JOBS)),
         aucs(job.valid_auc, job.auc, job.valid_targets, job.targets),
         duration(job.age_s, 0),
         clean_line(job.why_pending or job.reason or ""),
@@ -101,13 +100,14 @@ def jobs_table(jobs: "Sequence[Job]") -> "Table":
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
-    for heading in HEADINGS:
-        number = heading in ("RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE")
+    figures = (figure.title.upper() for figure in shown_on(Screen.JOBS))
+    numbers = ("RANKS", "STEP", *figures, "VALID/TRAIN AUC", "AGE")
+    for heading in ("JOB", "NAME", "STATE", *numbers, "WHY"):
         # Ids, which other commands take, and reasons are never truncated.
         whole = heading in ("JOB", "WHY")
         table.add_column(
             heading,
-            justify="right" if number else "left",
+            justify="right" if heading in numbers else "left",
             no_wrap=not whole,
             overflow="fold" if whole else "ellipsis",
         )

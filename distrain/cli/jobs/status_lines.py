@@ -1,42 +1,58 @@
 """Describes one job in lines, for `distrain status`."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import clean_line
-from distrain.formatting import count, kept_step, scores
+from distrain.formatting import UNKNOWN, kept_step, scores
+from distrain.jobs.figures import Screen, shown_on
 
 if TYPE_CHECKING:
     from distrain.jobs.api_answers import Job
 
-LINES = (
-    "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",
-    "ranks", "attempt", "restarts", "step", "rows/s", "validation", "training", "ends in",
-    "kept", "priority", "checkpoints", "run directory", "clone of", "tags", "model", "reason",
-)  # fmt: skip
 
-
-def status_lines(job: "Job", more: Mapping[str, str | None]) -> list[str]:
-    """Return the lines about a job, in the order of `LINES`, without empty ones.
-
-    `more` has values by name that are added to those of the job, or replace them.
-    """
-    facts: dict[str, str | None] = {
-        "job": job.job_id,
-        "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,
+def job_lines(job: "Job") -> list[str]:
+    """Return all known facts of a job as lines for people: one per fact, restart and message."""
+    more = job.document
+    state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
+    kept = kept_step(job.model_step, job.step, refit_steps=job.refit_steps)
+    facts = {
+        "job": job.id,
+        "state": state + (f": {job.why_pending}" if job.why_pending else ""),
+        "project": job.project,
+        "owner": job.owner,
+        "cluster": job.cluster,
+        "submitted": job.created_at,
+        "started": job.started_at,
+        "ended": job.finished_at,
+        "last heard": job.observed_at,
         "ranks": str(job.num_ranks),
         "attempt": str(job.attempt),
         "step": f"{job.step or 0}/{job.num_steps or '?'}",
-        "rows/s": count(job.rows_per_s),
+        **{one.title.lower(): one.of(job.figures) for one in shown_on(Screen.STATUS)},
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),
-        "kept": None
-        if job.model_step is None
-        else kept_step(job.model_step, job.step, refit_steps=job.refit_steps),
+        "kept": kept,
         "priority": str(job.priority),
+        "checkpoints": _checkpoints(job, more.get("last_checkpoint") or {}),
         "run directory": job.run_dir,
+        "clone of": job.parent,
         "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),
+        "model": more.get("model_path"),
         "reason": job.reason,
-        **more,
     }
-    return [f"{name:15}{clean_line(facts[name])}" for name in LINES if facts.get(name)]
+    lines = [
+        f"{name:15}{clean_line(text)}" for name, text in facts.items() if text and text != UNKNOWN
+    ]
+    lines += [
+        f"{'restart':15}attempt {setback['attempt']} ended after step {setback['step']}: "
+        f"{setback['reason']}: {clean_line(setback['message'])}"
+        for setback in more.get("setbacks") or ()
+    ]
+    return [*lines, *(job.message or "").splitlines()]
+
+
+def _checkpoints(job: "Job", last: Mapping[str, Any]) -> str | None:
+    if not (job.checkpoints and last.get("path")):
+        return None if job.checkpoints is None else str(job.checkpoints)
+    return f"{job.checkpoints}, the last of step {last['step']}: {last['path']}"

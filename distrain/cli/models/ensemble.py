@@ -85,7 +85,7 @@ def command(
     from distrain.predict.evaluation import evaluate_saved
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw import labelled_rows
+    from distrain.predict.raw_rows import labelled_rows
 
     torch.set_num_threads(threads)
     if_interrupted(f"nothing was written to {out}")

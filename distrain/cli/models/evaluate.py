@@ -231,7 +231,7 @@ def command(
     )
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw import RawOptions, labelled_rows
+    from distrain.predict.raw_rows import RawOptions, labelled_rows
 
     torch.set_num_threads(threads)
     console = progress_console()

@@ -100,7 +100,7 @@ def command(
         finished_scores,
         predict,
     )
-    from distrain.predict.raw import RawOptions
+    from distrain.predict.raw_rows import RawOptions
     from distrain.workers.local import device_of_workers
     from distrain.workers.open_cluster import ClusterRequest, open_cluster
 

@@ -164,10 +164,16 @@ def _print_served(
     follows: bool,
     as_json: bool,
 ) -> None:
-    """Print the logs of all ranks or one; with `follows` only one, until the job ends."""
+    """Print the log of a rank of a service's job; without `rank`, the logs of all ranks.
+
+    With `follows`, print one log until the job ends, by default that of rank 0. `attempt` is by
+    default the job's last one.
+    """
     with service_at(server, None if follows else READ_S) as client:
         job = client.find(word)
         if_interrupted(f"job {job.id} continues without this command")
+        if rank is not None and rank >= job.num_ranks:
+            _logs_there(client, job, rank, attempt)  # an earlier attempt may have had more ranks
         several = rank is None and not follows and job.num_ranks > 1
         for one in range(job.num_ranks) if several else [rank or 0]:
             if several and not as_json:
@@ -218,7 +224,10 @@ def _served_error(
 def _logs_there(
     client: "Client", job: "Job", rank: int | None, attempt: int | None
 ) -> dict[int, list[int]]:
-    """Return the ranks that have logs, by attempt."""
+    """Return the ranks that have logs, by attempt; only of `rank` or `attempt` if not `None`.
+
+    Raises `InputError` if there are none.
+    """
     logs: dict[int, list[int]] = {}
     for file in _files(client, job):
         match = _LOG.fullmatch(file.name)

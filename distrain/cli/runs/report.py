@@ -113,7 +113,10 @@ def _drawn_in_store(
 
 
 def _drawn_of_service(server: str, word: str, out: Path | None, evaluation: Path | None) -> Path:
-    """Download the records of a service's job, draw them here, and return the page's path."""
+    """Download the records of a service's job, draw them here, and return the page's path.
+
+    Raises `InputError` if the job has not begun.
+    """
     from distrain.client.errors import NotFound
     from distrain.runs.report.run_page import write_report
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +33,18 @@ def settings_options(function: Function) -> Function:
         envvar="DISTRAIN_SERVE_CONFIG",
         help="The service's configuration. Default: DISTRAIN_SERVE_CONFIG.",
     )(function)
+
+
+def with_settings(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the configuration, and `--port` if the command has it, as `settings`."""
+
+    @wraps(function)
+    def read_first(
+        *, config: Path | None, data_dir: Path | None, port: int | None = None, **options: Any
+    ) -> None:
+        function(settings=read_settings(config, data_dir, port), **options)
+
+    return settings_options(read_first)
 
 
 def read_settings(

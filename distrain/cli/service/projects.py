@@ -1,20 +1,17 @@
 """`distrain serve project`: edits projects, quotas and members in the database."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result
-from distrain.cli.service.config_options import (
-    note_change,
-    open_database,
-    read_settings,
-    settings_options,
-)
+from distrain.cli.service.config_options import note_change, open_database, with_settings
 from distrain.errors import InputError
+
+if TYPE_CHECKING:
+    from distrain.service.settings import Settings
 
 NO_LIMIT = "none"
 _LIMITS = ("max_ranks", "max_queued", "max_queued_per_user")
@@ -49,7 +46,7 @@ def project() -> None:
 
 
 @project.command("set")
-@settings_options
+@with_settings
 @click.argument("name")
 @click.option("--max-ranks", type=LimitType(), help="The most ranks that run at once, or `none`.")
 @click.option("--max-queued", type=LimitType(), help="The most jobs that wait at once, or `none`.")
@@ -57,8 +54,7 @@ def project() -> None:
 @click.option("--max-priority", type=int, help="The highest priority of its submitters.")
 @json_option("Print one JSON document.")
 def put(
-    config: Path | None,
-    data_dir: Path | None,
+    settings: "Settings",
     name: str,
     max_ranks: str | int | None,
     max_queued: str | int | None,
@@ -73,10 +69,8 @@ def put(
       distrain serve project set ads --max-ranks 8 --max-priority 10
       distrain serve project set ads --max-ranks none
     """
-    from dataclasses import asdict
-
-    settings = read_settings(config, data_dir)
     import re
+    from dataclasses import asdict
 
     from distrain.service.settings import NAME_PATTERN
     from distrain.service.values import Quota
@@ -101,14 +95,12 @@ def put(
 
 
 @project.command("member")
-@settings_options
+@with_settings
 @click.argument("name")
 @click.argument("user")
 @click.argument("role", type=click.Choice(["viewer", "submitter", "operator", "none"]))
 @json_option("Print one JSON document.")
-def member(
-    config: Path | None, data_dir: Path | None, name: str, user: str, role: str, as_json: bool
-) -> None:
+def member(settings: "Settings", name: str, user: str, role: str, as_json: bool) -> None:
     """Give a user a role in a project; `none` removes it.
 
     viewer: sees all jobs. submitter: submits, and sees and changes their own jobs. operator:
@@ -118,7 +110,6 @@ def member(
     Examples:
       distrain serve project member ads alice submitter
     """
-    settings = read_settings(config, data_dir)
     from distrain.service.values import Role
 
     declared = settings.projects.get(name)
@@ -138,9 +129,9 @@ def member(
 
 
 @project.command("list")
-@settings_options
+@with_settings
 @json_option("Print one JSON list.")
-def show(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+def show(settings: "Settings", as_json: bool) -> None:
     """List projects with their quotas and members.
 
     \b
@@ -149,7 +140,6 @@ def show(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    settings = read_settings(config, data_dir)
     with open_database(settings) as store:
         rows: list[dict[str, Any]] = [
             {

@@ -16,7 +16,12 @@ from distrain.cli.output import (
     print_result,
     print_warning,
 )
-from distrain.cli.service.config_options import open_database, read_settings, settings_options
+from distrain.cli.service.config_options import (
+    open_database,
+    read_settings,
+    settings_options,
+    with_settings,
+)
 from distrain.cli.service.projects import project
 from distrain.cli.service.tokens import token
 
@@ -26,10 +31,10 @@ if TYPE_CHECKING:
 
 
 @click.command("backup")
-@settings_options
+@with_settings
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
-def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool) -> None:
+def backup(settings: "Settings", file: Path, as_json: bool) -> None:
     """Copy the database into FILE while the service runs. For PostgreSQL use pg_dump.
 
     The copy contains no token's text, but all other data: keep it as private as the data folder.
@@ -39,7 +44,6 @@ def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool
     Examples:
       distrain serve backup /backups/service-$(date +%F).db
     """
-    settings = read_settings(config, data_dir)
     with open_database(settings) as store:
         store.backup(file)
     print_answer(file=str(file))
@@ -47,10 +51,10 @@ def backup(config: Path | None, data_dir: Path | None, file: Path, as_json: bool
 
 
 @click.command("restore")
-@settings_options
+@with_settings
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
-def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: bool) -> None:
+def restore(settings: "Settings", file: Path, as_json: bool) -> None:
     """Replace the database with a copy. The service must not run.
 
     The service will not know jobs that were submitted after the copy was made.
@@ -59,7 +63,6 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
     Examples:
       distrain serve restore /backups/service-2026-03-01.db
     """
-    settings = read_settings(config, data_dir)
     from distrain.service.process.preparing import make_folder
     from distrain.service.store.store import restore as put_back
 
@@ -73,10 +76,10 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
 
 
 @click.command("prune")
-@settings_options
+@with_settings
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @json_option("Print one JSON document.")
-def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bool) -> None:
+def prune(settings: "Settings", dry_run: bool, as_json: bool) -> None:
     """Delete rows and run directories that are older than `retention`.
 
     The service also does so, many times a day. Run directories in a bucket are kept.
@@ -85,7 +88,6 @@ def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bo
     Examples:
       distrain serve prune --dry-run
     """
-    settings = read_settings(config, data_dir)
     from distrain.service.reconcile.old_runs import old_runs, remove_old_runs
 
     runs = old_runs if dry_run else remove_old_runs
@@ -175,13 +177,11 @@ def command(
 
 
 @command.command("api")
-@settings_options
+@with_settings
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 means any free port.")
 @json_option("Print its address as one JSON document.")
 def api(
-    config: Path | None,
-    data_dir: Path | None,
-    port: int | None,
+    settings: "Settings",
     as_json: bool,
 ) -> None:
     """Run only the API, for example one of several with one PostgreSQL database.
@@ -192,16 +192,15 @@ def api(
     Examples:
       distrain serve api --config serve.yaml
     """
-    settings = read_settings(config, data_dir, port)
     from distrain.service.process.entry import api_alone
 
     api_alone(settings, lambda url: _print_place(url=url))
 
 
 @command.command("reconcile")
-@settings_options
+@with_settings
 @json_option("Print one JSON document at the start.")
-def reconcile(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+def reconcile(settings: "Settings", as_json: bool) -> None:
     """Run only the reconciler: it submits jobs to clusters and writes their run directories.
 
     If several share one PostgreSQL database, one of them handles each cluster; another takes over
@@ -211,16 +210,15 @@ def reconcile(config: Path | None, data_dir: Path | None, as_json: bool) -> None
     Examples:
       distrain serve reconcile --config serve.yaml
     """
-    settings = read_settings(config, data_dir)
     from distrain.service.process.entry import reconciler_alone
 
     reconciler_alone(settings, lambda: _print_place(clusters=", ".join(settings.clusters)))
 
 
 @command.command("check")
-@settings_options
+@with_settings
 @json_option("Print one JSON list.")
-def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+def check(settings: "Settings", as_json: bool) -> None:
     """Check a configuration: database, clocks, permissions, clusters. Changes nothing.
 
     The exit code is 0, 1 for a failed check, or 69 if a database or cluster does not answer.
@@ -232,8 +230,6 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from distrain.cli.output import print_json
-
-    settings = read_settings(config, data_dir)
     from distrain.service.process.checks import check_service, exit_code
 
     checks = check_service(settings)
@@ -248,9 +244,9 @@ def check(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
 
 
 @command.command("migrate")
-@settings_options
+@with_settings
 @json_option("Print one JSON document.")
-def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+def migrate(settings: "Settings", as_json: bool) -> None:
     """Create the database's tables, or upgrade them to this version; make a backup first.
 
     `distrain serve` does this at its start. Also stores the configuration's projects and users, and
@@ -260,7 +256,6 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     Examples:
       distrain serve migrate --config serve.yaml
     """
-    settings = read_settings(config, data_dir)
     from distrain.service.process.preparing import declare, keep_key, make_folder
     from distrain.service.store.store import migrate as migrate_database, open_store
 

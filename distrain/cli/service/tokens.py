@@ -1,20 +1,15 @@
 """`distrain serve token`: edits tokens in the database."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrain.cli.options import json_option
 from distrain.cli.output import print_answer, print_json, print_result, print_warning
-from distrain.cli.service.config_options import (
-    note_change,
-    open_database,
-    read_settings,
-    settings_options,
-)
+from distrain.cli.service.config_options import note_change, open_database, with_settings
 
 if TYPE_CHECKING:
+    from distrain.service.settings import Settings
     from distrain.service.store.people import Token
 
 SCOPES = ("read", "submit", "cancel", "admin")
@@ -33,7 +28,7 @@ def token() -> None:
 
 
 @token.command("create")
-@settings_options
+@with_settings
 @click.option("--user", required=True, help="The token's user; a new name creates a user.")
 @click.option("--label", default="", help="The purpose of the token.")
 @click.option("--days", type=click.IntRange(1, 365), default=90, help="Days until it expires.")
@@ -46,8 +41,7 @@ def token() -> None:
 )
 @json_option("Print one JSON document.")
 def create(
-    config: Path | None,
-    data_dir: Path | None,
+    settings: "Settings",
     user: str,
     label: str,
     days: int,
@@ -63,7 +57,6 @@ def create(
     """
     if not 0 < len(user) <= 128 or not user.isprintable() or user != user.strip():
         raise click.UsageError("--user: a name of up to 128 printable characters.")
-    settings = read_settings(config, data_dir)
     from distrain.jobs.api_answers import utc
     from distrain.service.access.sessions import new_token
     from distrain.service.values import Scope
@@ -79,17 +72,16 @@ def create(
 
 
 @token.command("list")
-@settings_options
+@with_settings
 @click.option("--user", help="Only this user's tokens.")
 @json_option("Print one JSON list.")
-def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: bool) -> None:
+def show(settings: "Settings", user: str | None, as_json: bool) -> None:
     """List tokens, without their secrets.
 
     \b
     Examples:
       distrain serve token list --user alice
     """
-    settings = read_settings(config, data_dir)
     with open_database(settings) as store:
         now_s, tokens = store.now_s(), store.tokens(user)
     print_json([_document(one, now_s) for one in tokens])
@@ -100,17 +92,16 @@ def show(config: Path | None, data_dir: Path | None, user: str | None, as_json: 
 
 
 @token.command("revoke")
-@settings_options
+@with_settings
 @click.argument("token_id", metavar="ID")
 @json_option("Print one JSON document.")
-def revoke(config: Path | None, data_dir: Path | None, token_id: str, as_json: bool) -> None:
+def revoke(settings: "Settings", token_id: str, as_json: bool) -> None:
     """Revoke a token immediately. ID is shown by `list`; it is the part after `dtr_`.
 
     \b
     Examples:
       distrain serve token revoke 0a1b2c3d4e5f
     """
-    settings = read_settings(config, data_dir)
     with open_database(settings) as store:
         revoked = store.revoke_token(token_id)
         note_change(store, "token.revoke", token_id, user=revoked.user)

@@ -115,7 +115,10 @@ def _leave(number: int, frame: object) -> NoReturn:
 
 
 def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
-    """Return the job to show: `job_id`, else the newest unfinished job, else the newest."""
+    """Return the job to show: `job_id`, else the newest unfinished job, else the newest.
+
+    `jobs` are the newest first. `None` if there are none.
+    """
     if job_id is not None:
         return job_id
     going_on = [job["id"] for job in jobs if job["state"] not in FINAL_STATES]

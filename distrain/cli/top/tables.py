@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
-from distrain.formatting import UNKNOWN, aucs, count, kept_step, milliseconds, percent, scores
+from distrain.formatting import (
+    UNKNOWN,
+    aucs,
+    count,
+    duration,
+    kept_step,
+    milliseconds,
+    percent,
+    scores,
+)
+from distrain.jobs.figures import Screen, phrases
 from distrain.jobs.states import FINAL_STATES
-from distrain.jobs.status import time_left
 from distrain.runs.records.merging import phase_shares
 from distrain.scheduler.history.ranks import stands_out
 
@@ -46,14 +55,8 @@ def job_line(job: Document) -> str:
     ]
     if job.get("step"):
         parts.append(f"step {job['step']}/{job.get('num_steps') or '?'}")
-        parts.append(f"{count(job.get('rows_per_s'))} rows/s")
         parts += _scores(job)
-        parts.append(f"stall mean {percent(job.get('stall_mean_pct', job.get('stall_pct')), 0)}")
-    if (left := time_left(job)) != UNKNOWN:
-        parts.append(f"ETA {left}")
-    if job.get("restarts"):
-        parts.append(f"restarts {job['restarts']}")
-    return "  ".join(parts)
+    return "  ".join([*parts, *phrases(job, Screen.LINE)])
 
 
 def rank_line(rank: Document) -> str:
@@ -147,7 +150,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             _bar(job),
             count(job.get("rows_per_s")),
             aucs(*(job.get(n) for n in ("valid_auc", "auc", "valid_targets", "targets"))),
-            time_left(job),
+            duration(job.get("eta_s")),
         )
     return table
 
@@ -165,11 +168,12 @@ def shortened(text: str, width: int) -> str:
 
 
 def _about(job: Document) -> list[str]:
-    steps = f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}"
-    lines = [
-        f"{clean_line(job['id'])}: {job['state']}, attempt {job.get('attempt')}, {steps}, "
-        f"restarts {job.get('restarts') or 0}, checkpoints {job.get('checkpoints') or 0}"
+    facts = [
+        f"{clean_line(job['id'])}: {job['state']}",
+        f"attempt {job.get('attempt')}",
+        f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}",
     ]
+    lines = [", ".join([*facts, *phrases(job, Screen.LINE)])]
     lines += [
         clean_line(job[name])[: 2 * COLUMNS] for name in ("why_pending", "message") if job.get(name)
     ]
@@ -187,7 +191,10 @@ def _about(job: Document) -> list[str]:
 
 
 def largest_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
-    """Return shares of the ranks' wall time by phase, in percent, the largest first."""
+    """Return each phase's share of the ranks' wall time in percent, the largest first.
+
+    Leaves out shares below 0.5 %.
+    """
     total: dict[str, float] = {}
     for rank in ranks:
         for phase, seconds in (rank.get("total_seconds") or {}).items():

@@ -44,7 +44,7 @@ def command(
     from distrain.cli.output import print_answer, print_remark, print_result, print_warning
     from distrain.errors import OutputError
     from distrain.jobs.spec.load import dump_yaml, parse_spec
-    from distrain.jobs.spec.short import short_yaml
+    from distrain.jobs.spec.short_yaml import short_yaml
     from distrain.launch.new_job import new_job
     from distrain.storage.outputs import whole_file
 

@@ -117,7 +117,7 @@ def _tested(run_dir: Path, result: "SearchResult", test: tuple[str, ...]) -> dic
     from distrain.predict.evaluation import evaluate_saved
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw import labelled_rows
+    from distrain.predict.raw_rows import labelled_rows
 
     values = {}
     for name, number in (("given", 0), ("best", result.trials[0]["number"])):

@@ -36,14 +36,14 @@ class WindowsSpec(Section):
     """Windows of the training rows, which are trained strictly one after another."""
 
     by: str = Field(
-        description="What puts windows in order: a column of dates, times or numbers, the key of "
-        "folders named `key=value`, or `file`, by which each file is a window.",
+        description="What determines the windows and their order: a column of dates, times or "
+        "numbers; the key of folders named `key=value`; or `file`, for one window per file.",
         min_length=1,
     )
     size: Annotated[float | str | None, WrapValidator(_number_or_time)] = Field(
         None,
-        description="How long a window is: a time, such as `12h` or `7d`, counted from 1970 in "
-        "UTC, or a number; null: each value is a window.",
+        description="The length of a window: a time, such as `12h` or `7d`, counted from 1970 in "
+        "UTC, or a number. Null: each value is a window.",
     )
 
     @property
@@ -60,13 +60,18 @@ class FilesSpec(Section):
     """Where the training rows, the validation rows and their schema are."""
 
     train: tuple[str, ...] = Field(
-        description="Training parquet: paths, folders, globs or URLs.", min_length=1
+        description="The parquet files with the training rows: paths, folders, globs or URLs.",
+        min_length=1,
     )
-    valid: tuple[str, ...] = Field((), description="Validation parquet, scored during training.")
+    valid: tuple[str, ...] = Field(
+        (),
+        description="The parquet files with the validation rows, which are scored during training.",
+    )
     schema_path: str = Field(
         "auto",
         alias="schema",
-        description="A schema file or its folder; `auto` looks beside the training data.",
+        description="A schema file or its folder. `auto`: the schema file next to the training "
+        "files.",
     )
 
     @field_validator("train", "valid", mode="before")
@@ -89,31 +94,34 @@ class RowsSpec(Section):
 
     filter: str | None = Field(
         None,
-        description="Which rows of `train` and `valid` are used, such as `country == 'de' and age "
-        "> 18`; null uses all.",
+        description="The condition for rows of `train` and `valid`, such as `country == 'de' and "
+        "age > 18`; null: all rows.",
     )
-    hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
+    hive: bool = Field(
+        False, description="Whether the names of folders such as `key=value` are read as columns."
+    )
     workflow: str | None = Field(
         None,
-        description="The folder of a fitted workflow, as `distrain prep` writes it: `train` and "
-        "`valid` are raw parquet then, which it prepares in the threads that decode.",
+        description="The folder of a fitted workflow, as `distrain prep` writes it. Then `train` "
+        "and `valid` are raw parquet files, and the loader's threads prepare the rows. Null: the "
+        "rows are already prepared.",
         min_length=1,
     )
     fill_null_id: Whole | None = Field(
-        None, ge=0, description="What a null id becomes; null refuses them."
+        None, ge=0, description="The replacement for null ids; null: null ids are an error."
     )
     fill_null_value: Real | None = Field(
-        None, description="What a null number becomes; null refuses them."
+        None, description="The replacement for null numbers; null: null numbers are an error."
     )
     part_size: str | None = Field(
         None,
-        description="Row groups of a file up to this size stay together, as one part; null: each "
-        "row group is a part.",
+        description="The size, such as `64MB`, up to which neighbouring row groups of a file are "
+        "shuffled as one part; null: each row group is a part.",
     )
     windows: WindowsSpec | None = Field(
         None,
-        description="Cuts the training rows into windows, such as days, which are trained in their "
-        "order; lanes and `shuffle` work inside of a window. Null: all rows are one.",
+        description="Divide the training rows into windows, such as days, which are trained in "
+        "their order. Rows are shuffled only within a window. Null: one window with all rows.",
     )
 
     @field_validator("filter")
@@ -132,47 +140,57 @@ class LoadingSpec(Section):
 
     reader: Literal["auto", "arrow", "cudf"] = Field(
         "auto",
-        description="What decodes row groups: `arrow` on the host, `cudf` on the GPU; `auto` is "
+        description="What decodes row groups. `arrow`: the CPU. `cudf`: the GPU. `auto` is "
         "`arrow`.",
     )
     gpu_memory_fraction: Real = Field(
-        0.1, gt=0, lt=1, description="Share of a GPU's memory that the cudf reader may pool."
+        0.1,
+        gt=0,
+        lt=1,
+        description="The maximum share of the GPU's memory for the memory pool of the cudf reader.",
     )
     cache_dir: str | None = Field(
         None,
-        description="A folder on each host's disk that keeps decoded rows, as `distrain pack` can "
-        "fill it; null does without.",
+        description="A folder on each host's disk for decoded rows, which `distrain pack` can "
+        "fill in advance; null: no cache.",
     )
-    cache_size: str = Field("100GB", description="What that folder may grow to.")
+    cache_size: str = Field("100GB", description="The maximum size of `cache_dir`.")
     max_list_length: dict[str, PositiveInt] = Field(
         {},
-        description="How many items of a list column's rows are kept, the first ones; the saved "
-        "model keeps to it. Lists of events are cut by `model.max_length`.",
+        description="The maximum list length, by list column; the first items are kept. The saved "
+        "model applies the same limit. `model.max_length` limits lists of events.",
     )
     shuffle: Literal["chunk", "full", "none"] = Field(
         "chunk",
-        description="`chunk`: parts permuted, rows permuted inside a chunk; `full`: all rows, "
-        "with a rank's whole share of an epoch in memory, or in `shuffle_dir`.",
+        description="`chunk`: shuffle the row groups, and the rows within a chunk of "
+        "`parts_per_chunk` parts. `full`: shuffle all rows; each rank keeps its share of an epoch "
+        "in memory or in `shuffle_dir`. `none`: no shuffling.",
     )
     shuffle_dir: str | None = Field(
         None,
-        description="A folder on each host's disk where `shuffle: full` keeps each rank's share of "
-        "an epoch while it lasts; null keeps it in memory.",
+        description="A folder on each host's disk for the ranks' shares of an epoch with "
+        "`shuffle: full`, deleted after the epoch; null: keep them in memory.",
     )
-    parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
-    prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
+    parts_per_chunk: PositiveInt = Field(
+        1, description="The number of parts whose rows are shuffled together."
+    )
+    prefetch_batches: PositiveInt = Field(
+        4, description="The number of batches that the loader prepares in advance."
+    )
     decode_threads: PositiveInt | Literal["auto"] = Field(
         "auto",
-        description="Threads that decode parquet, per rank. `auto`: 1 on a CPU; on a GPU the "
-        "rank's share of the host's cores minus two, at most 10.",
+        description="The number of threads per rank that decode parquet. `auto`: 1 on a CPU; on a "
+        "GPU, the rank's share of the host's cores minus two, at most 10.",
     )
-    drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")
+    drop_last: bool = Field(
+        False, description="Whether to omit an epoch's last batch if it has fewer rows."
+    )
     retry_s: Real = Field(
         300.0,
         ge=0,
-        description="How long a rank reads again, in seconds, with growing pauses, where the "
-        "storage does not answer; then the attempt ends, and the job restarts from its last "
-        "checkpoint. Choose less than deadlines.collective_s.",
+        description="How long a rank retries reads in seconds, with increasing pauses, if the "
+        "storage does not answer. Then the attempt ends, and the job restarts from its last "
+        "checkpoint. Keep it below `deadlines.collective_s`.",
     )
 
     @field_validator("shuffle_dir")
@@ -197,18 +215,18 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
         1.0,
         gt=0,
         le=1,
-        description="Share of the training rows with label 0 that are kept, the same in every "
-        "epoch; scores are those of a training on all.",
+        description="The share of training rows with label 0 to keep, the same rows in every "
+        "epoch. Scores are corrected as if all rows had been used.",
     )
     weight: str | None = Field(
         None,
-        description="A column of the rows' weights, 0 or more: weight 2 counts as the row twice; "
-        "null: the column that the schema tags `weight`, if any.",
+        description="The column of row weights, 0 or more; a row of weight 2 counts as two rows. "
+        "Null: the column with the tag `weight` in the schema, if any.",
     )
     class_weight: dict[str, dict[Whole, NotNegative]] = Field(
         {},
-        description="Factors on the weights of rows by label, for a task or target by name, such "
-        "as `{click: {1: 3.0}}`; 1 for other labels.",
+        description="Factors of the row weights, by task or target and by label, such as `{click: "
+        "{1: 3.0}}`. Other labels have the factor 1.",
     )
 
     @property

@@ -28,25 +28,32 @@ DecayRate = Annotated[Real, Field(ge=0, lt=1)]
 Depth = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
 Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
 Dropout = Annotated[Real, Field(ge=0, lt=1)]
-Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
+Width = Annotated[PositiveInt, Field(description="The width of every embedding.")]
 WidthOrOwn = Annotated[
     PositiveInt | None,
-    Field(description="Width of every embedding; null takes each column's own from the schema."),
+    Field(
+        description="The width of every embedding; null: the width that the schema has for each "
+        "column."
+    ),
 ]
-HiddenDropout = Annotated[Dropout, Field(description="After each hidden layer.")]
+HiddenDropout = Annotated[Dropout, Field(description="The dropout rate after each hidden layer.")]
 Pieces = Annotated[
     int,
     Field(
         ge=0,
         le=256,
         strict=True,
-        description="Into how many pieces a piecewise linear encoding cuts each continuous column, "
-        "beside its own value; for columns of mean 0 and deviation 1. 0: none.",
+        description="The number of pieces of a piecewise linear encoding of each continuous "
+        "column. The model takes it in addition to the column's value. 0: no encoding. It expects "
+        "columns of mean 0 and standard deviation 1.",
     ),
 ]
 Structure = Annotated[
     Literal["stacked", "parallel"],
-    Field(description="Whether the MLP is above the crosses or beside them."),
+    Field(
+        description="`stacked`: the MLP takes the output of the crosses. `parallel`: both take "
+        "the input."
+    ),
 ]
 Placement = Literal["replicated", "row_wise", "host_cached"]
 Pooling = Literal["mean", "sum", "sqrtn"]

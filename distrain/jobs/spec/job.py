@@ -30,9 +30,11 @@ They take the scheduler some 2 % of a core.
 class JobSpec(Section):
     """One training job."""
 
-    version: Literal[1] = Field(1, description="Version of this document's format.")
-    name: str = Field("distrain", pattern=JOB_NAME, description="A short name.")
-    tags: dict[str, str] = Field({}, description="Labels for your own bookkeeping.")
+    version: Literal[1] = Field(1, description="The version of this document's format.")
+    name: str = Field(
+        "distrain", pattern=JOB_NAME, description="A short name, with which the job's id begins."
+    )
+    tags: dict[str, str] = Field({}, description="Your own labels of the job.")
     data: DataSpec
     model: ModelSpec
     train: TrainSpec = TrainSpec()

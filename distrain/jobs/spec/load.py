@@ -34,6 +34,8 @@ def parse_spec(
 ) -> JobSpec:
     """Make a JobSpec from a document of plain values and from `section.field=value` overrides.
 
+    `source` is the file's name for errors.
+
     >>> spec = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}},
     ...                   ["train.optimizer.lr=0.5"])
     >>> spec.train.optimizer.lr
@@ -259,7 +261,10 @@ class _Refused(ValueError): ...
 
 
 def _expanded_size(node: Any, known: dict[int, int | None]) -> int:
-    """Return the number of values of a YAML node with all its aliases expanded."""
+    """Return the number of values of a YAML node with all its aliases expanded.
+
+    Raises `_Refused` if the node contains itself, or has more than `MOST_VALUES` values.
+    """
     if isinstance(node.value, str):
         return 1
     if id(node) in known:

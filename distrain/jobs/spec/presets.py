@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from distrain.errors import SpecError
 from distrain.jobs.spec.data import DataSpec, WindowsSpec
-from distrain.jobs.spec.fitting import TableFacts, fit_to
+from distrain.jobs.spec.fit_to_table import TableFacts, fit_to
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import DlrmSpec, MlpSpec, ModelSpec
 from distrain.jobs.spec.resources import ResourcesSpec

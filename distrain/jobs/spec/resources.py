@@ -16,25 +16,30 @@ class ResourcesSpec(Section):
 
     backend: Literal["dask", "inline", "env"] = Field(
         "dask",
-        description="`inline` trains one rank in the calling process, for debugging; `env`: ranks "
-        "are the processes that torchrun, srun or a JobSet started, and `num_ranks` is their "
-        "number.",
+        description="What starts the ranks. `dask`: the workers of a Dask cluster. `inline`: one "
+        "rank trains in the calling process, for debugging. `env`: torchrun, srun or a JobSet has "
+        "started the ranks; `num_ranks` must be their number.",
     )
-    num_ranks: PositiveInt = Field(1, description="Replicas that train together.")
-    threads_per_rank: PositiveInt = Field(1, description="torch's CPU threads per rank.")
+    num_ranks: PositiveInt = Field(1, description="The number of training processes.")
+    threads_per_rank: PositiveInt = Field(
+        1, description="The number of torch's CPU threads per rank."
+    )
     min_ranks: PositiveInt | None = Field(
         None,
-        description="Fewest replicas to train with while workers are missing: a restart takes what "
-        "is there, and the job grows again when workers return; null: always num_ranks.",
+        description="The fewest ranks to train with while workers are missing. A restart uses the "
+        "workers that are available, and the job grows again when workers return. Null: always "
+        "`num_ranks`.",
     )
     memory_per_rank_gib: Real | None = Field(
         None,
         gt=0,
-        description="Host memory a rank's process may hold, in GiB; one that holds more is ended, "
-        "with reason OutOfMemory. Null: no limit.",
+        description="The limit of a rank's host memory, in GiB. A rank above the limit is killed, "
+        "and the job fails with the reason OutOfMemory. Null: no limit.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="`auto` takes a GPU where the worker has one."
+        "auto",
+        description="Where ranks compute. `auto`: on a GPU if the worker has one, otherwise "
+        "on the CPU.",
     )
 
 
@@ -46,27 +51,35 @@ class CheckpointSpec(Section):
 
     dir: str | None = Field(
         None,
-        description="A folder or URL that all workers see; `{run_id}` stands for the job's id. "
-        "Null: `checkpoints` in the run directory.",
+        description="The folder or URL of the checkpoints, which all workers must be able to "
+        "access. `{run_id}` is replaced by the job's id. Null: `checkpoints` in the run folder.",
     )
-    every_steps: PositiveInt | None = Field(None, description="Steps between two checkpoints.")
-    every_s: Real | None = Field(600.0, gt=0, description="Seconds between two; null: none.")
-    at_end: bool = Field(True, description="Whether to write one after the last step.")
+    every_steps: PositiveInt | None = Field(
+        None, description="Write a checkpoint after this many steps; null: never for this reason."
+    )
+    every_s: Real | None = Field(
+        600.0,
+        gt=0,
+        description="Write a checkpoint after this many seconds; null: never for this reason.",
+    )
+    at_end: bool = Field(True, description="Whether to write a checkpoint after the last step.")
     window_models: bool = Field(
         False,
-        description="Whether a model is saved at the end of each window of `data.windows`, in "
-        "`models/` of the run directory, besides the checkpoint there.",
+        description="Whether to save a model at the end of each window of `data.windows`, in "
+        "`models/` of the run folder. A checkpoint is always written at the end of a window.",
     )
-    keep: PositiveInt = Field(3, description="How many of the newest are kept.")
+    keep: PositiveInt = Field(3, description="The number of newest checkpoints to keep.")
     keep_best: ValidationMetric | None = Field(
         None,
-        description="A metric of the validation rows, as `train.early_stopping.metric`: one is "
-        "written at each validation, the best is kept besides, and the model at the end is that "
-        "one's. `train.early_stopping` implies it.",
+        description="The metric of the validation rows that selects the best checkpoint; values "
+        "as in `train.early_stopping.metric`. A checkpoint is written at each validation, the "
+        "best one is kept in addition to the newest, and the final model is the best one. Null: "
+        "the final model has the last weights. `train.early_stopping` sets it.",
     )
     asynchronous: bool = Field(
         True,
-        description="Whether training goes on while one is written, from a copy in host memory.",
+        description="Whether training continues while a checkpoint is written from a copy in host "
+        "memory.",
     )
 
     @field_validator("dir")
@@ -81,24 +94,29 @@ class RestartSpec(Section):
     """How often a job restarts from its last checkpoint before it fails."""
 
     max_rank_failures: Whole = Field(
-        3, ge=0, le=LARGEST, description="Restarts after a rank died, failed or hung."
+        3,
+        ge=0,
+        le=LARGEST,
+        description="The maximum number of restarts after a rank died, failed or hung.",
     )
     max_worker_losses: Whole = Field(
-        10, ge=0, le=LARGEST, description="Restarts after a Dask worker left the cluster."
+        10,
+        ge=0,
+        le=LARGEST,
+        description="The maximum number of restarts after a Dask worker left the cluster.",
     )
     max_preemptions: Whole | None = Field(
         None,
         ge=0,
         le=LARGEST,
-        description="Restarts after a notice to leave, or for a job of higher priority; null: any "
-        "number.",
+        description="The maximum number of restarts after a machine's termination notice or a "
+        "preemption by a job of higher priority; null: no limit.",
     )
     backoff_s: Real = Field(
         1.0,
         ge=0,
-        description="Wait before a restart, in seconds; doubled, up to a minute, for each failure "
-        "in a row that got no further than the one before, and for each loss of a worker in ten "
-        "minutes.",
+        description="The pause before a restart, in seconds. It doubles, up to 60 s, with each "
+        "failure in a row without a new step, and with each loss of a worker within ten minutes.",
     )
 
 
@@ -109,8 +127,8 @@ class QueueSpec(Section):
         0,
         ge=-LARGEST,
         le=LARGEST,
-        description="Jobs of higher priority start first, and may preempt lower ones, which save "
-        "a checkpoint, stop, and wait for their turn.",
+        description="Jobs of higher priority start first. They may preempt jobs of lower "
+        "priority, which save a checkpoint, stop and queue again.",
     )
 
 
@@ -120,24 +138,36 @@ class DeadlinesSpec(Section):
     queue_s: Real | None = Field(
         None,
         gt=0,
-        description="From submission until the job is placed for the first time; null: no limit.",
+        description="The maximum time in seconds from submission until the job first gets "
+        "workers; null: no limit.",
     )
     start_s: Real = Field(
         900.0,
         gt=0,
-        description="From placement until all ranks train, for each attempt; also the longest "
-        "that a restart waits for workers.",
+        description="The maximum time in seconds, for each attempt, from getting workers until "
+        "all ranks train. A restart waits this long for workers.",
     )
-    total_s: Real | None = Field(None, gt=0, description="From submission to the end.")
+    total_s: Real | None = Field(
+        None,
+        gt=0,
+        description="The maximum time in seconds from submission to the end of the job; null: no "
+        "limit.",
+    )
     collective_s: Real = Field(
-        600.0, gt=0, description="Longest wait for a peer in one collective operation."
+        600.0,
+        gt=0,
+        description="The maximum time in seconds that a rank waits for other ranks in one "
+        "collective operation.",
     )
     progress_s: Real | None = Field(
         300.0,
         gt=0,
-        description="Longest time without any progress of a rank that trains, after which the "
-        "culprit is looked for and the job restarted; null: no limit.",
+        description="The maximum time in seconds without progress of any rank. Then the blocking "
+        "rank is identified and the job restarts. Null: no limit.",
     )
     stop_grace_s: Real = Field(
-        20.0, ge=0, description="What ranks get to save a checkpoint when asked to stop."
+        20.0,
+        ge=0,
+        description="The time in seconds that ranks have to save a checkpoint when the job is "
+        "stopped.",
     )

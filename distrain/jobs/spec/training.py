@@ -111,27 +111,29 @@ class OptimizerSpec(Section):
 
     kind: OptimizerKind = Field(
         "adagrad",
-        description="For embeddings each has its sparse form (adam, adamw: lazy Adam). "
-        "`rowwise_adagrad` keeps one sum per embedding row, a dim-th of Adagrad's state; dense "
-        "parameters get Adagrad.",
+        description="The optimizer. Embeddings use its sparse form (`adam` and `adamw`: lazy "
+        "Adam). `rowwise_adagrad` keeps one sum per embedding row, 1/dim of Adagrad's state; "
+        "dense parameters use Adagrad then.",
     )
-    lr: Real = Field(0.01, gt=0, description="Peak learning rate.")
+    lr: Real = Field(0.01, gt=0, description="The peak learning rate.")
     eps: Real | None = Field(
-        None, gt=0, description="Added to denominators; null takes torch's default."
+        None, gt=0, description="The term added to denominators; null: torch's default."
     )
-    betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's decay rates.")
+    betas: tuple[DecayRate, DecayRate] = Field(
+        (0.9, 0.999), description="The decay rates of Adam's two moments."
+    )
     weight_decay: Real | None = Field(
         None,
         ge=0,
-        description="Of `adamw`: each step also takes `lr * weight_decay` of every dense "
-        "parameter; rows of tables do not decay. Null takes torch's default, 0.01.",
+        description="Only for `adamw`: the decoupled weight decay of dense parameters; embedding "
+        "rows do not decay. Null: torch's default, 0.01.",
     )
 
     initial_accumulator_value: Real | None = Field(
         None,
         ge=0,
-        description="What the sums of `adagrad` and `rowwise_adagrad` begin with: more slows the "
-        "first steps; null takes torch's default, 0.",
+        description="Only for `adagrad` and `rowwise_adagrad`: the initial sum of squared "
+        "gradients. Larger values make the first steps smaller. Null: torch's default, 0.",
     )
 
     @model_validator(mode="after")
@@ -148,16 +150,27 @@ class OptimizerSpec(Section):
 class ScheduleSpec(Section):
     """The learning rate schedule: linear warm-up, then decay to a fraction of the peak."""
 
-    warmup_steps: Whole = Field(0, ge=0, le=LARGEST, description="Steps from 0 to the peak rate.")
-    decay: Literal["none", "linear", "cosine"] = Field("none", description="Form of the decay.")
+    warmup_steps: Whole = Field(
+        0,
+        ge=0,
+        le=LARGEST,
+        description="The number of steps in which the learning rate rises linearly from 0 to the "
+        "peak.",
+    )
+    decay: Literal["none", "linear", "cosine"] = Field(
+        "none", description="The shape of the decay after the peak."
+    )
     decay_start_step: Whole | None = Field(
         None,
         ge=0,
         le=LARGEST,
-        description="First decaying step; null: right after the warm-up.",
+        description="The first step of the decay; null: directly after the warm-up.",
     )
     final_fraction: Real = Field(
-        0.0, ge=0, le=1, description="Rate at the last step, as a fraction of the peak."
+        0.0,
+        ge=0,
+        le=1,
+        description="The learning rate at the last step, as a fraction of the peak.",
     )
 
     @property
@@ -169,14 +182,24 @@ class ScheduleSpec(Section):
 class PlateauSpec(Section):
     """Lowers the learning rate when validations stop improving, as torch's `ReduceLROnPlateau`."""
 
-    factor: Real = Field(0.1, gt=0, lt=1, description="What the rate is multiplied by.")
+    factor: Real = Field(
+        0.1, gt=0, lt=1, description="The factor that the learning rate is multiplied by."
+    )
     patience: Whole = Field(
-        10, ge=0, le=LARGEST, description="Validations in a row that may pass without a gain."
+        10,
+        ge=0,
+        le=LARGEST,
+        description="The number of validations in a row without improvement that are tolerated.",
     )
     threshold: Real = Field(
-        1e-4, ge=0, le=1, description="A gain is more than this share of the best before it."
+        1e-4,
+        ge=0,
+        le=1,
+        description="The minimum improvement over the best value, as a fraction of it.",
     )
-    min_lr: Real = Field(0.0, ge=0, description="The rate falls no lower for this reason.")
+    min_lr: Real = Field(
+        0.0, ge=0, description="The minimum learning rate that these reductions lead to."
+    )
 
 
 class EarlyStoppingSpec(Section):
@@ -184,16 +207,16 @@ class EarlyStoppingSpec(Section):
 
     metric: ValidationMetric = Field(
         "auc",
-        description="Of the validation rows: `auc`, `log_loss` or `normalised_entropy` of the "
-        "first binary target, `recall_at_10` of retrieval, or `TARGET.METRIC`; the model saved is "
-        "that of its best value.",
+        description="The metric of the validation rows that is compared: `auc`, `log_loss` or "
+        "`normalised_entropy` of the first binary target, `recall_at_10` for retrieval, or "
+        "`TARGET.METRIC`. The saved model is the one with the best value.",
     )
     patience: PositiveInt = Field(
-        3, description="Validations in a row that may pass without an improvement."
+        3,
+        description="The number of validations in a row without improvement after which "
+        "training stops.",
     )
-    min_delta: float = Field(
-        0.0, ge=0, description="An improvement is more than this over the best before it."
-    )
+    min_delta: float = Field(0.0, ge=0, description="The minimum improvement over the best value.")
 
 
 class TrainSpec(Section):
@@ -206,138 +229,149 @@ class TrainSpec(Section):
 
     global_batch_size: _PositiveOrAuto = Field(
         65536,
-        description="Rows of one step over all ranks together. `auto`: the largest power of two "
-        "from 32 to 65,536 that leaves an epoch 250 steps, which the run records.",
+        description="Rows per step, over all ranks. `auto`: the largest power of two from 32 to "
+        "65,536 with at least 250 steps per epoch; the run records the chosen value.",
     )
     epochs: _PositiveOrAuto = Field(
         1,
-        description="Passes over the training data. `auto`: 1, but for tables so small that an "
-        "automatic `global_batch_size` leaves fewer than 250 steps: as many as make so many; 1 "
-        "with `data.windows`.",
+        description="Passes over the training rows. `auto`: as many as are needed for 250 steps "
+        "if `global_batch_size` is `auto`; otherwise 1. Always 1 with `data.windows`, `max_steps` "
+        "or `init_from`.",
     )
-    max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
+    max_steps: PositiveInt | None = Field(
+        None, description="The maximum number of steps, over all epochs; null: no limit."
+    )
     early_stopping: EarlyStoppingSpec | None = Field(
         None,
-        description="Stops after a validation when `patience` of them in a row were no better than "
-        "the best; null: takes all steps.",
+        description="Stop after `patience` validations in a row without improvement; null: take "
+        "all steps.",
     )
     refit: bool = Field(
         False,
-        description="Whether a second training follows, from the start, on training and validation "
-        "rows together, for as many whole passes as the best validation had seen. Its model is "
-        "saved; the figures shown are those of the first training.",
+        description="Whether to train a second time, starting again from the initial weights, on "
+        "training and validation rows together, for the number of whole epochs that led to the "
+        "best validation. The model of the second training is saved; the reported metrics are "
+        "those of the first.",
     )
     init_from: str | None = Field(
         None,
-        description="A run directory, a saved model or a checkpoint whose weights a new run begins "
-        "with; null: initial values drawn from the seed.",
+        description="The run folder, saved model or checkpoint whose weights a new run starts "
+        "with (warm start); null: random initial weights from the seed.",
     )
     init_state: Literal["weights", "all"] = Field(
         "weights",
-        description="What is taken of `init_from`. `all`: the state of the optimizers, too, from "
-        "the newest checkpoint there; the learning rate's course goes on.",
+        description="What is read from `init_from`. `all`: weights and optimizer state, from the "
+        "newest checkpoint; the learning rate schedule continues.",
     )
     init_strict: bool = Field(
         True,
-        description="Whether all of `init_from` must fit; false: what does not keeps its initial "
-        "values, and the run reports which.",
+        description="Whether all weights of `init_from` must match the model. False: weights that "
+        "do not match keep their initial values, and the run reports them.",
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     table_optimizer: OptimizerSpec | None = Field(
-        None, description="The optimizer of embeddings; null: `optimizer`, as of dense parameters."
+        None, description="The optimizer of the embeddings; null: `optimizer`."
     )
     table_schedule: ScheduleSpec | None = Field(
-        None, description="The course of the learning rate of embeddings; null: `schedule`."
+        None, description="The learning rate schedule of the embeddings; null: `schedule`."
     )
     table_weight_decay: Real = Field(
         0.0,
         ge=0,
-        description="A step also takes `lr * table_weight_decay` of every row of the tables, as "
-        "`torch.optim.AdamW` does; it costs what the batch touches.",
+        description="The decoupled weight decay of all embedding rows, as in `torch.optim.AdamW`. "
+        "Only rows of the batch cost time, because the decay of other rows is applied lazily.",
     )
     reduce_on_plateau: PlateauSpec | None = Field(
         None,
-        description="Multiplies the rates of all parameters by `factor` after a validation when "
-        "more than `patience` of them in a row brought no gain, by the metric of `early_stopping` "
-        "or `checkpoint.keep_best`; null: never.",
+        description="Multiply all learning rates by `factor` after more than `patience` "
+        "validations in a row without improvement of the metric of `early_stopping` or "
+        "`checkpoint.keep_best`; null: never.",
     )
     micro_batches: _PositiveOrAuto = Field(
         "auto",
-        description="Slices in which a rank's rows of a step go through the dense part, one after "
-        "another; the step still exchanges and updates once. More need less memory. `auto`: on a "
-        "CPU slices of about 4,096 rows a thread, if there are four or more and the model "
-        "computes each row by itself; else 1.",
+        description="The number of slices into which a rank's rows of a step are cut for forward "
+        "and backward passes of the dense part; the weights are updated once. More slices need "
+        "less memory. `auto`: on a CPU, slices of about 4,096 rows per thread if that gives at "
+        "least four slices and the model computes each row independently; otherwise 1.",
     )
     clip_grad_norm: Real | None = Field(
         None,
         gt=0,
-        description="Largest norm of a step's gradient over all parameters, embeddings included; "
-        "null does not clip.",
+        description="The maximum norm of a step's gradient, over all parameters and embeddings; "
+        "null: no clipping.",
     )
     clip_groups: Literal["together", "apart"] = Field(
         "together",
-        description="`apart`: dense parameters and embeddings are clipped each by a norm of their "
-        "own.",
+        description="Which norm is clipped. `together`: one norm of all gradients. `apart`: one "
+        "norm of the dense parameters and one of the embeddings.",
     )
     ema: Real | None = Field(
         None,
         gt=0,
         lt=1,
-        description="Decay of an exponential moving average of all weights, such as 0.99: it is "
-        "what validations score and what is saved as the model; training goes on from the weights "
-        "themselves, which also stand for the average while the initial weights are more than 5 % "
-        "of it (298 steps of 0.99). Null: none.",
+        description="The decay of an exponential moving average of all weights, such as 0.99. "
+        "Validations score the average, and it is saved as the model; training continues with the "
+        "plain weights. While the initial weights are more than 5 % of the average (298 steps for "
+        "0.99), the plain weights are used. Null: no average.",
     )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         "fp32",
-        description="Arithmetic of the dense part in training. `bf16`: products under autocast, "
-        "parameters and loss in fp32; `tf32`: matrix units of NVIDIA's GPUs, refused elsewhere.",
+        description="The arithmetic of the dense part in training. `bf16`: autocast, with "
+        "parameters and loss in fp32. `tf32`: TF32 tensor cores; an error on other devices than "
+        "NVIDIA GPUs.",
     )
     compile: bool = Field(
-        False, description="Whether torch compiles the dense part, which takes up to a minute."
+        False,
+        description="Whether `torch.compile` compiles the dense part, which takes up to a minute.",
     )
     cuda_graph: bool | Literal["auto"] = Field(
         "auto",
-        description="Whether a GPU's step is recorded once and launched as one; not with "
-        "host-cached tables or lists. `auto`: ranks on NVIDIA GPUs record where they can, but not "
-        "a model that is a function of your own.",
+        description="Whether a step on a GPU is recorded once as a CUDA graph and then replayed. "
+        "Host-cached tables and list columns prevent it. `auto`: record if nothing prevents it "
+        "and the model is not your own function.",
     )
     route_ahead: Whole = Field(
         1,
         ge=0,
         le=16,
-        description="Batches whose routes through the tables (which rows, on which ranks) are made "
-        "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it. "
+        description="The number of batches for which a thread determines the embedding rows and "
+        "their owner ranks in advance; 0: the training thread does it. Results are the same. "
         "Recorded steps ignore it.",
     )
     balance_lengths: bool = Field(
         False,
-        description="Whether the ranks send each other rows of a step until their lists are evenly "
-        "long, by sums of lengths and of squares where models attend; the step's rows stay.",
+        description="Whether ranks exchange rows of a step so that their total list lengths are "
+        "similar; for attention models, also the squares of the lengths. The rows of the step "
+        "remain the same.",
     )
-    seed: Whole = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
+    seed: Whole = Field(
+        0, ge=0, lt=2**63, description="The seed of the initial weights and of the row order."
+    )
     lanes: Whole = Field(
         LANES,
         gt=0,
         le=MOST_LANES,
-        description="Virtual shards of the data; the number of ranks must divide it. `auto`: the "
-        "smallest multiple of 24 that `resources.num_ranks` divides, which a job spec holds from "
-        "then on.",
+        description="The number of equal parts (lanes) into which an epoch's sequence of rows is "
+        "cut; the number of ranks must divide it. `auto`: the smallest multiple of 24 that "
+        "`resources.num_ranks` divides. The job keeps the number if its number of ranks changes "
+        "later.",
         json_schema_extra=_or_auto,
     )
-    log_every_steps: PositiveInt = Field(10, description="Steps between two progress reports.")
+    log_every_steps: PositiveInt = Field(
+        10, description="The number of steps between two progress reports."
+    )
     log_every_s: Real | None = Field(
         None,
         ge=0,
         le=3600,
-        description="Least seconds between two reports of a rank to the scheduler: those that come "
-        "sooner are joined, with the same counts and fewer records; 0 sends each. null: 0 up to 8 "
-        "ranks, above a 32nd of a second for each rank.",
+        description="The minimum time in seconds between two reports of a rank to the scheduler. "
+        "Earlier reports are merged: the counts are the same, with fewer records. 0: send each "
+        "report. Null: 0 for up to 8 ranks, otherwise 1/32 s per rank.",
     )
     audit: bool = Field(
         False,
-        description="Whether ranks write down a hash of each row they train, for `distrain audit`.",
+        description="Whether ranks write a hash of each training row, for `distrain audit`.",
     )
 
     @property
@@ -385,26 +419,28 @@ class TrainSpec(Section):
 class EvaluateSpec(Section):
     """When the validation rows are scored."""
 
-    every_steps: PositiveInt | None = Field(None, description="Steps between validation passes.")
+    every_steps: PositiveInt | None = Field(
+        None, description="The number of steps between validations; null: none during training."
+    )
     at_end: bool = Field(True, description="Whether to validate after the last step.")
     next_window: bool = Field(
         False,
-        description="Whether each window of `data.windows` is scored before it is trained for the "
-        "first time (progressive validation); the first one only by a run with `train.init_from`.",
+        description="Whether to score each window of `data.windows` before the first training on "
+        "it (progressive validation). The first window is scored only with `train.init_from`.",
     )
     max_auc_bound: Real = Field(
         1e-3,
         ge=0,
-        description="The widest bound on the error of the AUC that is counted in bins of the "
-        "logit. Where it is wider, as with logits beyond +-16, the rows are scored once more and "
-        "ordered by their scores: the AUC is exact for up to 4 million distinct scores a rank.",
+        description="The maximum error of an AUC that is computed from binned logits. If the "
+        "error may be larger, for example with logits beyond +-16, the rows are scored again and "
+        "sorted by score: the AUC is exact for up to 4 million distinct scores per rank.",
     )
     metrics: dict[
         Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")],
         Annotated[str, StringConstraints(pattern=FUNCTION)],
     ] = Field(
         {},
-        description="Metrics of your own, by the names that records have for them: "
-        "`package.module:Class` of a `distrain.metrics.Metric`, from a package that the cluster's "
-        "operator allows.",
+        description="Your own metrics, by the names that they get in records: "
+        "`package.module:Class`, a subclass of `distrain.metrics.Metric`. The cluster's operator "
+        "must allow the package.",
     )

@@ -21,7 +21,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class BucketFile:
-    """Like `BucketMemory`, but in an unlinked file, which the kernel removes when the process ends.
+    """Like `BucketMemory`, but in an unlinked file.
+
+    The kernel frees the file at `close`, or when the process ends, even if it is killed.
 
     `sizes` has the rows of each bucket. Disk space for all rows is reserved at the start. In each
     bucket, the segment that is not full yet is in memory.

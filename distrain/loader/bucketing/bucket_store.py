@@ -25,7 +25,7 @@ _STAGED_BYTES = 256 << 20
 
 
 def stored_row_bytes(num_columns: int) -> int:
-    """Return the bytes of a row in a bucket.
+    """Return the bytes of a row with `num_columns` flat columns in a bucket, with its key.
 
     >>> stored_row_bytes(40)
     168
@@ -34,7 +34,10 @@ def stored_row_bytes(num_columns: int) -> int:
 
 
 def segment_rows(num_columns: int, buckets: int) -> int:
-    """Return the rows of a segment of a `BucketFile`, so that one per bucket fits in memory."""
+    """Return the number of rows of a segment of a `BucketFile`, at least 1.
+
+    One segment per bucket is in memory, so segments are smaller if there are many buckets.
+    """
     size = min(_SEGMENT_BYTES, max(_LEAST_SEGMENT_BYTES, _STAGED_BYTES // max(buckets, 1)))
     return max(1, size // stored_row_bytes(num_columns))
 

@@ -3,8 +3,8 @@
 The rows of an epoch are ordered by random keys. A bucket has the rows whose keys are in one range,
 so its rows are consecutive in that order. All ranges are equal, so buckets differ in size only by
 chance. Counting the keys gives the start of each bucket in the order, and sorting a bucket's keys
-gives the order of its rows. Batches are then filled from buckets as otherwise from row groups. The
-number of buckets does not affect the order.
+gives the order of its rows. Batches are then filled from buckets in the same way as from row
+groups. The number of buckets does not affect the order.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Buckets:
     def chunks(sizes: NDArray[np.int64], plan: EpochPlan) -> Chunks:
         """Return the epoch's order as chunks of one bucket each, without empty buckets.
 
-        All lanes traverse the chunks forwards, as if these were one chunk (see `pieces`).
+        All lanes traverse the chunks forwards, as if all were one chunk (see `lane_pieces`).
         """
         groups = np.flatnonzero(sizes).astype(np.int32)
         starts = np.cumsum(np.append(0, sizes[groups]))
@@ -138,7 +138,8 @@ class FirstPass:
     ) -> tuple[EpochWork, BucketBackend] | None:
         """Write the rank's rows to buckets; return a work and a backend that read the buckets.
 
-        Returns `None` if `is_cancelled` returned True.
+        Waits until `pool` has decoded all row groups. Returns `None` if `is_cancelled` returned
+        True meanwhile. Raises the errors of reading, and an `OutputError` of the buckets' file.
         """
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
@@ -189,7 +190,8 @@ def _run_all(
 ) -> bool:
     """Run all tasks, a few at a time, in `pool`; return False if cancelled before the end.
 
-    `report_done` gets the number of leading tasks that are done. An error of a task is raised.
+    Waits for all tasks that were begun, also if it is cancelled or a task fails; then raises the
+    error. `report_done` gets the number of leading tasks that are done.
     """
     in_flight: deque[Future[None]] = deque()
     try:

@@ -289,7 +289,10 @@ def _kept(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _narrowed(column: WantedColumn, values: NDArray[Any] | None) -> NDArray[Any] | None:
-    """Return ids in the narrowest type that holds all of them; other values unchanged."""
+    """Return ids in the narrowest type that holds all of them; other values, or `None`, unchanged.
+
+    Negative ids, which training rejects, are not narrowed.
+    """
     if values is None or column.kind != "id":
         return values
     largest = int(values.view(np.uint32).max(initial=0))  # negative ids become large

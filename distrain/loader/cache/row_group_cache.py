@@ -197,7 +197,10 @@ class RowGroupCache:
     def _keeping(
         self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
     ) -> Iterator[DecodedColumns]:
-        """Yield a row group's columns unchanged, and write them to an entry."""
+        """Yield a row group's columns unchanged, and write them to an entry.
+
+        If writing fails, or the file was replaced meanwhile, there is no entry; nothing is raised.
+        """
         with contextlib.ExitStack() as stack:
             partial, entry = self._begin(stack)
             for part in parts:

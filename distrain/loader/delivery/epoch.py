@@ -136,8 +136,10 @@ class EpochIterator:
             StopIteration: The epoch is over, or the iterator was closed.
             Unavailable: The storage did not answer for `retry_s`.
             DataError: A file cannot be read or holds an unusable value.
+            OutputError: The file of a full shuffle cannot be written.
 
-        An error is raised after all batches of earlier steps, and again on every further call.
+        Errors of transforms are raised unchanged. An error is raised after all batches of earlier
+        steps, and again on every further call.
         """
         if self._error is not None:
             raise self._error
@@ -176,7 +178,10 @@ class EpochIterator:
         self.close()
 
     def close(self) -> None:
-        """End the threads and close the files; may be called several times."""
+        """End the threads, wait for them, and close the files; may be called several times.
+
+        Row groups that are being decoded are decoded to their end first.
+        """
         self._stop()
 
 

@@ -130,9 +130,10 @@ class LoadsAhead:
         self._in_flight: deque[tuple[_Task, Future[None]]] = deque()
 
     def epoch_at(self, step: int) -> _OpenEpoch | None:
-        """Close finished epochs, and return the epoch of a step; `None` if no step is left.
+        """Close finished epochs, and return the epoch of a step.
 
-        Raises the error of the next epoch if that could not begin.
+        Returns `None` if no step is left, or if the first pass of the next epoch was cancelled.
+        Raises the error of the next epoch if that epoch could not begin.
         """
         while self._epochs and self._epochs[0].end <= step:
             self._epochs.popleft().close()

@@ -64,7 +64,10 @@ class DeviceDelivery:
         self._copying: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
     def prepare(self, batch: Any) -> BatchInTransfer:
-        """Transform a batch on the side stream, start its copy, and then widen narrow ids."""
+        """Transform a batch on the side stream, start its copy, and then widen narrow ids.
+
+        Does not wait for this copy, but for older ones if more than two are running.
+        """
         with self._streams.beside():
             item = self._transform(batch)
             if isinstance(item, NarrowBatch):
@@ -115,7 +118,11 @@ class Moved(NamedTuple):
 
 
 def move(item: Any, target: CudaStreams) -> Moved:
-    """Move all tensors of an item, in any nesting of dataclasses, mappings, tuples and lists.
+    """Copy an item's tensors to the GPU, in any nesting of dataclasses, mappings, tuples and lists.
+
+    The copies run on the current stream, and the host does not wait for them. Tensors that are on
+    the GPU already are not copied.
+
 
     Tensors that are views of one storage, such as the columns of a batch, are moved by one copy of
     the bytes from the first to the last, and are views of one storage again, with the same strides.

@@ -35,8 +35,9 @@ _MOST_THREE_BYTES = 1 << 24
 class NarrowLayout:
     """The layout of flat columns as contiguous bytes, one column after another.
 
-    An id column takes one, two or three bytes a row if all its ids are below 2^8, 2^16 or 2^24.
-    Other columns take 4 bytes, as in `BatchLayout`.
+    An id column takes one, two or three bytes a row if its cardinality is at most 2^8, 2^16 or
+    2^24. Other columns take 4 bytes, as in `BatchLayout`. Columns of 4 bytes are first, then those
+    of 2, 3 and 1.
 
     Attributes:
         row_bytes: Bytes of a row.
@@ -246,7 +247,10 @@ class BatchLayout:
         return len(names) + self.has_weight + len(self.task_weight_names)
 
     def batch(self, block: Tensor, lists: Mapping[str, Ragged] | None = None) -> Batch:
-        """Return a filled block, `[columns, rows]`, int32, as a batch of views of the block."""
+        """Return a filled block, `[columns, rows]`, int32, as a batch of views of the block.
+
+        `lists` are the batch's lists by column, which have their own memory.
+        """
         num_ids = len(self.categorical_names)
         num_features = num_ids + len(self.continuous_names)
         num_targets = len(self.label_names)
@@ -331,6 +335,8 @@ class BlockPool:
 
 def _new_cells(count: int) -> NDArray[np.int32]:
     """Return new memory for cells; a large one is returned to the system when it is dropped.
+
+    Small ones are not initialized. Raises `MemoryError` if the system has no memory.
 
     malloc keeps fragments of memory that several threads allocate and others free: a process that
     made a loader for each epoch held the memory of five loaders after a few epochs.

@@ -4,7 +4,7 @@ A chunk is a set of row groups whose rows are shuffled together; a lane is a seq
 which each step takes some (see `partition.epoch_plan`). The rows of a chunk that belong to one lane
 are a piece. A rank loads a chunk when the first of its lanes needs a piece of it. It then writes
 the rows of all its lanes to their places in the batches of the coming steps. Lanes that share a
-chunk need it at the same time (see `partition.pieces`).
+chunk need it at the same time (see `partition.lane_pieces`).
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ typedef struct {
     int busy;
 } Memory;
 
-#define MEMORY_NAME "distrain.loader.parquet_pages.memory"
+#define MEMORY_NAME "distrain.loader.parquet_pages.thread_memory"
 
 static void free_memory(PyObject *capsule) {
     Memory *memory = PyCapsule_GetPointer(capsule, MEMORY_NAME);

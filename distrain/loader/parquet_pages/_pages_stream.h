@@ -157,7 +157,7 @@ static const char *next_rows(Stream *stream, Window *window, uint8_t *out, int64
     return problem ? problem : keep_page(stream);
 }
 
-#define STREAM_NAME "distrain.loader.parquet_pages.stream"
+#define STREAM_NAME "distrain.loader.parquet_pages.column_stream"
 
 static void free_stream(PyObject *capsule) {
     Stream *stream = PyCapsule_GetPointer(capsule, STREAM_NAME);

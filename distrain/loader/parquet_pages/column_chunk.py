@@ -92,7 +92,10 @@ class ColumnChunk:
             rows -= len(self.read(min(rows, _MOST_SKIPPED)))
 
     def read_into(self, out: NDArray[Any]) -> None:
-        """Fill an array, `[rows]`, C-contiguous and of type `dtype`, with the next values."""
+        """Fill an array, `[rows]`, C-contiguous and of type `dtype`, with the next values.
+
+        Raises `ValueError` if fewer values are left, or a page is damaged.
+        """
         done = 0
         while done < len(out):
             if not self._left:

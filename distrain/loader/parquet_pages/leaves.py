@@ -134,7 +134,10 @@ def page_columns(
 def _types_to_try(
     dtype: np.dtype[Any], logical: np.dtype[Any], id_limit: int | None
 ) -> tuple[np.dtype[Any], ...]:
-    """Return the types to try for values of type `dtype` in the file, the narrowest first."""
+    """Return the types to try for values of type `dtype` in the file, the narrowest first.
+
+    Types narrower than int32 are tried only for integers that `id_limit`, if any, keeps small.
+    """
     narrow = None
     if id_limit is not None and dtype.kind == "i" and logical == dtype:
         narrow = narrow_type(id_limit)

@@ -128,8 +128,8 @@ class Chunks(LazySequence[Chunk]):
 
     Attributes:
         starts: `[chunks + 1]`: each chunk's first row on the epoch's line, then the number of rows.
-        dealt: The pieces of all lanes, `[pieces, 5]`, lane by lane (see `pieces`), if they were
-            computed with the chunks; `None` if `lane_pieces` computes them from the line.
+        dealt: The pieces of all lanes, `[pieces, 5]`, lane by lane (see `lane_pieces.Pieces`), if
+            they were computed with the chunks; `None` if `lane_pieces` computes them from the line.
     """
 
     def __init__(

@@ -205,7 +205,10 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
 
 
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
-    """Return the key of the window of each value of an Arrow column, as `_key` returns it."""
+    """Return the key of the window of each value of an Arrow column, as `_key` returns it.
+
+    Without `width`, each distinct value is a window; times are counted in nanoseconds.
+    """
     import pyarrow as pa
 
     kind, unit = values.type, 0

@@ -20,7 +20,6 @@ from distrain.loader.options import FetchOptions
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import FILL_HINT, WantedColumn
 from distrain.loader.reading.fetcher import Fetcher
-from distrain.loader.reading.image import Span
 from distrain.loader.reading.open_files import (
     FileFacts,
     Handle,
@@ -28,6 +27,7 @@ from distrain.loader.reading.open_files import (
     OpenFiles,
     column_numbers,
 )
+from distrain.loader.reading.partial_file import Span
 from distrain.loader.reading.reader import (
     DecodedColumns,
     Expected,
@@ -98,7 +98,7 @@ class ArrowReader(Reader):
             yield from self._parts(group, columns)
         finally:
             if is_remote(group.file):
-                self._close_file(group)  # otherwise it would keep the image in memory
+                self._close_file(group)  # otherwise it would keep the partial file in memory
 
     def _parts(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
         num_bytes = self._check(group)
@@ -252,11 +252,11 @@ class ArrowReader(Reader):
         known = self._known.get(group.file)
         wanted = partial(self._latest.of, columns=self._columns_in(group))
         if is_remote(group.file):
-            image = self._fetcher.take(group)
+            partial_file = self._fetcher.take(group)
             file = self._fetcher.file(group.file)
             self._check_version(group, file.version)
             known = known or FileFacts(file.footer, None)
-            handle = Handle(image.path, wanted, known, group.index, streams, image)
+            handle = Handle(partial_file.path, wanted, known, group.index, streams, partial_file)
         else:
             handle = Handle(group.file, wanted, known, group.index, streams)
         self._known[group.file] = FileFacts(handle.footer, handle.columns)

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from distrain.loader.options import FetchOptions
 from distrain.loader.own_threads import mark_own_thread
 from distrain.loader.partition.table import RowGroup
-from distrain.loader.reading.image import Image, Span, plan_ranges
+from distrain.loader.reading.partial_file import PartialFile, Span, plan_ranges
 from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.remote_file import RemoteFile
-from distrain.loader.reading.shared_image import shared_image
+from distrain.loader.reading.shared_partial_file import shared_partial_file
 from distrain.storage.ranges import Connections
 
 _Key = tuple[str, int]
-_MOST_AHEAD = 64  # maximum of prefetched row groups, since the image of each is an open file
+_MOST_AHEAD = 64  # maximum of prefetched row groups, since the partial file of each is an open file
 _MOST_LOOKED_AT = 1024  # how many row groups to look ahead, after those that were loaded
 _FILES_WITH_HANDLES = 32
 _DEMANDED, _AHEAD = 0, 1  # the urgency of a request
@@ -32,7 +32,7 @@ IsHeld = Callable[[RowGroup], bool]
 
 
 class Fetcher:
-    """Returns images of row groups: files in memory with the bytes of the wanted columns.
+    """Returns partial files of row groups: files in memory with the bytes of the wanted columns.
 
     Expected row groups are fetched in the announced order, within the limits of `FetchOptions`; a
     row group that a caller waits for takes precedence. A failed request is retried only when a
@@ -48,7 +48,9 @@ class Fetcher:
         self._files: dict[str, RemoteFile] = {}
         self._with_handles: OrderedDict[str, RemoteFile] = OrderedDict()  # oldest use first
         self._wanted: dict[_Key, _Wanted] = {}  # row groups being fetched, in announced order
-        self._images: weakref.WeakValueDictionary[_Key, Image] = weakref.WeakValueDictionary()
+        self._partial_files: weakref.WeakValueDictionary[_Key, PartialFile] = (
+            weakref.WeakValueDictionary()
+        )
         self._expectations: list[_Expectation] = []
         self._tasks: list[tuple[int, int, Callable[[], None]]] = []
         self._count = itertools.count()
@@ -67,18 +69,20 @@ class Fetcher:
             self._look_ahead()
         return expectation
 
-    def take(self, group: RowGroup) -> Image:
-        """Return the image of a row group; waits until it is fetched.
+    def take(self, group: RowGroup) -> PartialFile:
+        """Return the partial file of a row group; waits until it is fetched.
 
         Raises the filesystem's errors. After an error, call it again to retry.
         """
         with self._changed:
-            image = self._images.get((group.file, group.index)) or self._fetched(group)
+            partial_file = self._partial_files.get((group.file, group.index)) or self._fetched(
+                group
+            )
             for expectation in self._expectations:
-                expectation.hold(group, image)
-            return image
+                expectation.hold(group, partial_file)
+            return partial_file
 
-    def _fetched(self, group: RowGroup) -> Image:
+    def _fetched(self, group: RowGroup) -> PartialFile:
         key = (group.file, group.index)
         wanted = self._wanted.get(key)
         if wanted is None:
@@ -96,9 +100,9 @@ class Fetcher:
             raise wanted.error
         if self._wanted.get(key) is wanted:
             del self._wanted[key]
-        assert wanted.image is not None
-        self._images[key] = wanted.image
-        return wanted.image
+        assert wanted.partial_file is not None
+        self._partial_files[key] = wanted.partial_file
+        return wanted.partial_file
 
     def close(self) -> None:
         with self._changed:
@@ -137,7 +141,7 @@ class Fetcher:
         for wanted in ahead:
             if wanted.is_started or wanted.error is not None:
                 continue
-            if wanted.image is None:
+            if wanted.partial_file is None:
                 break  # fetches start in order
             if held and held + wanted.num_bytes > self._options.ahead_bytes:
                 return
@@ -155,12 +159,12 @@ class Fetcher:
     def _next_expected(self) -> _Wanted | None:
         for expectation in self._expectations:
             while (following := expectation.next()) is not None:
-                if following.key not in self._wanted and following.key not in self._images:
+                if following.key not in self._wanted and following.key not in self._partial_files:
                     return following
         return None
 
     def _ask(self, wanted: _Wanted, urgency: int) -> None:
-        if wanted.image is None:
+        if wanted.partial_file is None:
             self._plan(wanted, urgency)
             return
         wanted.is_started = True
@@ -190,7 +194,7 @@ class Fetcher:
     def _make_image(self, wanted: _Wanted) -> None:
         group, options = wanted.group, self._options
         with self._changed:
-            if wanted.image is not None or wanted.is_planning or not self._is_wanted(wanted):
+            if wanted.partial_file is not None or wanted.is_planning or not self._is_wanted(wanted):
                 return
             wanted.is_planning = True
             file = self._file(group.file)
@@ -207,8 +211,8 @@ class Fetcher:
                 for span in self._spans_of(group, file.paths, metadata)
             ]
             ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
-            image = _image(file, group, ranges, Span(begin, begin + len(part)))
-            image.write(begin, part)
+            partial_file = _partial_file(file, group, ranges, Span(begin, begin + len(part)))
+            partial_file.write(begin, part)
         except BaseException as error:
             with self._changed:
                 wanted.is_planning = False
@@ -217,7 +221,7 @@ class Fetcher:
         with self._changed:
             self._file(group.file)  # marks the file as used last: it has one more idle handle
             wanted.is_planning = False
-            wanted.image, wanted.missing = image, set(ranges)
+            wanted.partial_file, wanted.missing = partial_file, set(ranges)
             wanted.num_bytes = sum(span.num_bytes for span in ranges)
             if wanted.is_taken and self._is_wanted(wanted):
                 self._ask(wanted, _DEMANDED)
@@ -250,10 +254,10 @@ class Fetcher:
             wanted.missing.remove(span)
             wanted.in_flight += 1
             file = self._file(wanted.group.file)
-        image = wanted.image
-        assert image is not None
+        partial_file = wanted.partial_file
+        assert partial_file is not None
         try:
-            image.bring(span, file.read)
+            partial_file.bring(span, file.read)
         except BaseException as error:
             with self._changed:
                 wanted.in_flight -= 1
@@ -275,11 +279,13 @@ class Fetcher:
         self._changed.notify_all()
 
 
-def _image(file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span) -> Image:
-    """Return a row group's image; shared between processes if the file's version is known."""
+def _partial_file(
+    file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span
+) -> PartialFile:
+    """Return a row group's partial file, shared by processes if the file's version is known."""
     name = (group.file, file.version, group.index)
-    shared = shared_image(name, file.num_bytes, ranges, footer) if file.version else None
-    return shared or Image(file.num_bytes)
+    shared = shared_partial_file(name, file.num_bytes, ranges, footer) if file.version else None
+    return shared or PartialFile(file.num_bytes)
 
 
 class _Expectation(Expected):
@@ -295,7 +301,7 @@ class _Expectation(Expected):
         self.is_held = is_held
         self.num_passed = 0
         self._last_of: dict[_Key, int] = {}  # the last known slice of each row group
-        self._images: dict[_Key, Image] = {}
+        self._partial_files: dict[_Key, PartialFile] = {}
 
     def next(self) -> _Wanted | None:
         """Return the next row group that was not passed yet; `None` if it is too far ahead.
@@ -312,20 +318,20 @@ class _Expectation(Expected):
                 return _Wanted(group, self, number)
         return None
 
-    def hold(self, group: RowGroup, image: Image) -> None:
-        """Keep the image until all slices of the row group were loaded.
+    def hold(self, group: RowGroup, partial_file: PartialFile) -> None:
+        """Keep the partial file until all slices of the row group were loaded.
 
         Otherwise a thread that is late with a slice would fetch the row group again, if the threads
         with its other slices have finished by then.
         """
         key = (group.file, group.index)
         if self._last_of.get(key, -1) >= self.num_passed:
-            self._images[key] = image
+            self._partial_files[key] = partial_file
 
     def let_go(self, *, all_of_it: bool) -> None:
-        for key in list(self._images):
+        for key in list(self._partial_files):
             if all_of_it or self._last_of[key] < self.num_passed:
-                del self._images[key]
+                del self._partial_files[key]
 
     def passed(self, count: int) -> None:
         self.num_passed = count
@@ -346,7 +352,7 @@ class _Wanted:
         self.key = (group.file, group.index)
         self.expectation = expectation
         self.number = number
-        self.image: Image | None = None  # `None` until the ranges are planned
+        self.partial_file: PartialFile | None = None  # `None` until the ranges are planned
         self.missing: set[Span] = set()  # ranges that still have to be requested
         self.in_flight = 0  # number of ranges being requested
         self.num_bytes = 0  # bytes of all ranges
@@ -358,7 +364,7 @@ class _Wanted:
 
     @property
     def is_whole(self) -> bool:
-        return self.image is not None and not self.missing and not self.in_flight
+        return self.partial_file is not None and not self.missing and not self.in_flight
 
     @property
     def has_failed(self) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from distrain.loader.parquet_pages.leaves import PageColumns, page_columns
 from distrain.loader.parquet_pages.pages_of_file import PagesOfFile
 from distrain.loader.partition.wanted_columns import WantedColumn, column_of_leaf, type_problem
-from distrain.loader.reading.image import Image
+from distrain.loader.reading.partial_file import PartialFile
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
 
 # The buffer of each column that is read in parts; otherwise Arrow reads whole column chunks.
@@ -109,13 +109,13 @@ class Handle:
     """A parquet file, for one thread or for a stream of slices; opened in Arrow only if needed.
 
     Args:
-        file: The path of a local file or of an image.
+        file: The path of a local file or of a partial file.
         columns_of: Returns the file's columns; called if `known` has none.
         known: Facts from an earlier handle of the same file, if any.
         index: The first row group that will be read.
         streams: Whether Arrow reads the row group in parts.
-        image: For a remote file, the image of that row group, which is kept in memory until
-            `close`.
+        partial_file: For a remote file, the partial file of that row group, which is kept in
+            memory until `close`.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class Handle:
         known: FileFacts | None,
         index: int,
         streams: bool = False,
-        image: Image | None = None,
+        partial_file: PartialFile | None = None,
     ):
         self._file = file
-        self.image = image
+        self.partial_file = partial_file
         self._buffer_bytes = _STREAM_BUFFER_BYTES if streams else 0
         self._parquet: pq.ParquetFile | None = None
         self._index = -1  # the row group of the open footer, if footers are sliced
@@ -193,7 +193,7 @@ class Handle:
     def close(self) -> None:
         self._close_parquet()
         self.pages.close()
-        self.image = None
+        self.partial_file = None
 
     def _close_parquet(self) -> None:
         parquet, self._parquet = self._parquet, None

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.reading.image import Image
 from distrain.loader.reading.open_files import paths_of
+from distrain.loader.reading.partial_file import PartialFile
 from distrain.loader.reading.reader import another_version
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
 from distrain.storage.identity import version_in
@@ -119,9 +119,9 @@ class RemoteFile:
         footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail))
         self.paths = paths_of(footer)
         if footer.serialized_size >= LONG_BYTES:
-            image = Image(size)
-            image.write(size - length, tail)
-            with open(image.path, "rb") as handle:
+            partial_file = PartialFile(size)
+            partial_file.write(size - length, tail)
+            with open(partial_file.path, "rb") as handle:
                 sliced = slice_footer(footer, handle)
             if sliced is not None:
                 return sliced

@@ -49,7 +49,7 @@ class SliceStream:
         self._at = 0  # the row that is read next
         self._open_file = open_file
         self._file: Handle | None = None
-        self._image = file.image  # kept in memory until everything is read
+        self._partial_file = file.partial_file  # kept in memory until everything is read
         rows = group.group_rows
         opened = {name: file.pages.open(self._index, rows, name) for name in names}
         self._opened = {name: column for name, column in opened.items() if column is not None}
@@ -142,7 +142,7 @@ class SliceStream:
 
     def close(self) -> None:
         self.is_closed = True
-        self._batches, self._opened, self._image = [], {}, None
+        self._batches, self._opened, self._partial_file = [], {}, None
         self.kept.clear()
         if self._file is not None:
             self._file.close()

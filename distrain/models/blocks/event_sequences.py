@@ -278,7 +278,9 @@ def of_rows(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def sum_of_rows(values: Tensor, offsets: Tensor) -> Tensor:
-    """Return the sums of the values of each row, `[rows, dim]`.
+    """Return the sums of the values of each row, `[rows, dim]`; zeros for a row without values.
+
+    `values` is `[values, dim]`, and `offsets`, `[rows + 1]`, has the start of each row's values.
 
     >>> sum_of_rows(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3])).tolist()
     [[3.0], [0.0], [4.0]]

@@ -58,7 +58,11 @@ class _Unit(nn.Module):
     def _attended(
         self, query: Tensor, others: Tensor, counts: Tensor, ages: Tensor | None, last_only: bool
     ) -> Tensor:
-        """Return the attention's output in one group; in blocks if there are many weights."""
+        """Return the attention's output in one group, `[rows, queries, width]`.
+
+        The queries are all tokens, or with `last_only` each row's last one. If there are many
+        weights, they are computed in blocks, and again in the backward pass.
+        """
         rows, length, _ = others.shape
         if last_only:  # one weight per token
             return self._weighed(query, others, counts[:, None] - 1, counts, ages)
@@ -91,7 +95,10 @@ class _Unit(nn.Module):
     def _weighed(
         self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
     ) -> Tensor:
-        """Return the attention's output for the queries at `places`, `[rows, queries, width]`."""
+        """Return the attention's output for the queries at `places`, `[rows, queries, width]`.
+
+        A query attends to the tokens up to its own place. `ages` `None` leaves out the times.
+        """
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
         apart = places[:, :, None] - torch.arange(others.shape[1], device=places.device)
         bias = functional.embedding(apart.clamp(min=0), self.of_place[:, None])[..., 0]

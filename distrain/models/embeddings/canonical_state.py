@@ -20,7 +20,7 @@ from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import first_of_tables
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 
 
 class _Run(NamedTuple):

@@ -18,7 +18,12 @@ from distrain.models.embeddings.columns import TableColumn, first_of_tables
 from distrain.models.embeddings.device_row_cache import DeviceRowCache
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.route import ListRoute, Route
-from distrain.models.embeddings.store import Store, StoreWeights, column_placements, make_stores
+from distrain.models.embeddings.table_store import (
+    Store,
+    StoreWeights,
+    column_placements,
+    make_stores,
+)
 
 DEFAULT_CACHE_BYTES = 1 << 30
 _DRAWN_VALUES = 1 << 18  # initial values that this rank draws at once on the host
@@ -446,7 +451,10 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """Return the index of the store of a sequence column, and the column's `ListRoute`."""
+        """Return the index of the store of a sequence column, and the column's `ListRoute`.
+
+        Raises `IndexError` for another column.
+        """
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
                 return number, own.lists[store.lists.index(column)]

@@ -98,9 +98,10 @@ class FixedTables:
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:
-        """Raise the capacities of the sharded stores to what a batch needs.
+        """Raise the capacities of the sharded stores to the rows that a batch needs plus a quarter.
 
         `wanted` is the first tensor that `ask` returned, as numbers on the host; 0 changes nothing.
+        Pass the same numbers on all ranks, then call `ask` again.
         """
         for store, rows in zip(self._spread, wanted, strict=True):
             store.make_capacity(rows)
@@ -123,7 +124,10 @@ class FixedTables:
         return torch.stack([wanted for wanted, *_ in asked]), *answers
 
     def routes_of(self, answers: Sequence[Tensor]) -> PaddedRoutes:
-        """Return the routes that consist of the tensors that `ask` returned after the first one."""
+        """Return the batch's routes from `answers`, the result of `ask` without its first tensor.
+
+        Call it with the capacities of that `ask`, and only if they sufficed.
+        """
         return PaddedRoutes.of(self.capacities, answers)
 
     @torch.no_grad()
@@ -168,7 +172,8 @@ class FixedTables:
     def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         """Sum gradients like `EmbeddingCollection.collect`.
 
-        Returns for each store `[keys of the route, dim]`, with zeros in the padding.
+        Returns for each store `[keys of the route, dim]`, with zeros in the padding; all zeros if
+        the gradient is `None`.
         """
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
@@ -215,7 +220,10 @@ class FixedTables:
         lr: Tensor | float,
         scale: Tensor | float = 1.0,
     ) -> None:
-        """Run `collect`, `exchange` and `apply`; on a single rank, Triton does so in one kernel."""
+        """Run `collect`, `exchange` and `apply`; collective if ranks share the tables.
+
+        On a single rank, if no gradient is `None`, Triton does not write the sums to memory.
+        """
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return

@@ -17,7 +17,7 @@ from distrain.models.embeddings.collection import TouchedRows
 from distrain.models.embeddings.kernels import Segments, segments_of, sources_of
 from distrain.models.embeddings.padded import PaddedRows, RowCapacities
 from distrain.models.embeddings.row_owners import place_of
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 
 _MOST_INT32 = 2**31 - 1
 
@@ -150,7 +150,7 @@ class SpreadStore(FixedStore):
             self._blocks, self._headers = blocks.to(device), (blocks + room).to(device)
 
     def make_capacity(self, wanted: int) -> None:
-        """Raise the capacity to `wanted` rows of each owner plus a quarter; 0 changes nothing."""
+        """Raise the capacity as `RowCapacities.make` does, for the next `ask`."""
         self.capacities.make(wanted)
         self._place_owners()
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from distrain.models.embeddings.row_owners import num_rows_before
 from distrain.models.embeddings.sharding.distinct_rows import expected_unique, with_slack
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 
 _GROWTH = 1.25
 
@@ -101,6 +101,10 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def make(self, wanted: int) -> None:
-        """Raise the capacity to `wanted` rows of each owner plus a quarter; 0 changes nothing."""
+        """Raise the capacity to at least `wanted` rows of each owner plus a quarter.
+
+        The capacity never falls, and never exceeds the rows that a batch can need from an owner. 0
+        changes nothing.
+        """
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))

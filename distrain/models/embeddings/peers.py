@@ -90,8 +90,9 @@ class Peers:
 
     Each method except `arrived` is a collective operation: every rank calls it, in the same order.
     `group` is the process group; `None` is the default group. If its backend moves host memory
-    only, like gloo, set `on_host`: gathers and exchanges then copy a device's values through the
-    host.
+    only, like gloo, set `on_host`: `gather_...` and `exchange_...` methods then copy a device's
+    values through the host. A single rank needs no process group, but cannot call
+    `gather_rows_at_first` and the `exchange_...` and `begin_...` methods.
     """
 
     rank: int = 0
@@ -244,7 +245,8 @@ def all_gather_flat(
 ) -> Arrival | None:
     """Gather `values`, `[n]`, of each rank into `out`, `[ranks * n]`, without a list of tensors.
 
-    With `async_op`, returns the transfer, which the caller must wait for.
+    Collective. With `async_op`, returns the transfer, which the caller must wait for; otherwise
+    `out` is complete (on a GPU, for its current stream).
     """
     on_gloo = values.device.type == "cpu" and _is_gloo(group)
     if on_gloo and dist.get_world_size(group) == 2:

@@ -98,7 +98,11 @@ class RowRequests(NamedTuple):
 
 
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
-    """Request rows from their owners, and receive other ranks' requests; part of `make_route`."""
+    """Request this rank's distinct rows from their owners, and return what the ranks requested.
+
+    A collective operation, the first part of `make_route`, whose arguments it has. The host waits
+    for a GPU.
+    """
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
     owners, rows = place_of(keys, num_ranks)

@@ -49,16 +49,19 @@ class Candidates(NamedTuple):
 
 
 def output_names(targets: Sequence[Target]) -> tuple[str, ...]:
-    """Return the output names of an exported model: "logits" if binary, otherwise target names.
+    """Return the output names of an exported model.
 
-    "logits" is the name for exactly one target, which is binary.
+    A single binary target has the output "logits". Otherwise outputs have the targets' names.
     """
     is_plain = len(targets) == 1 and targets[0].kind == "binary"
     return ("logits",) if is_plain else tuple(target.name for target in targets)
 
 
 def label_of(batch: Batch, column: str | None) -> Tensor:
-    """Return the labels of a column, `[rows]`; `None` means the first target."""
+    """Return the labels of a target's column, `[rows]`; `None` means the first target.
+
+    The batch must have labels.
+    """
     if column is not None:
         return batch[column]
     assert batch.label is not None, "rows without labels have no loss"
@@ -66,7 +69,10 @@ def label_of(batch: Batch, column: str | None) -> Tensor:
 
 
 def weight_of(batch: Batch, target: Target) -> Tensor | None:
-    """Return the weights of a target's rows, `[rows]`; `None` if all are 1."""
+    """Return the weights of rows for a target, `[rows]`; 0 where its label is unknown.
+
+    Returns `None` if neither the batch nor the target has weights, and all labels are known.
+    """
     weights = batch.weight if target.weight is None else batch[target.weight]
     if target.known is None:
         return weights

@@ -161,7 +161,8 @@ def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
     The events must have the column tagged `item_id` as their target. If several kinds of events do,
-    `targets` must name the list of one kind. Other columns are not used. Source: see `sasrec`.
+    `targets` must name the list of one kind; `ModelError` otherwise. Other columns are not used.
+    Source: see `sasrec`.
     """
     schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")

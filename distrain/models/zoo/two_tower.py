@@ -11,7 +11,7 @@ from distrain.models.blocks.layers import L2Norm
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.blocks.transformers import ItemTower
 from distrain.models.blueprint import Blueprint, Given
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.heads.retrieval import ItemRetrievalTask
 from distrain.models.heads.tasks import Task
 from distrain.models.heads.towers import DotProductTask

@@ -24,7 +24,7 @@ from distrain.predict.evaluation import evaluate_saved
 from distrain.predict.in_memory import scores_of_prepared
 from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
-from distrain.predict.raw import labelled_rows, workflow_for
+from distrain.predict.raw_rows import labelled_rows, workflow_for
 from distrain.predict.score_columns import score_names
 from distrain.predict.serving import deltas, preprocess, rows, score
 from distrain.predict.serving.make_delta import DeltaSize, previous_export, write_delta
@@ -353,7 +353,10 @@ def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
 
 
 def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values as Python or NumPy values, each as exact as in the column."""
+    """Return the values as Python or NumPy values, each as exact as in the column.
+
+    Only times with a zone lose digits after the microseconds. Nulls are `None`.
+    """
     types = pa.types
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

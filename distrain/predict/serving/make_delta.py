@@ -62,7 +62,8 @@ def previous_export(folder: Path) -> Iterator[Path]:
 def _chain(folder: Path) -> list[Path]:
     """Return a complete export, and the deltas that lead from it to `folder`, in order.
 
-    If `folder` is a complete export itself, there are no deltas.
+    If `folder` is a complete export itself, there are no deltas. Raises `InputError` if the export
+    is missing, `WrongDelta` if the deltas form a cycle.
     """
     chain = [folder.absolute()]
     while (chain[0] / deltas.DELTA).exists():

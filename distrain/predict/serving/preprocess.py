@@ -271,7 +271,10 @@ class _Column:
         return self._read_items(values, lengths, form), lengths
 
     def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
-        """Return the values after all steps, int64 ids or float32, and the lists' lengths."""
+        """Return the values after all steps, int64 ids or float32, and the lists' lengths.
+
+        `lengths` is `None` unless the column holds lists. Raises `BadValue` for an unusable value.
+        """
         with self._rows_of(lengths):
             made = after_steps(Values(values), self.steps, self._known)
             if self.has_ids:
@@ -360,7 +363,10 @@ class _Matrix:
             self._steps = [_side_by_side(of_columns) for of_columns in steps]
 
     def made(self, given: Mapping[str, Any], form: str) -> Array:
-        """Return the columns after all steps, `[rows, columns]`, float32."""
+        """Return the columns after all steps, `[rows, columns]`, float32.
+
+        Raises `BadValue` for an unusable value.
+        """
         columns = self._columns
         if not columns[0].is_plain_number:
             column: Array = columns[0].ids(given[columns[0].source], form)[0]

@@ -199,7 +199,12 @@ def _read_as(kind: str, values: Values) -> Values:
 
 
 def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
-    """Add nodes that compute the model's inputs; `taken` has their names in the model's graph."""
+    """Add nodes that compute the inputs of the model's graph from raw columns.
+
+    Args:
+        raw: The values of the graph's raw columns, by name.
+        taken: The names of the inputs that the model's graph has.
+    """
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
     flat = {
@@ -249,7 +254,10 @@ def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Add nodes that compute the score columns from the model's outputs; return graph outputs."""
+    """Add nodes that compute the score columns from the model's outputs; return graph outputs.
+
+    The scores of refused rows are NaN, and their class is -1.
+    """
     refused = nodes.constant([[False]], bool)
     for other in nodes.refused:
         refused = nodes.add("Or", refused, other)

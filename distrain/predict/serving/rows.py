@@ -30,7 +30,8 @@ class BadValue(ValueError):
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns `names` of rows, each an array, or a list or tuple of Python values.
 
-    Raises `BadValue` if a column is missing or given twice, or a row is not a mapping.
+    Raises `BadValue` if a column is missing or given twice, or a row is not a mapping, and
+    `ValueError` if columns have different numbers of rows.
     """
     names_held = getattr(rows, "column_names", getattr(rows, "columns", None))
     if isinstance(rows, Mapping):
@@ -55,7 +56,8 @@ def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
 def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a list of rows.
 
-    The list is read row by row, since the values of a row are close to each other in memory.
+    The list is read row by row, since the values of a row are close to each other in memory. Raises
+    `BadValue` if an item is not a mapping, or lacks a column.
     """
     try:
         values = map(itemgetter(*names), rows)

@@ -48,10 +48,10 @@ class Spilled:
 def spill_counts(
     unit: FitUnit, parts: Sequence[Part], stem: str, held_bytes: int
 ) -> dict[str, Spilled]:
-    """Count the values of some parts into the files `STEM-*`, by column or domain.
+    """Count the values of some parts into files `STEM-*`, and return them by column or domain.
 
-    When the counts of a column exceed `held_bytes`, equal values are merged. If more than half of
-    `held_bytes` remains, the counts are written to a file.
+    When the counts of a column exceed `held_bytes` in memory, equal values are merged. If more than
+    half of `held_bytes` remains, the counts are written to a file.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
-from distrain.prep.counting.runs import Run, RunsInOrder, write_run
 from distrain.prep.counting.spilled import read_counts
+from distrain.prep.counting.vocabulary_runs import Run, RunsInOrder, write_run
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify, by_frequency

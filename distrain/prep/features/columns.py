@@ -76,11 +76,10 @@ class _ColumnSpec(Section):
     as_: As | None = Field(
         None,
         alias="as",
-        description="Conversion of a value before anything else: to text, to an integer, to "
-        "a number; or from a time to the seconds since 1970, minute, hour, "
-        "weekday (Monday is 0), day, month or year, in UTC if it has a zone. "
-        "Times need a conversion; texts are used as written. Null: a category "
-        "has one spelling, as a number or as a text that spells it.",
+        description="A conversion before any other step: to text, to an integer or to a number; "
+        "or of a time to seconds since 1970, minute, hour, weekday (Monday is 0), day, month or "
+        "year, in UTC if it has a time zone. Times need a conversion; texts are used as written. "
+        "Null: a text that spells a number or a truth value is the same category as that value.",
     )
     cross: tuple[ColumnName, ...] = Field(
         (),
@@ -96,11 +95,12 @@ class _ColumnSpec(Section):
         description="The unit, if the column holds integers: the time since 1970 in this unit.",
     )
     separator: str | None = Field(
-        None, min_length=1, description="The text between the items of a list, if texts are lists."
+        None, min_length=1, description="The text between the items, if each text is a list."
     )
     list_slice: ListSliceSpec | None = Field(
         None,
-        description="Keep a part of each list: 10 keeps the first ten items, -10 the last ten.",
+        description="The part of each list to keep: 10 keeps the first ten items, -10 the last "
+        "ten.",
         json_schema_extra=_or_number,
     )
 
@@ -165,26 +165,32 @@ class CategoricalSpec(_ColumnSpec):
 
     kind: Literal["categorical"] = Field(description="The kind of the feature.")
     freq_threshold: Whole = Field(
-        0, ge=0, description="Keep values seen at least this often; 0 keeps all."
+        0,
+        ge=0,
+        description="The minimum number of occurrences of a value that gets its own id; 0 "
+        "keeps all values.",
     )
     max_size: Whole = Field(
-        0, ge=0, description="Keep at most this many values, the most frequent; 0 keeps all."
+        0,
+        ge=0,
+        description="The maximum number of values with their own id, the most frequent ones; "
+        "0 keeps all values.",
     )
     num_buckets: Whole = Field(
         0,
         ge=0,
-        description="The number of ids over which other values are spread by hash; 0 means one id.",
+        description="The number of ids over which all other values are distributed by hash; 0: "
+        "one id.",
     )
     buckets: QuantilesSpec | tuple[Real, ...] | Literal["log_square"] | None = Field(
         None,
-        description="Values are numbers, and each bucket of numbers has an id. Buckets are "
-        "given by their lower bounds, by quantiles, or by log_square, "
-        "floor(log(x)^2) above 2.",
+        description="Treat values as numbers and give each bucket of numbers an id. Buckets are a "
+        "list of lower bounds, quantiles, or log_square: floor(log(x)^2) above 2.",
     )
     domain: ColumnName | None = Field(
         None,
-        description="Columns of one domain share a vocabulary, which counts the values of "
-        "all of them.",
+        description="Columns of the same domain share one vocabulary, fitted on the values of all "
+        "of them.",
     )
 
     @model_validator(mode="after")
@@ -298,7 +304,7 @@ class HistorySpec(Section):
     They are written as `history_NAME`. Events at the row's own time are not included.
     """
 
-    by: ColumnName = Field(description="The input's column of keys, such as users.")
+    by: ColumnName = Field(description="The input's column of keys, such as user ids.")
     order: ColumnName = Field(description="The input's column of times.")
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
         None, description="The unit, if `order` holds integers: the time since 1970 in this unit."
@@ -306,11 +312,12 @@ class HistorySpec(Section):
     keep: Whole = Field(
         ge=1,
         le=MOST_KEPT,
-        description="The maximum number of events in a history, the newest ones.",
+        description="The maximum number of events of a history, the newest ones.",
     )
     of: tuple[ColumnName, ...] = Field(
         min_length=1,
-        description="The columns to list: features, and `order` for the seconds from event to row.",
+        description="The columns whose values are listed: features, and `order` for the seconds "
+        "between event and row.",
     )
 
     @property

@@ -51,7 +51,7 @@ class TimeSplit(Section):
     """Rows from a given time on are for validation."""
 
     by: Literal["time"] = Field(description="How the validation rows are selected.")
-    column: ColumnName = Field(description="The input's column: times or numbers.")
+    column: ColumnName = Field(description="The input's column of times or numbers.")
     start: Annotated[int | float | str, BeforeValidator(as_text)] = Field(
         alias="from", description="The first value of the validation rows, a time or a number."
     )
@@ -75,9 +75,11 @@ class HashSplit(Section):
     """A share of a column's values, with all their rows, is for validation."""
 
     by: Literal["hash"] = Field(description="How the validation rows are selected.")
-    column: ColumnName = Field(description="The input's column. A missing value is for training.")
+    column: ColumnName = Field(
+        description="The input's column. Rows with a missing value are training rows."
+    )
     share: Real = Field(
-        gt=0, lt=1, description="The approximate share of the values that are for validation."
+        gt=0, lt=1, description="The approximate share of values whose rows are validation rows."
     )
 
 
@@ -195,9 +197,9 @@ class JoinSpec(Section):
     )
     key: Names = Field(
         min_length=1,
-        description="The key: a column's name, several names, or a mapping from the rows' "
-        "column to the side table's. Values are compared as texts. A key may "
-        "occur in one row of the side table only.",
+        description="The key: a column's name, several names, or a mapping from the rows' column "
+        "to the side table's. Values are compared as text. A key may occur in only one row of the "
+        "side table.",
         json_schema_extra=_or_names,
     )
     columns: Names = Field(
@@ -212,16 +214,16 @@ class JoinSpec(Section):
 class FeatureDocument(Section):
     """The description of a table's columns, and of the split of its rows."""
 
-    version: Literal[1] = Field(1, description="Version of this document's format.")
+    version: Literal[1] = Field(1, description="The version of this document's format.")
     target: TargetSpec = Field(
-        description="A column's name, or a column and a comparison.", json_schema_extra=or_name
+        description="The name of a column, or a column and a comparison.", json_schema_extra=or_name
     )
     more_targets: dict[ColumnName, TargetSpec] = Field(
         {}, description="Further targets, by the names of their labels in the output."
     )
     weight: ColumnName | None = Field(
         None,
-        description="The column of the rows' weights, 0 or more; null: all rows weigh the same.",
+        description="The column of row weights, 0 or more; null: all rows have the same weight.",
     )
     windows: TableWindows | None = Field(
         None, description="Windows of the rows, such as days; null for none."

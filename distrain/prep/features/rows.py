@@ -73,7 +73,7 @@ def known_labels_of(
     """Return all labels, and which of them are known.
 
     The labels are those of `labels_of`, with 0 for missing labels. The second array is float32: 1
-    for a known label, 0 for a missing one.
+    for a known label, 0 for a missing one. Raises `BadValues` for unusable values.
     """
     values = flat(values)
     rows = np.delete(np.arange(len(values)), _gaps(values))
@@ -152,7 +152,10 @@ def window_values(
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
-    """Return the number of each value's window, `[rows]`; later windows have larger numbers."""
+    """Return the number of each value's window, int64 `[rows]`; later windows have larger numbers.
+
+    If the document gives windows no size, each distinct value is a window, numbered from 0.
+    """
     if windows.size_ns is not None:
         # In microseconds: dates such as 9999-12-31 do not fit into nanoseconds.
         numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)

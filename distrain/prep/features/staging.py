@@ -256,7 +256,10 @@ _VALID = "-valid"
 def _parsed(
     block: bytes, task: StagingTask, layout: FormatSpec, lines_before: int, text: TextRange
 ) -> tuple[_Usable, Places, list[BadLine]]:
-    """Return a block's usable rows, their numbers in it (counting bad lines), and its bad lines."""
+    """Return a block's usable rows, their numbers in it (counting bad lines), and its bad lines.
+
+    Raises `DataError` for a bad line unless `task.skip_bad_lines`, and for torn lines always.
+    """
 
     def stop(line: BadLine) -> DataError:
         return line.at(task.file.path, lines_before + count_lines_before(text)).error()

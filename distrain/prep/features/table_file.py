@@ -207,9 +207,14 @@ def _guess(name: str, held: Iterable[str]) -> str:
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
     """Return a file with its format and columns.
 
-    They are read from the footer of parquet, or the first lines of text; the columns of Criteo's
-    form are known. Text without a header may lack the column `may_lack` of its `format.names`.
-    Raises a `DataError` if the file is not a table.
+    They are read from the footer of parquet, or the first lines of text. Files in Criteo's form
+    always have the same columns, so nothing of their text is read.
+
+    Args:
+        may_lack: A column of `format.names` that text without a header may lack.
+
+    Raises:
+        DataError: The file is not a table, or several of its columns have the same name.
     """
     codec = detect_format(path)
     if codec == PARQUET:

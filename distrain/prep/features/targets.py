@@ -69,8 +69,8 @@ class TargetSpec(Section):
     )
     is_feature: bool = Field(
         False,
-        description="Whether the column may also be a feature, which would give the answer "
-        "to models.",
+        description="Whether the column may also be a feature. Usually that gives the answer to "
+        "the model.",
     )
     placeholder: bool = Field(
         False,

@@ -45,7 +45,8 @@ def spill_events(
 ) -> Spill:
     """Write a part's events, sorted by key and time, to `path`.
 
-    `names` are the part's columns of keys and of times.
+    `names` are the part's columns of keys and of times. Raises `DataError` if keys or times are
+    unusable, or a listed column holds lists.
     """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history

@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.prep.lookups.mapped import (
+from distrain.prep.lookups.mapped_vocabulary import (
     COUNTS,
     KEYS,
     OFFSETS,

@@ -123,9 +123,9 @@ def in_buckets(rows: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.in
 
 
 def buckets_of(values: pa.Array) -> Buckets:
-    """Return the hash bucket of each value, `[values]`, the same on every machine.
+    """Return the hash bucket of each value, uint16 `[values]`, the same on every machine.
 
-    Values are spread evenly over the buckets; nulls are in the first bucket.
+    Values are spread evenly over the buckets, 0 to 4095; nulls are in bucket 0.
     """
     if values.null_count:
         buckets = buckets_of(values.fill_null("" if is_text(values.type) else 0))

@@ -31,7 +31,9 @@ The first blocks are short, since the rows of the first block have no earlier ro
 
 
 def fold_numbers(num_rows: int, name: str = "") -> Ints:
-    """Return the fold of each training row, `[rows]`; equal arguments give equal folds.
+    """Return the fold of each training row, int64 `[rows]` below `NUM_FOLDS`.
+
+    Equal arguments give equal folds.
 
     Args:
         name: Identifies the rows' file or part, so that each has its own folds.
@@ -122,8 +124,8 @@ class TargetMeanSpec(Section):
     smoothing: Real = Field(
         20.0,
         gt=0,
-        description="Weight of the mean of all rows, in rows: it is averaged with the rows "
-        "of each value.",
+        description="The weight, in rows, of the mean of all rows, which is averaged with the "
+        "mean of each value's rows.",
     )
 
 

@@ -140,7 +140,10 @@ class History:
 
 
 def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return keys that can be sorted: int64 for integers, else texts as `binary`; nulls stay."""
+    """Return keys that can be sorted: int64 for integers, else texts as `binary`; nulls stay.
+
+    Unsigned 64-bit integers become texts. Raises a `DataError` for types without texts, e.g. lists.
+    """
     values = concrete(values)
     dtype = values.type
     whole = pa.types.is_integer(dtype) and not pa.types.is_uint64(dtype)
@@ -157,7 +160,10 @@ def keys_of(column: str, values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
-    """Return times as seconds since 1970, and numbers unchanged, as float64; nulls become NaN."""
+    """Return times as seconds since 1970, and numbers unchanged, as float64; nulls become NaN.
+
+    Raises a `DataError` for other types, texts among them.
+    """
     values = concrete(values)
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         zone = values.type.tz if pa.types.is_timestamp(values.type) else None

@@ -97,7 +97,10 @@ class FillMissing(SettingsOnly, OnNumbers):
 
 
 def _whole(value: float | None) -> float | int | None:
-    """Return a whole number of at most 64 bits as `int`, so that integer columns stay integers."""
+    """Return a whole number of at most 64 bits as `int`, so that integer columns stay integers.
+
+    Other numbers, and `None`, are returned unchanged.
+    """
     is_int64 = value is not None and abs(value) < 2.0**63 and value == int(value)
     return int(value) if is_int64 else value  # type: ignore[arg-type]
 

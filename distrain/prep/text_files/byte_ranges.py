@@ -220,7 +220,8 @@ def _stream(
     """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
     The lines of a range begin after its first line end (of the first range, at its start), and end
-    after the first line end of the next range.
+    after the first line end of the next range. Raises `DataError` for a line that is too long, and
+    for damaged content.
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)

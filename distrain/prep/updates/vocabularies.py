@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
-from distrain.prep.counting.runs import Run, RunsInOrder, write_run
 from distrain.prep.counting.spilled import read_counts, write_buckets
 from distrain.prep.counting.vocabularies import (
     KEPT,
@@ -31,6 +30,7 @@ from distrain.prep.counting.vocabularies import (
     total,
     write_kept,
 )
+from distrain.prep.counting.vocabulary_runs import Run, RunsInOrder, write_run
 from distrain.prep.mapped_files import MappedFile
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.categorify import Categorify

@@ -163,7 +163,10 @@ class Series:
 def _merged(
     values: "array[float]", weights: "array[float] | None", first: int, second: int
 ) -> tuple[float, float]:
-    """Return the value and weight of two merged points of a column."""
+    """Return the value and weight of two merged points of a column.
+
+    Without `weights`, the value is the later known one; else the weighted mean of the known ones.
+    """
     if weights is None:
         latest = values[first] if math.isnan(values[second]) else values[second]
         return latest, 0.0

@@ -52,8 +52,8 @@ def draw_curves(
 ) -> None:
     """Write a PNG with plots of loss, AUC with its error bound, rows/s and shares of wall time.
 
-    Without a binary target, draw the metrics of the first two targets instead of loss and AUC. A
-    line marks `model_step`, the step of the best validation.
+    Without a binary target, draw the first two of `metric_curves` instead of loss and AUC. A line
+    marks `model_step`, the step of the best validation, unless it is the last step.
     """
     figure = new_figure(11, 7)
     train = [record for record in records if record.split == "train"]

@@ -9,15 +9,13 @@ from distrain.formatting import (
     UNKNOWN,
     bounded,
     count,
-    duration,
     kept_step,
     main_metrics,
     milliseconds,
     number,
-    percent,
     score,
 )
-from distrain.jobs.status import time_left
+from distrain.jobs.figures import Screen, phrases, shown_on
 from distrain.runs.report.colours import BAD
 from distrain.scheduler.dashboard.figure_data import Columns, Document
 from distrain.scheduler.history.ranks import stands_out
@@ -33,16 +31,11 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
         "state": [state_text(job) for job in jobs],
         "progress_pct": [progress_pct(job) for job in jobs],
         "step": [_of(job.get("step"), job.get("num_steps")) for job in jobs],
-        "eta": [time_left(job, 0) for job in jobs],
-        "elapsed": [duration(job.get("elapsed_s"), 0) for job in jobs],
-        "rows_per_s": [count(job.get("rows_per_s")) for job in jobs],
         "loss": [number(job.get("loss"), 4) for job in jobs],
         "auc": [score(job.get("auc"), job.get("targets")) for job in jobs],
         "valid_auc": [score(job.get("valid_auc"), job.get("valid_targets")) for job in jobs],
-        "stall_mean_pct": [percent(job.get("stall_mean_pct")) for job in jobs],
         "num_ranks": [job.get("num_ranks") for job in jobs],
-        "restarts": [job.get("restarts") for job in jobs],
-        "checkpoints": [job.get("checkpoints") for job in jobs],
+        **{one.name: [one.of(job) for job in jobs] for one in shown_on(Screen.TRAINING)},
     }
 
 
@@ -76,13 +69,10 @@ def headline(
     facts = [
         f"step {_of(job.get('step'), job.get('num_steps'))}",
         f"{count(job.get('rows_total'))} rows",
-        f"{count(job.get('rows_per_s'))} rows/s",
         _scores("validation", job, "valid_"),
         _scores("training", job, ""),
         *_kept(job),
-        f"waits for data {percent(job.get('stall_mean_pct'))} (mean)",
-        f"{duration(job.get('elapsed_s'), 0)} so far",
-        f"{time_left(job, 0)} to go",
+        *phrases(job, Screen.TRAINING),
     ]
     name = escape(f"{job.get('name') or job['id']}: {state_text(job)}")
     colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""

@@ -10,28 +10,25 @@ from bokeh.models import (
 )
 from bokeh.transform import factor_cmap
 
+from distrain.jobs.figures import Screen, shown_on
 from distrain.runs.report import colours
 from distrain.scheduler.dashboard.figure_data import TIMELINE_KINDS, timeline_columns
 from distrain.scheduler.dashboard.job_text import job_columns
 from distrain.scheduler.dashboard.panel import Panel, bring_up_to_date, draw, source_of
 from distrain.scheduler.dashboard.watching import View
 
+_FIGURES = shown_on(Screen.TRAINING)
 # The most important columns come first, to be visible on narrow screens without scrolling.
 _TITLES = {
     "name": ("name", 120),
     "state": ("state", 180),
     "progress_pct": ("progress", 110),
-    "eta": ("to go", 75),
-    "rows_per_s": ("rows/s", 80),
     "valid_auc": ("valid. AUC", 75),
+    **{one.name: (one.title.lower(), max(75, 7 * len(one.title))) for one in _FIGURES},
     "auc": ("train. AUC", 75),
     "loss": ("train. loss", 75),
     "step": ("step", 110),
-    "elapsed": ("so far", 75),
-    "stall_mean_pct": ("waits for data, mean", 140),
     "num_ranks": ("ranks", 50),
-    "restarts": ("restarts", 65),
-    "checkpoints": ("checkpoints", 90),
     "job_id": ("job", 240),
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from distrain.jobs.api_answers import Job, utc
@@ -41,46 +42,46 @@ class Watched:
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
     page: str | None = None  # the URL of its page in the service
 
-
-def job_of(watched: Watched) -> Job:
-    """Return a job's document, with figures from its history."""
-    view, history = watched.view, watched.history
-    train, valid = history.last_train, history.valid_of(view.model_step)
-    tail, valid_tail = history.train.tail(), history.valid.tail()
-    return Job(
-        id=view.job_id,
-        name=view.name,
-        state=view.state.value,
-        reason=view.reason,
-        message=view.message,
-        why_pending=view.why_pending,
-        attempt=view.attempt,
-        first_attempt=watched.first_attempt,
-        num_ranks=len(view.pids) or view.num_ranks,
-        priority=watched.priority,
-        tags=dict(watched.spec.tags),
-        run_dir=watched.run_dir,
-        service=watched.service,
-        rev=watched.rev,
-        created_at=utc(history.submitted_s) or "",
-        finished_at=utc(history.state_since_s) if view.state.is_final else None,
-        recorded=view.recorded or bool(view.record_error),
-        restarts=len(view.restarts),
-        step=history.step,
-        num_steps=view.num_steps,
-        rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
-        loss=train.loss if train else tail.get("loss"),
-        auc=train.auc if train else tail.get("auc"),
-        valid_loss=valid.loss if valid else valid_tail.get("loss"),
-        valid_auc=valid.auc if valid else valid_tail.get("auc"),
-        model_step=view.model_step,
-        refit_steps=steps_of_refit(view.refit),
-        eta_s=time_left_s(watched),
-        checkpoints=view.checkpoints.count,
-        gpus=gpus_in(view.rank_places) if view.rank_places else None,
-        targets=targets_in(train and train.targets),
-        valid_targets=targets_in(valid and valid.targets),
-    )
+    @cached_property
+    def document(self) -> Job:
+        """The job's document, with figures from its history."""
+        view, history = self.view, self.history
+        train, valid = history.last_train, history.valid_of(view.model_step)
+        tail, valid_tail = history.train.tail(), history.valid.tail()
+        return Job(
+            id=view.job_id,
+            name=view.name,
+            state=view.state.value,
+            reason=view.reason,
+            message=view.message,
+            why_pending=view.why_pending,
+            attempt=view.attempt,
+            first_attempt=self.first_attempt,
+            num_ranks=len(view.pids) or view.num_ranks,
+            priority=self.priority,
+            tags=dict(self.spec.tags),
+            run_dir=self.run_dir,
+            service=self.service,
+            rev=self.rev,
+            created_at=utc(history.submitted_s) or "",
+            finished_at=utc(history.state_since_s) if view.state.is_final else None,
+            recorded=view.recorded or bool(view.record_error),
+            restarts=len(view.restarts),
+            step=history.step,
+            num_steps=view.num_steps,
+            rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
+            loss=train.loss if train else tail.get("loss"),
+            auc=train.auc if train else tail.get("auc"),
+            valid_loss=valid.loss if valid else valid_tail.get("loss"),
+            valid_auc=valid.auc if valid else valid_tail.get("auc"),
+            model_step=view.model_step,
+            refit_steps=steps_of_refit(view.refit),
+            eta_s=time_left_s(self),
+            checkpoints=view.checkpoints.count,
+            gpus=gpus_in(view.rank_places) if view.rank_places else None,
+            targets=targets_in(train and train.targets),
+            valid_targets=targets_in(valid and valid.targets),
+        )
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
         "stall_max_pct": train.stall_max_pct if train else None,
         "checkpoints_failed": view.checkpoints.failed,
     }
-    found: dict[str, Any] = finite({**job_of(job).model_dump(), **figures})
+    found: dict[str, Any] = finite({**job.document.model_dump(), **figures})
     return found
 
 
@@ -173,7 +174,10 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Return the seconds left at the recent speed; `None` unless the job runs and took steps."""
+    """Return the seconds left at the recent speed.
+
+    `None` unless the job runs and took steps, or if its number of rows is unknown.
+    """
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

@@ -110,6 +110,8 @@ def stands_out(slowest: Mapping[str, Any] | None) -> bool:
 def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:
     """Return at most `limit` ranks, ascending; of more, the slowest, the middle and the fastest.
 
+    A rank without a time counts as the fastest.
+
     >>> shown_ranks({rank: float(rank) for rank in range(9)}, limit=3)
     [0, 4, 8]
     """

@@ -32,16 +32,20 @@ _READING = ("GET", "HEAD")
 
 
 def install_access() -> None:
-    """Protect the Dask servers that start later in this process.
+    """Check the access to Dask's HTTP servers that start later in this process.
 
-    Raises `ClusterError` if the environment's token cannot be used.
+    They refuse websockets of other sites' pages and, if the environment has a token, requests
+    without it. Raises `ClusterError` if the environment's token cannot be used.
     """
     token_of_environment()
     node.RoutingApplication = _guarded
 
 
 def guard_running(application: RoutingApplication) -> None:
-    """Protect a running server, given its Tornado application; does nothing the second time."""
+    """Check the access to a running server, given its Tornado application; repeats do nothing.
+
+    Raises `ClusterError` if the environment's token cannot be used.
+    """
     token = token_of_environment()
     if "find_handler" not in vars(application):
         # The server has a reference to this object, so only its method is replaced.

@@ -1,7 +1,7 @@
 """Adds the HTTP routes to a scheduler: with the preload before it starts, or while it runs.
 
 Dask builds its routes and its dashboard when a scheduler starts. To a running scheduler, a client
-that has installed the coordinator adds them through a plugin; the routes of orders are left out.
+that has installed the coordinator adds them through a plugin; the routes then refuse orders.
 """
 
 import logging
@@ -87,7 +87,10 @@ class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is
     idempotent = True
 
     def start(self, scheduler: Scheduler) -> None:
-        """Add routes, metrics and pages, unless they are there."""
+        """Add routes, metrics and pages, unless they are there.
+
+        Raises `ClusterError` if the scheduler has no coordinator.
+        """
         # Nothing here awaits, so of two clients that come at once the second finds all of it.
         if DOCUMENTS in scheduler.extensions:
             return

@@ -22,22 +22,26 @@ class Body(PlainBody):
 class Order(Body):
     """A request that changes a job; a service adds its id and the submission that it means."""
 
-    service: Word | None = Field(None, description="Its id; null: somebody orders by Dask.")
+    service: Word | None = Field(
+        None, description="The id of the service; null: the order comes from a Dask client."
+    )
     first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
-        None, description="Of the submission that is meant; null: of the one that is here."
+        None,
+        description="The first attempt of the submission that the order is for; null: of the "
+        "current submission.",
     )
 
 
 class PutOrder(Order):
     epoch: Word | None = Field(
-        None, description="The scheduler's epoch that a service has decided for."
+        None, description="The epoch of the scheduler that the service has chosen."
     )
     spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
     run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
-        description="An absolute path, or a URL."
+        description="The run folder: an absolute path or a URL."
     )
-    priority: Priority | None = Field(None, description="Null takes the spec's.")
-    page: str | None = Field(None, description="The URL of its page in the service.")
+    priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
+    page: str | None = Field(None, description="The URL of the job's page in the service.")
 
 
 class CancelOrder(Order, CancelOptions):
@@ -51,7 +55,7 @@ class PriorityOrder(Order):
 class PreflightOrder(Body):
     spec: dict[str, Any]
     owner: Annotated[str, Field(max_length=200)] = Field(
-        "", description="Who asks: the checks of one run one after another."
+        "", description="The user who requests the check. Checks of one user run one after another."
     )
 
 

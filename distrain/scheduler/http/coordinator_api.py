@@ -6,8 +6,8 @@ from distrain.jobs.assignment import Slot
 from distrain.scheduler.http.bodies import Refusal, dumps
 from distrain.scheduler.http.changes import Changes
 from distrain.scheduler.http.gpus import gpu_name, gpu_of
+from distrain.scheduler.http.job_commands import JobCommands, unknown
 from distrain.scheduler.http.monitor import Monitor
-from distrain.scheduler.http.orders import Orders, unknown
 from distrain.scheduler.http.preflight import Preflights
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
@@ -20,7 +20,7 @@ class CoordinatorApi:
         self.coordinator = coordinator
         self.monitor = Monitor(coordinator)
         self.changes = Changes(self.monitor)
-        self.orders = Orders(self.monitor)
+        self.orders = JobCommands(self.monitor)
         self.preflights = Preflights(coordinator.gangs.client)
 
     def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:

@@ -15,7 +15,6 @@ from distrain.scheduler.history.job_json import (
     Gpu,
     Watched,
     job_document,
-    job_of,
     job_summary,
     metrics_document,
 )
@@ -79,7 +78,7 @@ class Monitor:
     def listed(self, job_ids: Iterable[str]) -> Iterator[Job]:
         """Yield the documents of jobs, all of which must be known; each is built on demand."""
         self.look_around()
-        return (job_of(self._watched(job_id)) for job_id in job_ids)
+        return (self._watched(job_id).document for job_id in job_ids)
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
         if not self.knows(job_id):

@@ -18,9 +18,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from distrain.jobs.api_answers import FIGURES
+from distrain.jobs.figures import SHOWN
 from distrain.jobs.states import JobState
 from distrain.jobs.status import targets_in
-from distrain.scheduler.history.job_json import Gpu, Watched, time_left_s
+from distrain.scheduler.history.job_json import Gpu, Watched
 from distrain.scheduler.history.ranks import SHOWN_RANKS
 from distrain.scheduler.http.monitor import Monitor
 
@@ -42,21 +44,10 @@ _SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], .
      lambda job: job.history.progressed_s),
     (GaugeFamily, "distrain_job_ranks", "Ranks of the job",
      lambda job: len(job.view.pids) or job.view.num_ranks),
-    (CounterFamily, "distrain_job_restarts",
-     "Attempts that ended early and were followed by others",
-     lambda job: len(job.view.restarts)),
     (CounterFamily, "distrain_job_rows", "Rows trained, also in steps that were taken again",
      lambda job: job.history.rows_trained),
     (GaugeFamily, "distrain_job_rows_per_second", "Rows trained per second",
      lambda job: job.history.rows_per_s),
-    (GaugeFamily, "distrain_job_steps_done", "Steps taken that count",
-     lambda job: job.history.step),
-    (GaugeFamily, "distrain_job_steps_planned", "Steps the job will take",
-     lambda job: job.view.num_steps),
-    (GaugeFamily, "distrain_job_eta_seconds",
-     "How much longer a running job takes at its speed of late, validations included", time_left_s),
-    (CounterFamily, "distrain_job_checkpoints", "Checkpoints written",
-     lambda job: job.view.checkpoints.count),
     (CounterFamily, "distrain_job_checkpoint_write_seconds",
      "How long writing checkpoints took, while training went on",
      lambda job: job.view.checkpoints.write_s),
@@ -68,6 +59,11 @@ _SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], .
     (GaugeFamily, "distrain_job_checkpoint_timestamp_seconds",
      "When the last checkpoint was whole, in unix time",
      lambda job: job.history.checkpoint_s),
+    *(
+        (CounterFamily if one.is_counter else GaugeFamily, f"distrain_job_{one.metric}",
+         str(FIGURES[one.name].description), lambda job, name=one.name: getattr(job.document, name))
+        for one in SHOWN if one.metric
+    ),
 )  # fmt: skip
 """The metrics with one value per job; unknown values are left out."""
 _RANK_FIGURES = (

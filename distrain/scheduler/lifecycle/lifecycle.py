@@ -46,6 +46,13 @@ from distrain.jobs.job_view import Restart
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import TRANSITIONS, InvalidTransition, JobState
 from distrain.scheduler.lifecycle import queue
+from distrain.scheduler.lifecycle.failed_attempt import (
+    death_without_report,
+    find_culprit,
+    judge,
+    name_ranks_without_report,
+    reported_failure,
+)
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, Move, RankStatus, slot_key
 from distrain.scheduler.lifecycle.messages import (
     Cancel,
@@ -66,13 +73,6 @@ from distrain.scheduler.lifecycle.messages import (
     WorkersChanged,
 )
 from distrain.scheduler.lifecycle.queue import HostFailures
-from distrain.scheduler.lifecycle.verdict import (
-    death_without_report,
-    find_culprit,
-    judge,
-    name_ranks_without_report,
-    reported_failure,
-)
 from distrain.scheduler.lifecycle.watchdog import hear, missed_deadline, watch
 
 SETTLE_S = 0.5  # how long to wait for reports of a gang's other ranks after the first failure

@@ -8,9 +8,9 @@ has the supervisors inspect their ranks' processes, and names the culprit.
 from distrain.jobs.events import Heartbeat
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
+from distrain.scheduler.lifecycle.failed_attempt import place_of
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 from distrain.scheduler.lifecycle.messages import TakeStacks
-from distrain.scheduler.lifecycle.verdict import place_of
 
 STACKS_S = 1.0  # how long to wait for the supervisors' reports of a gang that hangs
 HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older counts as silent

@@ -78,7 +78,11 @@ def has_scope(principal: Principal, action: Action) -> bool:
 def role_allows(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Return True if the caller's roles allow the action; the token's scopes are not checked."""
+    """Return True if the caller's roles allow the action; the token's scopes are not checked.
+
+    `project` and `owner` are those of the job; without a project, only admins are allowed, except
+    for actions that are allowed to everybody.
+    """
     rule = RULES[action]
     if principal.is_admin or rule.everybody:
         return True

@@ -53,7 +53,10 @@ def new_token(
     scopes: frozenset[Scope] = frozenset(Scope),
     now_s: float | None = None,
 ) -> tuple[Token, str]:
-    """Make and store a token of a user; also return its text, which is not stored."""
+    """Make and store a token of a user; also return its text, which is not stored.
+
+    The token is valid for `days` from `now_s`, by default the database's time.
+    """
     made, now_s = make_token(), store.now_s() if now_s is None else now_s
     end_s = now_s + days * _DAY_S
     token = Token(made.id, made.sha256, user, label, scopes, now_s, end_s)

@@ -5,9 +5,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from distrain.service.access.sessions import service_key
-from distrain.service.api.answers import openapi
 from distrain.service.api.dependencies import ApiParts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
+from distrain.service.api.openapi import openapi
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
 from distrain.service.api.streams.figures import Counting

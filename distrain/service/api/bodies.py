@@ -63,13 +63,13 @@ class JobRequest(Request):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    spec: dict[str, Any] = Field(description="A job spec, with absolute paths and URLs.")
+    spec: dict[str, Any] = Field(description="The job spec. All paths in it must be absolute.")
     project: ProjectName = "default"
     cluster: ProjectName | None = Field(
-        None, description="`null`: the only one that the project may use."
+        None, description="Null: the only cluster that the project may use."
     )
-    priority: Priority | None = Field(None, description="`null`: the spec's `queue.priority`.")
-    tags: Tags = Field({}, description="Besides the spec's own, which they outrank.")
+    priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
+    tags: Tags = Field({}, description="Added to the spec's tags; equal keys override them.")
 
 
 class JobChangeRequest(Request):
@@ -78,7 +78,7 @@ class JobChangeRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
 
     priority: Priority | None = None
-    tags: Tags | None = Field(None, description="All of its tags from now on.")
+    tags: Tags | None = Field(None, description="The new tags, which replace all tags of the job.")
 
 
 class CancelRequest(Request, CancelOptions):
@@ -96,7 +96,10 @@ class CloneRequest(Request):
         json_schema_extra={"examples": [{"id": "clicks-2", "set": {"train.epochs": 3}}]}
     )
 
-    id: JobId = Field(description="Of the new job; a request that repeats it makes nothing twice.")
+    id: JobId = Field(
+        description="The id of the new job. A repeated request with the same id creates no second "
+        "job."
+    )
     set: Settings = Field({})
 
 
@@ -108,8 +111,8 @@ class ResumeRequest(Request):
     )
 
     resumes: Annotated[int, Field(ge=0, lt=2**31)] = Field(
-        description="The job's `resumes` as the caller has read it, so that a repeated request "
-        "resumes nothing twice."
+        description="The job's `resumes` as last read. It prevents a repeated request from "
+        "resuming the job twice."
     )
     set: Settings = Field({})
 

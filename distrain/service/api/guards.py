@@ -118,7 +118,8 @@ class Audit:
     """Writes an audit row for every request that would change something, before its response.
 
     Rejected requests of a caller beyond `REFUSALS_PER_S` get no row, so that nobody can fill the
-    table; the next row contains their number. `write` is called in a thread.
+    table; the next row contains their number. `write` is called in a thread; if it fails, the error
+    is logged, and the response is still sent.
     """
 
     def __init__(self, app: ASGIApp, *, write: Callable[[AuditEntry], object]) -> None:

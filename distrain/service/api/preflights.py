@@ -35,7 +35,7 @@ _lock = threading.Lock()
 class PreflightStarted(Answer):
     """A started check of a spec's data, on a worker."""
 
-    url: str = Field(description="Where its outcome can be asked for.")
+    url: str = Field(description="The URL of the check's result.")
 
 
 _PURPOSE = "preflight"

@@ -1,15 +1,13 @@
-"""Turns a request for a job into a `NewJob`: project, cluster, priority, and a valid spec."""
+"""Turns a request for a job into a `Job` to submit, and its valid spec."""
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
 from pydantic import BaseModel
 
-from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.resuming import different_fields
 from distrain.jobs.states import JobState
@@ -27,7 +25,7 @@ from distrain.service.api.bodies import JobRequest
 from distrain.service.api.dependencies import ApiCall
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
-from distrain.service.values import Job, NewJob, Quota
+from distrain.service.values import Job, Quota
 
 
 def request_sha256(call: ApiCall, body: BaseModel) -> str:
@@ -41,20 +39,14 @@ def checked(
     call: ApiCall,
     job_id: str,
     request: JobRequest,
-    sha256: str = "",
     where: str = "/spec",
     parent: str | None = None,
-) -> NewJob:
-    """Validate a request, and return the job to submit.
+) -> tuple[Job, JobSpec]:
+    """Validate a request, and return the job to submit and its resolved spec.
 
     Raises `not_found`, `forbidden`, `bad_spec` or `bad_request`. `where` is the JSON pointer of the
     spec in the request's body; `parent` is the id of the job that is cloned.
     """
-    # The run folder has the id as its name; ".." would be the folder of all projects.
-    if job_id and not re.fullmatch(JOB_ID, job_id):
-        raise Problem(
-            "bad_request", "a job's id has letters, digits, dots, hyphens and underscores"
-        )
     settings = call.service.settings
     quota = quota_for(call, Action.SUBMIT, request.project)
     cluster = choose_cluster(settings, request.project, request.cluster)
@@ -67,7 +59,7 @@ def checked(
     spec = judged.spec
     priority = spec.queue.priority if request.priority is None else request.priority
     check_priority(call, request.project, cluster, quota, priority)
-    return NewJob(
+    job = Job(
         id=job_id,
         project=request.project,
         owner=call.caller.user,
@@ -76,15 +68,18 @@ def checked(
         priority=priority,
         num_ranks=spec.resources.num_ranks,
         run_dir=f"{settings.run_place(cluster)}/{request.project}/{job_id}",
-        spec=spec.model_dump(mode="json"),
         tags=tags,
         parent=parent,
-        request_sha256=sha256,
     )
+    return job, spec
 
 
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's spec with changed settings; raises `bad_spec` for an unknown section."""
+    """Return a job's spec with values set at dotted paths.
+
+    Raises `bad_spec` if a path is empty or passes through a value that is not a section. The result
+    is not validated.
+    """
     try:
         return with_settings(call.store.spec(job.id), settings)
     except KeyError as error:
@@ -95,8 +90,8 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
     """Check that a succeeded job, if it is resumed, trains longer and differs in nothing else.
 
-    Raises `final` if the new spec does not train longer, `bad_spec` for other differences. Jobs
-    that did not succeed pass.
+    A spec with other `train.early_stopping` may train longer, too. Raises `final` if the new spec
+    does not, `bad_spec` for other differences. Jobs that did not succeed pass.
     """
     if job.state != JobState.SUCCEEDED:
         return

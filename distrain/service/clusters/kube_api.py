@@ -96,7 +96,11 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     def _once(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, dict[str, Any], float | None]:
-        """Send a request once; return status, document, and the server's Retry-After in seconds."""
+        """Send a request once; return status, document, and the server's Retry-After in seconds.
+
+        Raises `ClusterError` if the token cannot be read or the server is no Kubernetes API, and
+        httpx2's errors for a broken connection, a response that is too large, or a timeout.
+        """
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json"}
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {_text(self._token_file, 'token')}"

@@ -172,6 +172,8 @@ class KubernetesLauncher:
 def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
     """Return a text with the reason of the first waiting pod, and the number of the others.
 
+    It is to be appended to another text; "" if no pod gives a reason.
+
     >>> why_pods_wait([])
     '; no pod says why: look at the events of the workload'
     """

@@ -43,7 +43,10 @@ class Launcher(Protocol):
         """
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the cluster, unless it runs or is starting; returns before it answers."""
+        """Start the cluster, unless it runs or is starting; returns before it answers.
+
+        `num_workers` replaces the profile's number of workers.
+        """
 
     def stop(self) -> None:
         """Stop the cluster, also while it is starting; do nothing if there is none."""

@@ -28,7 +28,10 @@ class LocalLauncher:
         return SchedulerAddress(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the process unless it runs; a second process finds the folder locked and exits."""
+        """Start the process unless it runs; a second process finds the folder locked and exits.
+
+        `num_workers` replaces the profile's number. Raises `ClusterError` if it cannot be started.
+        """
         if self._running() or self._is_child_alive():
             return
         with translated_errors(self._folder):

@@ -121,7 +121,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     ) -> tuple[Job, bool]:
         """Queue a job at the scheduler; return it, and whether it is new there.
 
-        A repeated call with the same `first_attempt` has no further effect.
+        A repeated call with the same `first_attempt` has no further effect. `priority` replaces
+        that of the spec.
         """
         status, document = self._order(
             "PUT",
@@ -131,7 +132,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             first_attempt=first_attempt,
             epoch=epoch,
             priority=priority,
-            page=self._public_url and f"{self._public_url.rstrip('/')}/jobs/{job_id}",
+            page=self._public_url and f"{self._public_url}/jobs/{job_id}",
         )
         return _read(job_of_scheduler, document), status == 201
 

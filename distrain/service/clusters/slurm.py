@@ -198,6 +198,10 @@ def sbatch_script(
 
     With `singleton`, Slurm runs one job of that name and user at a time. If a starter was killed
     between `sbatch` and its answer, a second job waits until it is cancelled.
+
+    Raises:
+        InputError: The service sets one of `options` itself, sbatch has no such option, or a value
+            is not one line of ASCII.
     """
     given = {name.replace("_", "-"): value for name, value in options.items()}
     for name, value in given.items():

@@ -342,7 +342,10 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """Return a job's end from a refusal, which may lack everything but the last attempt."""
+    """Return a job's end from a refusal, which may lack everything but the last attempt.
+
+    Without a state, the job has failed.
+    """
     last = ended or SeenJob()
     end = {
         "id": job.id,

@@ -82,10 +82,13 @@ class World(Protocol):
         """Return the cluster's jobs that have not ended."""
 
     def job(self, job_id: str) -> Job | None:
-        """Return a job, ended or not."""
+        """Return a job, ended or not; `None` if it does not exist."""
 
     def commit(self, changes: Sequence[Change]) -> Collection[str]:
-        """Write rows in one transaction; return the ids of skipped ones."""
+        """Write rows in one transaction.
+
+        Returns the ids of jobs whose rows were skipped, because their revision has changed.
+        """
 
     def ranks_in_use(self, projects: Sequence[str]) -> Mapping[str, int]:
         """Return the ranks in use on all clusters, by project."""
@@ -100,7 +103,10 @@ class World(Protocol):
         """Send the scheduler an order about a job."""
 
     def prepare(self, job: Job) -> int | NotBegun:
-        """Create or update a job's run folder; return the highest attempt number in it."""
+        """Create or update a job's run folder; return the highest attempt number in it, or 0.
+
+        `NotBegun` if the folder cannot be written, or the spec is not valid.
+        """
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
         """Write the summary of a job that ended without its scheduler; ignores failures."""

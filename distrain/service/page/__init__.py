@@ -7,14 +7,14 @@ from distrain.service.page import (
     clusters_page,
     job_list_page,
     job_page,
+    login_page,
     queue_page,
-    signing_on,
 )
 from distrain.service.page.rendering import STATIC
 
 
 def add_pages(app: FastAPI) -> None:
     """Add the pages to the API's application, whose store, sessions and access rules they use."""
-    for part in (signing_on, job_list_page, job_page, queue_page, clusters_page):
+    for part in (login_page, job_list_page, job_page, queue_page, clusters_page):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -7,6 +7,7 @@ from typing import Any
 
 from distrain.formatting import UNKNOWN, count, duration, main_metrics, number
 from distrain.jobs.api_answers import Job as JobAnswer
+from distrain.jobs.figures import Screen, shown_on
 from distrain.jobs.spec.load import differences
 
 _SMALLER_IS_BETTER = ("loss", "RMSE")
@@ -48,10 +49,10 @@ def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> 
         _row("Validation AUC", [job.valid_auc for job in jobs], number, max),
         _row("Validation loss", [job.valid_loss for job in jobs], number, min),
         *_target_rows(jobs),
-        _row("Best step", [job.model_step for job in jobs], count),
-        _row("Refit steps", [job.refit_steps for job in jobs], count),
-        _row("Steps", [job.step for job in jobs], count),
-        _row("Rows/s", [job.rows_per_s for job in jobs], count, max),
+        *(
+            _row(one.title, [job.figures.get(one.name) for job in jobs], one.text, one.best)
+            for one in shown_on(Screen.COMPARISON)
+        ),
         _row("Ranks", [job.num_ranks for job in jobs], count),
         _row("Duration", list(lasted_s), lambda seconds: duration(seconds, 0)),
     ]

@@ -16,11 +16,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from distrain.errors import DistrainError
+from distrain.jobs.figures import Screen, shown_on
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
-from distrain.jobs.spec.short import short_yaml
+from distrain.jobs.spec.short_yaml import short_yaml
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
@@ -52,7 +53,10 @@ class File:
 
 
 def files_of(run_dir: str) -> list[File]:
-    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs."""
+    """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs.
+
+    Returns [] if the run folder does not exist yet, or cannot be read.
+    """
     try:
         with open_run_folder(run_dir) as folder:
             shown = list(islice(_worth_showing(folder), MOST_FILES_READ))
@@ -104,6 +108,7 @@ def job(call: Call, job_id: str) -> HTMLResponse:
             "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),
             "submit": may(call.caller, Action.CHANGE_JOB, found.project, found.owner),
         },
+        figures=shown_on(Screen.CARD),
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
         short_text=short_text(spec),

@@ -51,8 +51,11 @@ def moment(text: str | None) -> str:
 
 
 def own_url(request: Request, public_url: str | None) -> str:
-    """Return the address that users name the service by, without a slash at its end."""
-    return (public_url or str(request.base_url)).rstrip("/")
+    """Return the address that users name the service by, without a slash at its end.
+
+    This is `public_url`, if set, else the address of the request.
+    """
+    return public_url or str(request.base_url).rstrip("/")
 
 
 def lasted_s(job: JobAnswer) -> float | None:

@@ -17,9 +17,13 @@ def starts_in_s(
     """Return the seconds until waiting jobs get their workers, by job id.
 
     The estimate assumes that jobs start in the order of `waiting`, and keep their workers, since
-    their durations are unknown. Jobs beyond their project's quota are left out, and queued jobs
-    that need more workers than there are; these hold back no others. Also left out are all jobs
-    from the first job on that needs workers of a job which does not report its remaining time.
+    their durations are unknown. Left out are:
+
+    - queued jobs that need more ranks than there are workers, or than their project's quota allows;
+      they hold back no others
+    - jobs for which the quota leaves no ranks; these count towards the quota all the same
+    - all jobs from the first one on that needs workers of a job which does not report its remaining
+      time
 
     Args:
         holding: The jobs that hold workers.

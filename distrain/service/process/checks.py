@@ -83,8 +83,7 @@ def _data_folder(settings: Settings) -> Iterator[Check]:
 
 
 def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
-    key = key_file(settings)
-    if settings.secrets_file or key.exists():
+    if (key := key_file(settings)).exists():  # else the first start makes it
         yield "service key", key
     if settings.listen.tls.key_file:
         yield "listen.tls.key_file", settings.listen.tls.key_file

@@ -35,10 +35,16 @@ def serve(
     stop_clusters: bool = False,
     makes_token: bool = True,
 ) -> None:
-    """Run the service until SIGTERM or SIGINT; raises DistrainError if it cannot start.
+    """Run the service in this process until SIGTERM or SIGINT.
 
-    With `makes_token`, `on_ready` gets the first token if it was made now. Do not set it if the
-    output is stored.
+    Args:
+        on_ready: Called once the API answers, in this thread.
+        stop_clusters: Whether to stop all clusters at the end, which waits for their workers.
+        makes_token: Whether to make a token for the first admin, if no admin has one. `on_ready`
+            gets its text, so pass False if the output of `on_ready` is stored.
+
+    Raises:
+        DistrainError: The service cannot start, or the reconciler failed.
     """
     set_up_logs("serve")
     make_folder(settings)
@@ -81,7 +87,10 @@ def end_clusters(settings: Settings, service_id: str) -> None:
 
 
 def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
-    """Run the API in this process, until SIGTERM or SIGINT."""
+    """Run the API in this process until SIGTERM or SIGINT; raises DistrainError if it cannot start.
+
+    `on_ready` is called with the API's address once the API answers.
+    """
     set_up_logs("api")
     make_folder(settings)
     with bind(settings.listen) as bound, open_store(settings, single=False) as store:
@@ -91,7 +100,11 @@ def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
 
 def reconciler_alone(settings: Settings, on_ready: Callable[[], None]) -> None:
-    """Run the reconciler in this process, until SIGTERM or SIGINT."""
+    """Run the reconciler in this process until SIGTERM or SIGINT.
+
+    `on_ready` is called before the reconciler starts, but after the database was opened and the key
+    checked. Raises DistrainError if one of these fails.
+    """
     set_up_logs("reconciler")
     make_folder(settings)
     with open_store(settings, single=False) as store:

@@ -55,7 +55,11 @@ def _redacted(
 
 
 def set_up_logs(process: str, *, console: bool | None = None) -> None:
-    """Send this process's logs to standard error; on a terminal as readable lines, else as JSON."""
+    """Send this process's logs to standard error; on a terminal as readable lines, else as JSON.
+
+    `console` True or False chooses the form regardless of the terminal. Replaces the handlers of
+    the root logger.
+    """
     shown = sys.stderr.isatty() if console is None else console
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

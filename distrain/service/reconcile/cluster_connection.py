@@ -129,7 +129,7 @@ class Contact:
 
     @property
     def url(self) -> str | None:
-        """The scheduler's HTTP address, if it has one now."""
+        """The scheduler's HTTP address; `None` if it is not known now."""
         return self._found.url if self._found else None
 
     def close(self) -> None:

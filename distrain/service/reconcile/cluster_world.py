@@ -47,7 +47,10 @@ _PASSING = {
 
 
 class ClusterWorld:
-    """The `World` of a cluster's passes; its calls raise Unavailable."""
+    """The `World` of a cluster's passes; calls raise Unavailable if the database does not answer.
+
+    If the scheduler does not answer, they return `Silence`.
+    """
 
     def __init__(self, cluster: str, store: Store, folders: RunFolders):
         self._cluster, self._store, self._folders = cluster, store, folders

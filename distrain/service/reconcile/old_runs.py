@@ -23,7 +23,7 @@ _REMOVED = ".removed-"
 def remove_old_runs(
     settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
-    """Remove the folders from `old_runs`, and yield each that was removed.
+    """Remove the folders from `old_runs`, and yield each job's folder that was removed.
 
     Failures are logged; the next call tries again.
     """
@@ -46,7 +46,8 @@ def old_runs(
 
     These are `RUN_ROOT/PROJECT/JOB` of this service's jobs for whose id `may_go` returns True, and
     remains of interrupted removals. Runs of commands, and of another service with the same run
-    root, are kept.
+    root, are kept. Run roots that are URLs are skipped, and nothing is yielded if the retention
+    time is 0.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:

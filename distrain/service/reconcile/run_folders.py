@@ -13,7 +13,7 @@ from typing import TypeVar
 from distrain.errors import DistrainError, OutputError, Unavailable
 from distrain.jobs.job_view import JobView
 from distrain.jobs.spec.job import JobSpec
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.runs.run_file import begin_run, paths_of
 from distrain.runs.stored.folder import open_run_folder, store_errors
 from distrain.service.bounded_calls import BoundedCalls, NoAnswer

@@ -10,7 +10,7 @@ from distrain.service.store import tables
 from distrain.service.store.engine import AnyRow, Database
 
 _audit = tables.audit
-_PUT = insert(_audit)
+_PUT = insert(_audit).inline()  # no caller uses the id of a new row
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,11 @@ class GroupCommit:
         self._waiting: list[_Work] = []
 
     def run(self, do: Callable[[Connection], T]) -> T:
-        """Do some work in a transaction; return its result after the commit, or raise its error."""
+        """Do some work in a transaction; return its result after the commit, or raise its error.
+
+        The work runs in this thread or another one, and a second time if other work in the
+        transaction fails.
+        """
         mine = _Work(do)
         with self._lock:
             self._waiting.append(mine)

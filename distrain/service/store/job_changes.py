@@ -72,7 +72,7 @@ class Changing:
         """Change a job's priority or tags, unless they are `None`; return the job.
 
         Raises NotThere, RevisionDiffers if the job has another revision than `rev`, and NotNow for
-        a new priority of a job that has started.
+        a new priority of a job that has started or ended.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)

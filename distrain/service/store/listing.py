@@ -147,7 +147,7 @@ class Listing:
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
-    """Return the SQL condition for jobs that are shown in a state, like `decide.api_values`."""
+    """Return the SQL condition for jobs that `decisions.api_values` shows in a state."""
     alive = _jobs.c.finished_at_s.is_(None)
     cancelling = _jobs.c.intent == Intent.CANCEL.value
     heard = tables.clusters
@@ -193,7 +193,7 @@ def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
 
 
 def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
-    """Return the conditions for jobs created after a time.
+    """Return the conditions for jobs created after a time; [] for `None`.
 
     One of them is a lower bound of `seq`, at which the scan of an index ends.
     """

@@ -86,7 +86,7 @@ class People:
         return {row.name: row.is_admin for row in found}
 
     def token_by_sha256(self, sha256: bytes) -> Token | None:
-        """Return the token with this hash, even if expired or revoked."""
+        """Return the token with this hash, even if expired or revoked; `None` if there is none."""
         row = self.db.first(select(_tokens).where(_tokens.c.sha256 == sha256))
         return None if row is None else _token(row._asdict())
 

@@ -14,7 +14,7 @@ STATE = "job.state"
 PROGRESS = "job.progress"
 DELETED = "job.deleted"
 
-_TELL = insert(tables.outbox)
+_TELL = insert(tables.outbox).inline()  # no caller uses the ids of new rows
 _FIND_JOB = select(tables.jobs).where(tables.jobs.c.id == bindparam("job_id"))
 _LOCK_JOB = _FIND_JOB.with_for_update()
 _TOLD = (

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store import copies, migrations, tables
+from distrain.service.store import migrations, sqlite_backup, tables
 from distrain.service.store.auditing import Auditing
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import DatabaseInUse
@@ -82,7 +82,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
         """
         if self.db.path is None:
             raise _postgres_has_tools(self.db)
-        copies.backup(self.db.path, target)
+        sqlite_backup.backup(self.db.path, target)
         try:
             self.keep_fact(_BACKUP_S, str(self.now_s()))
         except Unavailable as error:  # the copy is still complete
@@ -135,7 +135,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup, like `copies.restore`.
+    """Replace SQLite's database with a backup; result as of `sqlite_backup.restore`.
 
     Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
     """
@@ -144,7 +144,7 @@ def restore(settings: Settings, copy: Path) -> Path | None:
         if db.path is None:
             raise _postgres_has_tools(db)
         with _lock(db.path):
-            return copies.restore(copy, db.path)
+            return sqlite_backup.restore(copy, db.path)
     finally:
         db.close()
 
@@ -158,7 +158,10 @@ def _postgres_has_tools(db: Database) -> InputError:
 
 
 def _make_file(path: Path) -> None:
-    """Create the file for its owner only; SQLite's other files get the same permissions."""
+    """Create the file for its owner only; SQLite's other files get the same permissions.
+
+    An existing file is unchanged. Raises `OutputError` if it cannot be written.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:

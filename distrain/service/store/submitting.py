@@ -30,7 +30,7 @@ from distrain.service.store import rows, tables
 from distrain.service.store.auditing import AuditEntry, put_audit_entry
 from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import IdTaken, NotNow, NotThere, quota_exceeded
-from distrain.service.values import Intent, Job, NewJob, Phase, Quota
+from distrain.service.values import Intent, Job, Phase, Quota
 
 WITH_WORKERS = tuple(
     state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
@@ -64,22 +64,34 @@ _PUT_TAGS = insert(tables.job_tags)
 class Submitting:
     db: Database
 
-    def submit(self, new: NewJob, audit_entry: AuditEntry | None = None) -> tuple[Job, bool]:
+    def submit(
+        self,
+        new: Job,
+        spec: Mapping[str, Any],
+        request_sha256: str = "",
+        audit_entry: AuditEntry | None = None,
+    ) -> tuple[Job, bool]:
         """Queue a job, or find the job of an equal earlier request; also return whether it is new.
 
-        Raises IdTaken, NotThere if there is no such project, and QuotaExceeded.
+        `spec` is the resolved spec as JSON values. Equal requests have equal hashes
+        `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, NotThere if
+        there is no such project, and QuotaExceeded.
         """
 
         def work(connection: Connection) -> tuple[Job, bool]:
-            job = _put(connection, new, audit_entry)
+            document = {"document": dict(spec), "request_sha256": request_sha256}
+            job = _put(connection, new, document, audit_entry)
             if job is None:
-                return _made(connection, new.id, new.owner, new.request_sha256), False
+                return _made(connection, new.id, new.owner, request_sha256), False
             return job, True
 
         return self.db.together(work)
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
-        """Return the job of an equal earlier request of this user, if there is one."""
+        """Return the job of an equal earlier request of this user; `None` if there is none.
+
+        Also `None` if the id belongs to a job of another request or user.
+        """
         with self.db.read() as connection:
             try:
                 return _made(connection, job_id, owner, request_sha256)
@@ -137,25 +149,24 @@ def put_tags(connection: Connection, job: Job) -> None:
         connection.execute(_PUT_TAGS, tags)
 
 
-def _put(connection: Connection, new: NewJob, audit_entry: AuditEntry | None) -> Job | None:
+def _put(
+    connection: Connection, job: Job, document: dict[str, Any], audit_entry: AuditEntry | None
+) -> Job | None:
     """Write the rows of a job; return `None` if an existing job has its id.
 
     Raises IdTaken if a deleted job had the id.
     """
-    fields = {name: value for name, value in vars(new).items() if name not in _OF_SPECS}
-    job = Job(seq=0, created_at_s=0.0, **fields | {"tags": dict(new.tags)})
     columns = {name: getattr(job, name) for name in _WRITTEN}
-    columns |= {"phase": job.phase.value, "intent": job.intent.value, "progress": {}}
+    columns |= {"phase": job.phase.value, "intent": job.intent.value}
     columns |= {"of_project": job.project, "of_id": job.id}
     made = connection.execute(_PUT_JOB[connection.dialect.name], columns).first()
     if made is None:
         return None
     if made.deleted is not None:
-        raise _id_taken(new.id)  # its run directory may still exist
-    quota = _quota_of(made, new.project)
+        raise _id_taken(job.id)  # its run directory may still exist
+    quota = _quota_of(made, job.project)
     job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
-    document = {"document": dict(new.spec), "request_sha256": new.request_sha256}
-    connection.execute(_PUT_SPEC, {"job_id": new.id, **document})
+    connection.execute(_PUT_SPEC, {"job_id": job.id, **document})
     put_tags(connection, job)
     rows.tell(connection, [(job, rows.STATE, None)], job.created_at_s)
     if audit_entry is not None:
@@ -163,9 +174,6 @@ def _put(connection: Connection, new: NewJob, audit_entry: AuditEntry | None) ->
     if quota.counts_queued:
         _see_quota(connection, job)
     return job
-
-
-_OF_SPECS = ("spec", "request_sha256")
 
 
 def _made(connection: Connection, job_id: str, owner: str, request_sha256: str) -> Job:

@@ -186,7 +186,7 @@ def expendable(
 ) -> list[CheckpointEntry]:
     """Return all checkpoints except the `keep` newest and the one of the best step.
 
-    `entries` are in the order of `CheckpointDir.list`.
+    `entries` are in the order of `CheckpointDir.list`; `best_step` `None` keeps only the newest.
     """
     kept = [*entries[:keep], entry_of_step(entries, best_step)]
     return [entry for entry in entries if entry not in kept]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from distrain.errors import DataError
 from distrain.jobs.events import CheckpointTrouble
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.averaging import GAP, Averaging
 from distrain.models.embeddings.canonical_state import CanonicalTensor, canonical_form
 from distrain.models.embeddings.collection import values_dtype
@@ -67,6 +67,8 @@ def load_newest(
         belongs: Entries for which it returns False are skipped.
         accept: Called on every rank with the entry before anything is changed. It must raise an
             error, the same on all ranks, for a checkpoint that must not be resumed.
+        report: Called on rank 0 with each damaged checkpoint.
+        progress: Called after each slab that was read.
 
     Raises:
         Unavailable: Something could not be read for a possibly temporary reason; on every rank.

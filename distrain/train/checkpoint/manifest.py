@@ -137,7 +137,10 @@ def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
 
 
 def _check_head(content: Any) -> None:
-    """Check the fields that are used before the checkpoint's files are read."""
+    """Check the fields that are used before the checkpoint's files are read.
+
+    Raises `TypeError`, or `KeyError` for a missing field.
+    """
     if not isinstance(content, dict):
         raise TypeError("its content is no mapping")
     for name in ("step", "attempt", "size_bytes"):

@@ -55,8 +55,13 @@ def check_owner(directory: CheckpointDir) -> None:
 def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
     """Claim a directory for its run, which also checks that it can be written.
 
-    The claim contains the run's directory, for the `SpecError` of other runs. A claim of the same
-    run is written again. `OutputError` or `Unavailable`: it cannot be written.
+    A claim of the same run is written again. The claim contains `run_dir`, which the `SpecError` of
+    another run names. Claims of runs that have ended without a checkpoint are removed.
+
+    Raises:
+        SpecError: Another run has the directory.
+        OutputError: The directory cannot be written to.
+        Unavailable: It cannot be read or written now, for a possibly temporary reason.
     """
     assert directory.run is not None
     name = _claim_file(directory.run)
@@ -84,7 +89,10 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
 
 
 def release_dir(directory: CheckpointDir) -> None:
-    """Remove the claim of a run that has ended permanently, if it has no checkpoint there."""
+    """Remove the claim of a run that has ended permanently, if the directory has no checkpoint.
+
+    Raises `OSError` if the directory cannot be read or written.
+    """
     assert directory.run is not None
     folder = open_folder(directory.url)
     if not any(numbers_of(name) for name in folder.folders()):

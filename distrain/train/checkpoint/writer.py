@@ -82,6 +82,7 @@ class CheckpointWriter(WriterSettings):
         Args:
             values: JSON values; those of rank 0 are saved.
             rank_tensors: This rank's own tensors; those of each rank are saved.
+            auc: The model's AUC, for the manifest; a non-finite one counts as unknown.
             best_step: The step whose checkpoint is kept, besides the newest ones.
         """
         started_s = monotonic()

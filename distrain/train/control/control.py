@@ -16,7 +16,7 @@ from torch.distributed import PrefixStore, TCPStore
 from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.jobs.events import Event, Heartbeat
 from distrain.train.checkpoint.rank_store import RankStore
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 from distrain.train.control.stop_deadline import (
     SHARE_FOR_AGREEMENT,
     StopDeadline,
@@ -32,7 +32,7 @@ log = logging.getLogger("distrain.commands")
 @dataclass(frozen=True)
 class Control:
     store: RankStore
-    gate: StepGate
+    agreement: StepAgreement
     activity: RankActivity
     stop_deadline: StopDeadline | None = None  # `None`: no other process requests a save
     look: Callable[[], None] = lambda: None  # called before each step and batch; may raise
@@ -40,7 +40,7 @@ class Control:
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
         store = RankStore()
-        return cls(store, StepGate(store, 0, 1), RankActivity(), look=look)
+        return cls(store, StepAgreement(store, 0, 1), RankActivity(), look=look)
 
     @classmethod
     def supervised(
@@ -55,12 +55,12 @@ class Control:
         store = RankStore() if meeting is None else join_store(meeting, timeout_s)
         activity = RankActivity()
         stop_deadline = StopDeadline(world.rank, activity, report, leave)
-        gate = StepGate(store, world.rank, world.num_ranks, stop_deadline.stop_agreed)
-        return cls(store, gate, activity, stop_deadline)
+        agreement = StepAgreement(store, world.rank, world.num_ranks, stop_deadline.stop_agreed)
+        return cls(store, agreement, activity, stop_deadline)
 
     def heartbeat(self, rank: int) -> Heartbeat:
         activity = self.activity
-        progress = self.gate.passed + activity.slabs
+        progress = self.agreement.passed + activity.slabs
         return Heartbeat(rank, activity.step, progress, activity.doing, activity.waiting_for)
 
 
@@ -78,8 +78,8 @@ class Commands:
     coordinator assigns the numbers, the same for all ranks of a gang.
     """
 
-    def __init__(self, gate: StepGate, stop_deadline: StopDeadline):
-        self._gate = gate
+    def __init__(self, agreement: StepAgreement, stop_deadline: StopDeadline):
+        self._agreement = agreement
         self._stop_deadline = stop_deadline
 
     def listen(self, lines: Iterable[str], at_end: Callable[[], None]) -> None:
@@ -98,9 +98,9 @@ class Commands:
         """Execute a command; an unknown one is logged, because newer supervisors may have more.
 
         >>> from distrain.train.checkpoint import RankStore
-        >>> gate = StepGate(RankStore(), 0, 1)
-        >>> Commands(gate, None).take('{"op": "checkpoint", "number": 7}')
-        >>> gate.begin(), gate.begin()
+        >>> agreement = StepAgreement(RankStore(), 0, 1)
+        >>> Commands(agreement, None).take('{"op": "checkpoint", "number": 7}')
+        >>> agreement.begin(), agreement.begin()
         ('checkpoint', 'go')
         """
         try:
@@ -112,12 +112,12 @@ class Commands:
         number = int(command["number"])
         match command["op"]:
             case "checkpoint":
-                self._gate.request(number, stops=False, wait_s=CHECKPOINT_WAIT_S)
+                self._agreement.request(number, stops=False, wait_s=CHECKPOINT_WAIT_S)
             case "stop":
                 grace_s = float(command["grace_s"])
                 log.info("the rank is asked to stop within %.1f s", grace_s)
                 self._stop_deadline.leave_within(time_to_leave_s(grace_s))
                 wait_s = SHARE_FOR_AGREEMENT * grace_s
-                self._gate.request(number, stops=True, wait_s=wait_s)
+                self._agreement.request(number, stops=True, wait_s=wait_s)
             case other:
                 log.warning("the rank does not know the command %r", other)

@@ -81,7 +81,8 @@ def process_as_it_was() -> Iterator[None]:
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
     """Join the other ranks; does nothing for a single rank without a rendezvous.
 
-    `timeout_s` is the longest wait for a peer, here and in each collective operation.
+    `timeout_s` is the longest wait for a peer, here and in each collective operation. Raises
+    `SpecError` if two ranks would use NCCL on one GPU.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -150,7 +151,7 @@ def leave_peers() -> None:
 def check_same_data(fingerprint: str, rank: int) -> None:
     """Raise `DataError`, on every rank, if the fingerprint of a rank differs from rank 0's.
 
-    A collective operation. `fingerprint` is in hex.
+    A collective operation; does nothing without a process group. `fingerprint` is in hex.
     """
     if not dist.is_initialized():
         return

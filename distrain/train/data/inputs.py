@@ -58,6 +58,11 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
         retry_s: Seconds of retries if the storage does not answer; at most `data.retry_s`.
         handed: A file with the tables that the command has read (`hand_on`); if it cannot be used,
             the footers are read.
+
+    Raises:
+        InputError: The spec, the schema or the data cannot be used; several mistakes are joined
+            into one error (`Mistakes`).
+        Unavailable: The storage does not answer.
     """
     mistakes = Mistakes()
     inputs = None
@@ -244,7 +249,10 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pool
 
 
 def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
-    """Return the schema with the limits of list lengths, as the saved model will have it."""
+    """Return the schema with the limits of list lengths, as the saved model will have it.
+
+    Raises `SpecError` for a limit of a column that does not hold lists.
+    """
     lists = [column.name for column in schema.columns if column.holds_lists]
     others = [name for name in limits if name not in lists]
     if others:
@@ -281,7 +289,7 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
     A user-defined model is checked on the ranks only: its package may be missing here.
     """
     from distrain.models.build import blueprint_of
-    from distrain.models.heads.named import weigh
+    from distrain.models.heads.named_head import weigh
 
     if not isinstance(spec.model, CustomSpec):
         blueprint = blueprint_of(schema, spec.model, lists)

@@ -269,7 +269,8 @@ class RankCheckpoints:
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
         """Load the weights of the best validation, if they are not those of the last step, `taken`.
 
-        Returns the step of the model's weights; a collective operation.
+        Returns the step of the model's weights, which is `taken` without validations; a collective
+        operation.
         """
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:

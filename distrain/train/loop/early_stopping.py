@@ -15,7 +15,7 @@ import torch
 from distrain.errors import DataError, DistrainError
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.training import MORE_IS_BETTER, EarlyStoppingSpec, PlateauSpec
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir, entry_of_step
 from distrain.train.checkpoint.loading import WeightsReading
 from distrain.train.checkpoint.rank_store import fail_on_all_ranks, gather_texts, on_one_line
@@ -49,7 +49,11 @@ class Validations:
 
     @classmethod
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
-        """Return the record of a resumed training; a new one if the job's metric has changed."""
+        """Return the record of a resumed training, `saved`.
+
+        A new record if `saved` is `None`, or the job's metric has changed; `None` if the job
+        selects no best model.
+        """
         if saved is None or saved["metric"] != spec.best_metric:
             begun = cls.begin(spec)
             reduction = (saved or {}).get("reduction", 1.0)
@@ -75,7 +79,11 @@ class Validations:
         min_delta: float = 0.0,
         plateau: PlateauSpec | None = None,
     ) -> "Validations":
-        """Return the record with one more validation; an undefined metric does not count."""
+        """Return the record with one more validation, whose metric is `value`.
+
+        An undefined metric (`None` or NaN) does not count. A gain of at most `min_delta` may make
+        the step the best, but counts as waiting. `plateau` also reduces the learning rate.
+        """
         if value is None or math.isnan(value):
             return self
         after = self if plateau is None else self._on_plateau(value, plateau)

@@ -19,7 +19,7 @@ from distrain.metrics.custom import Metric, check_metric, metric_errors
 from distrain.metrics.exact import Bounded, DistinctScores
 from distrain.metrics.state import Parts, State
 from distrain.metrics.targets import TargetMetrics
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.custom import function_named
 from distrain.models.embeddings.peers import Peers
 from distrain.models.heads.retrieval import ItemRetrievalTask
@@ -73,8 +73,9 @@ def evaluate_over_ranks(
 
     The AUC is first computed from binned scores, with a bound of its error. If the bound is above
     `max_auc_bound`, the rows are scored again, and the AUC is computed from their scores. The first
-    pass does not keep the scores: most validations do not need them, and they take memory. Other
-    arguments and errors are those of `evaluate`.
+    pass does not keep the scores: most validations do not need them, and they take memory. `own`
+    has the classes of the user-defined metrics by name. Other arguments and errors are those of
+    `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)
@@ -177,7 +178,7 @@ def evaluate(
 
 
 def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
-    """Return the rows of the first binary target, if there is one."""
+    """Return the rows of the first binary target; `None` if no target is binary."""
     return next((one for one in rows if one.target.kind == "binary"), None)
 
 

@@ -21,7 +21,7 @@ from distrain.jobs.events import (
 from distrain.jobs.spec.training import ScheduleSpec, TrainSpec
 from distrain.loader.delivery.stats import LoaderStats
 from distrain.loader.loader import Loader
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.train.data.job_extent import JobSpan
 from distrain.train.loop.checkpoints import TrainingStart
 from distrain.train.loop.early_stopping import Validations

@@ -24,7 +24,7 @@ from distrain.loader.batch import Batch
 from distrain.loader.delivery.channel import Channel, End, Failure, Ready
 from distrain.loader.delivery.cuda_streams import CudaStreams, thread_set_up
 from distrain.loader.own_threads import in_own_thread
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.train.loop.balanced_batches import BalancedBatches
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.routing import (

@@ -18,12 +18,12 @@ from distrain.loader.loader import Loader
 from distrain.loader.partition.table import Table
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import build_model
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import TableColumn
 from distrain.models.embeddings.peers import Peers
 from distrain.models.embeddings.sharding.plan import ShardingPlan
-from distrain.models.heads.named import weigh
+from distrain.models.heads.named_head import weigh
 from distrain.schema.schema import Schema
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
 from distrain.train.checkpoint.ownership import claim_on_all_ranks

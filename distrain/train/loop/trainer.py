@@ -1,15 +1,15 @@
 """The training loop of one rank.
 
     set up      read ahead, build the model, load the newest checkpoint
-    each step   pass the gate; take batch and route; train; report, validate and save when due
+    each step   execute agreed requests; take batch and route; train; report, validate, save if due
     the end     a last checkpoint, the saved model, the last report
 
 With `train.refit` a second training on training and validation rows follows. The first one ends
 with a checkpoint, and the second one saves the model.
 
-A stop request ends the training at a place where all ranks pass the gate (`control/gate.py`):
-before a step, or before a batch of a validation, which the next attempt then repeats. The ranks
-save a checkpoint there, unless they could not agree on the place in time.
+A stop request ends the training at a place on which all ranks agree, by
+`control/step_agreement.py`: before a step, or before a batch of a validation, which the next
+attempt then repeats. The ranks save a checkpoint there, unless they could not agree in time.
 """
 
 import gc
@@ -29,8 +29,8 @@ from distrain.metrics.exchange_stats import ExchangeStats
 from distrain.models.embeddings.peers import Peers
 from distrain.models.saved_model import save_model
 from distrain.train.audit.audit import AuditLog
-from distrain.train.control.gate import StopAsked
 from distrain.train.control.rank_setup import seed_everything
+from distrain.train.control.step_agreement import StopAsked
 from distrain.train.data.job_extent import JobSpan, RefitSpan
 from distrain.train.data.loaders import job_loader
 from distrain.train.loop.checkpoints import checkpoint_dir
@@ -249,17 +249,17 @@ class Trainer(RankJob):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Pass the gate, after saving a checkpoint if the ranks agreed to save one here.
+        """Pass one place of the agreement; first save a checkpoint if the ranks agreed on one here.
 
         During a validation (`between_steps` is false), the checkpoint is saved after it. Raises
         `StopAsked` to end the training.
         """
         self.control.look()
-        gate = self.control.gate
+        agreement = self.control.agreement
         while True:
-            held = between_steps and gate.asked
+            held = between_steps and agreement.asked
             with waiting(PEERS), self.clock.phase("checkpoint") if held else nullcontext():
-                word = gate.begin()
+                word = agreement.begin()
             if word == "go":
                 return
             if word != "checkpoint":

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 from distrain.jobs.spec.job import JobSpec
 from distrain.loader.batch import Batch, Ragged
 from distrain.models.build import blueprint_of, build_model
-from distrain.models.click import ClickModel
-from distrain.models.independence import rows_are_independent
+from distrain.models.click_model import ClickModel
+from distrain.models.row_independence import rows_are_independent
 from distrain.schema.column import ColumnSchema
 from distrain.schema.schema import Schema
 from distrain.train.step.dense import DenseTraining

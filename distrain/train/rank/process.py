@@ -37,7 +37,10 @@ log = logging.getLogger("distrain.rank")
 def run_rank(
     assignment: Assignment, report: Callable[[Event], None], control: "Control | None" = None
 ) -> RankFailed | None:
-    """Do one rank's work in this process; a failure is both reported and returned."""
+    """Do one rank's work in this process, until it ends; return `None`.
+
+    A failure is not raised, but reported and returned.
+    """
     from distrain.train.rank.failures import explain_failure
 
     try:
@@ -140,7 +143,7 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
     assert control.stop_deadline is not None
     every_s = heartbeat_period_s(deadlines.progress_s)
     start_heartbeats(lambda: control.heartbeat(rank), report, every_s)
-    commands = Commands(control.gate, control.stop_deadline)
+    commands = Commands(control.agreement, control.stop_deadline)
     commands.listen(sys.stdin, at_end=_supervisor_is_gone)
     return run_rank(assignment, report, control)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from distrain.models.embeddings.collection import TouchedRows
 from distrain.models.embeddings.peers import Peers
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 
 _LIMB = 2.0**31
 """The base of a two-part sum in fixed point: up to 2**31 rows fit into an int64."""

@@ -16,8 +16,8 @@ from distrain.jobs.optimizers import optimizer_facts
 from distrain.jobs.spec.training import OptimizerSpec, TrainSpec
 from distrain.models.embeddings.averaging import GAP, Averaging
 from distrain.train.checkpoint.training_state import create_state
-from distrain.train.step.buckets import GradientBuckets
 from distrain.train.step.clipping import total_sq_norm
+from distrain.train.step.gradient_buckets import GradientBuckets
 from distrain.train.step.gradient_sync import BufferSync, FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision, deterministic
 from distrain.train.step.split_backward import SplitBackward, can_part

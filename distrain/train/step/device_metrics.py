@@ -79,6 +79,9 @@ class DeviceMetrics:
                 rows are allowed.
             labels: `[rows]`, in any dtype, on this state's device.
             weights: `[rows]`, 0 or more; `None`: 1 each.
+
+        Raises:
+            ValueError: Scores and labels have other shapes, or different numbers of rows.
         """
         if scores.ndim != 1 + (self._kind == "multiclass") or len(scores) != len(labels):
             shape = "[rows, classes] and [rows]" if scores.ndim > 1 else "[rows]"

@@ -23,7 +23,7 @@ from torch import Tensor
 from distrain.errors import SpecError
 from distrain.jobs.spec.training import TrainSpec
 from distrain.loader.batch import Batch
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.padded import PaddedRoutes
@@ -134,6 +134,9 @@ class GraphedStep:
 
         Args:
             rank_rows: The number of rows of each rank's batch.
+
+        Raises:
+            ValueError: The batch has another number of rows than `rank_rows` says.
         """
         if batch.num_rows != rank_rows[self.model.embeddings.peers.rank]:
             raise ValueError(f"a batch of {batch.num_rows} rows among {rank_rows}")
@@ -295,7 +298,10 @@ def check_graph(
 def may_record(
     train: TrainSpec, device: torch.device, tables: EmbeddingCollection | None = None
 ) -> bool:
-    """Return True if `auto` records steps: nothing prevents it, for any number of ranks."""
+    """Return True if `auto` records steps: nothing prevents it, for any number of ranks.
+
+    Without `tables`, only what the spec and the device determine is considered.
+    """
     return not _problems(train, device, tables)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from distrain.loader.batch import Batch
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.delivery.transfer import map_tensors
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.route import Route
 from distrain.train.step.host_copy import HostCopy

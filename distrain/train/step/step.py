@@ -11,13 +11,13 @@ from torch import Tensor
 from distrain.errors import SpecError
 from distrain.jobs.spec.training import TrainSpec
 from distrain.loader.batch import Batch
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.averaging import Averaging
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.models.embeddings.route import Route
 from distrain.models.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.models.heads.tasks import Task
-from distrain.models.independence import rows_are_independent
+from distrain.models.row_independence import rows_are_independent
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.loss_share import ShareOfLoss, share_of

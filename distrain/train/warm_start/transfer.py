@@ -16,7 +16,7 @@ from distrain.jobs.events import WeightsTaken
 from distrain.jobs.spec.job import JobSpec
 from distrain.models.blueprint import Blueprint
 from distrain.models.build import blueprint_of
-from distrain.models.click import ClickModel
+from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.canonical_state import CanonicalTensor
 from distrain.models.saved_model import model_tensors
 from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole

@@ -17,7 +17,7 @@ from distrain.models.heads import (
     MultiTask,
     RegressionTask,
 )
-from distrain.models.heads.named import weigh
+from distrain.models.heads.named_head import weigh
 from distrain.models.saved_model import save_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.step.step import TrainStep

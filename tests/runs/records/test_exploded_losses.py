@@ -5,7 +5,7 @@ import pytest
 
 from distrain.jobs.events import PHASES, StepsDone, TrainingStarted
 from distrain.jobs.job_view import Notice
-from distrain.jobs.spec.fitting import TableFacts
+from distrain.jobs.spec.fit_to_table import TableFacts
 from distrain.jobs.spec.presets import job_for
 from distrain.metrics import BinaryMetrics
 from distrain.runs.records.collector import Collector

@@ -16,7 +16,7 @@ from distrain.cli.runs.report import command
 from distrain.errors import InputError, OutputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
-from distrain.runs.opening import reopen_run
+from distrain.runs.open_run import reopen_run
 from distrain.runs.report.run_page import write_report
 from distrain.runs.run_data import read_run_data
 

@@ -28,6 +28,7 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import TRANSITIONS, JobState
+from distrain.scheduler.lifecycle.failed_attempt import LONGEST_BACKOFF_S
 from distrain.scheduler.lifecycle.lifecycle import GIVE_UP_S, LINGER_S, SETTLE_S, Lifecycle
 from distrain.scheduler.lifecycle.messages import (
     Budgets,
@@ -46,7 +47,6 @@ from distrain.scheduler.lifecycle.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
-from distrain.scheduler.lifecycle.verdict import LONGEST_BACKOFF_S
 
 JOBS = st.sampled_from("abcde")
 SLOTS = [Slot(host, f"tcp://{host}:{port}", f"{host}{port}") for host in "xy" for port in range(3)]

@@ -9,6 +9,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.job_list import show
+from distrain.scheduler.lifecycle.failed_attempt import LOSSES_S
 from distrain.scheduler.lifecycle.lifecycle import GIVE_UP_S, SETTLE_S
 from distrain.scheduler.lifecycle.messages import (
     Budgets,
@@ -21,7 +22,6 @@ from distrain.scheduler.lifecycle.messages import (
     WorkerLeaving,
 )
 from distrain.scheduler.lifecycle.queue import AVOID_S, FEWER_AFTER_S
-from distrain.scheduler.lifecycle.verdict import LOSSES_S
 from distrain.scheduler.lifecycle.watchdog import STACKS_S
 
 SOME = Budgets(rank_failures=2, worker_losses=1, preemptions=1)

@@ -16,6 +16,7 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.reasons import Reason
 from distrain.jobs.states import JobState
+from distrain.scheduler.lifecycle.failed_attempt import find_culprit
 from distrain.scheduler.lifecycle.job import AttemptFailure
 from distrain.scheduler.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
 from distrain.scheduler.lifecycle.messages import (
@@ -28,7 +29,6 @@ from distrain.scheduler.lifecycle.messages import (
     StopGang,
     WorkerLeaving,
 )
-from distrain.scheduler.lifecycle.verdict import find_culprit
 
 # --- the good end
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -239,6 +240,18 @@ def form(site, browser):
 def test_the_id_of_a_form_is_no_path(site, form, new_id):
     assert form(new_id=new_id).status_code == 400
     assert site.world.store.job(new_id) is None
+
+
+def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
+    parent = site.world.submit("alice")["id"]
+    good = {"spec": site.world.store.spec(parent), "project": "ads"}
+    for job_id in ("..", "a/b", "a\0b", "a\n"):
+        for answer in (
+            site.world.ask("alice", "PUT", f"/v1/jobs/{quote(job_id, safe='')}", good),
+            site.world.ask("alice", "POST", f"/v1/jobs/{parent}/clone", {"id": job_id}),
+        ):
+            assert answer.status_code in (400, 404, 405), (job_id, answer.text)
+        assert site.world.store.job(job_id) is None
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
 """Processes and the database die at random moments: no job is lost, none runs twice."""
 
-import json
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
-from dask_world import free_port
 from real_postgres import Postgres, why_absent
-from service_processes import Part
+from service_processes import service_parts
 from told_scheduler import ToldScheduler
 from waiting import until
 
@@ -53,34 +49,6 @@ def ended(url, token, count):
     return seen if list(seen.values()).count("succeeded") == count else None
 
 
-def command(*words, environment):
-    line = [sys.executable, "-m", "distrain", "serve", *words, "--json"]
-    done = subprocess.run(line, capture_output=True, check=True, env={**os.environ, **environment})
-    return json.loads(done.stdout)
-
-
-@contextmanager
-def service(kind, database, folder, config):
-    """Its processes by name, its address, and a token: one process, or API and reconciler alone."""
-    environment = {"DISTRAIN_SERVE_DATABASE_URL": database.url()} if database else {}
-    place = ("--config", str(config), "--data-dir", str(folder / "data"))
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command("migrate", *place, environment=environment)
-    token = command("token", "create", "--user", "operator", *place, environment=environment)
-    words = {"serve": ["--port", str(port)]}
-    if kind == "postgresql":
-        words = {"api": ["api", "--port", str(port)], "reconciler": ["reconcile"]}
-    parts = {
-        name: Part(folder / f"{name}.log", *ones, *place, environment=environment)
-        for name, ones in words.items()
-    }
-    try:
-        yield parts, url, token["token"]
-    finally:
-        for part in parts.values():
-            part.end()
-
-
 class Pace:
     """Spreads the submits over the kills, so that each kill finds some of them under way."""
 
@@ -118,7 +86,7 @@ def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
         database = stack.enter_context(Postgres()) if kind == "postgresql" else None
         scheduler = stack.enter_context(ToldScheduler(num_workers=32, job_s=0.05))
         config = config_in(tmp_path, scheduler.url)
-        parts, url, token = stack.enter_context(service(kind, database, tmp_path, config))
+        parts, url, token = stack.enter_context(service_parts(tmp_path, config, database))
         new = [f"killed-{number}" for number in range(JOBS)]
         pace = Pace()
 

@@ -12,7 +12,7 @@ from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.job_view import entry_to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
-from distrain.runs.finishing import begin_attempt
+from distrain.runs.finish_run import begin_attempt
 from distrain.runs.run_file import read_summary
 from distrain.service.decisions.cluster_state import ClusterNow
 from distrain.service.decisions.job_actions import Take, reconcile, refused
@@ -20,7 +20,7 @@ from distrain.service.decisions.world import Change
 from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.store.store import migrate, open_store
-from distrain.service.values import NewJob, Phase, Quota
+from distrain.service.values import Job, Phase, Quota
 
 
 def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
         store.put_project("ads", Quota())
         for name in "ab":
             run_dir = str(tmp_path / name)
-            new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
-            store.submit(new)
+            new = Job(name, "ads", "alice", name, "main", 0, 1, run_dir)
+            store.submit(new, SPEC)
         world = ClusterWorld("main", store, nobody)
         there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
         world.commit([Change(job, there) for job in world.alive()])

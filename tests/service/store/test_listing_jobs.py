@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from service_store import new_job, submitted
+from service_store import SPEC, new_job, submitted
 
 from distrain.jobs.states import JobState
 from distrain.service.decisions.api_values import shown
@@ -134,12 +134,12 @@ def test_each_filter_finds_what_a_naive_loop_finds(store):
 
 def test_a_deleted_job_is_not_listed_and_its_id_is_not_used_again(store):
     new = new_job(tags={"team": "x"})
-    store.submit(new)
+    store.submit(new, SPEC)
     store.cancel(new.id, "", None, "alice")
     store.delete(new.id)
     assert store.jobs(JobFilter(tags=(("team", "x"),)), 10) == []
     with pytest.raises(IdTaken):
-        store.submit(new)
+        store.submit(new, SPEC)
     assert store.job(new.id) is None
 
 

@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from service_store import new_job, submitted
+from service_store import SPEC, new_job, submitted
 
 
 def test_numbers_are_dense_and_go_on(store):
@@ -24,7 +24,7 @@ def test_numbers_are_dense_and_go_on(store):
 def _change_often(store, num_jobs, num_changes):
     for _ in range(num_jobs):
         new = new_job()
-        store.submit(new)
+        store.submit(new, SPEC)
         for number in range(num_changes):
             store.change(new.id, tags={"n": str(number)})
 

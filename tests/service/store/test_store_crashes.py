@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import real_postgres
-from service_store import UNLIMITED, new_job, settings_for
+from service_store import SPEC, UNLIMITED, new_job, settings_for
 from sqlalchemy import select
 
 from distrain.errors import Unavailable
@@ -17,13 +17,13 @@ from distrain.service.store.store import migrate, open_store
 
 SUBMIT_FOR_EVER = """
 import itertools, pathlib, sys
-from service_store import new_job, settings_for
+from service_store import SPEC, new_job, settings_for
 from distrain.service.store.store import open_store
 
 store = open_store(settings_for(pathlib.Path(sys.argv[1])))
 for number in itertools.count():
     new = new_job(id=f"{sys.argv[2]}-{number}", tags={"a": "b", "c": "d"})
-    store.submit(new)
+    store.submit(new, SPEC)
     print(new.id, flush=True)
 """
 
@@ -69,7 +69,7 @@ def test_a_killed_process_leaves_whole_jobs(made, tmp_path):
     answered = _killed_after(tmp_path, "killed", 20)
     with open_store(settings) as store:
         _check_whole(store, answered)
-        retried, created = store.submit(new_job(id=answered[0]))
+        retried, created = store.submit(new_job(id=answered[0]), SPEC)
         assert (retried.id, created) == (answered[0], False)
 
 
@@ -88,7 +88,7 @@ def test_a_killed_postgres_comes_back_with_all_that_was_answered(tmp_path):
                 while not unanswered:
                     new = new_job(tags={"a": "b", "c": "d"})
                     try:
-                        store.submit(new)
+                        store.submit(new, SPEC)
                     except Unavailable:
                         unanswered.append(new)
                         return
@@ -108,6 +108,6 @@ def test_a_killed_postgres_comes_back_with_all_that_was_answered(tmp_path):
             store.users()  # by a new connection
             _check_whole(store, answered)
             [new] = unanswered
-            retried, _ = store.submit(new)
+            retried, _ = store.submit(new, SPEC)
             assert retried.id == new.id
             _check_whole(store, [*answered, new.id])

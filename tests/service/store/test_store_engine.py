@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from service_store import new_job, settings_for, submitted
+from service_store import SPEC, new_job, settings_for, submitted
 from sqlalchemy import event
 
 from distrain.errors import InputError, Unavailable
@@ -23,15 +23,15 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(made):
 
         event.listen(store.db.engine, "connect", no_more_pages)
         store.db.engine.dispose()
-        new = new_job(spec={"secret": "canary" * 10_000})
+        new, spec = new_job(), {"secret": "canary" * 10_000}
         with pytest.raises(Unavailable) as caught:
-            store.submit(new)
+            store.submit(new, spec)
         assert "canary" not in str(caught.value)
         assert "canary" not in str(caught.value.__cause__)
         event.remove(store.db.engine, "connect", no_more_pages)
         store.db.engine.dispose()
         assert len(store.jobs(JobFilter(), 10)) == 1
-        assert store.submit(new)[1]
+        assert store.submit(new, spec)[1]
 
 
 def test_connections_opened_while_the_database_is_read_only_are_not_kept(store):
@@ -47,13 +47,13 @@ def test_connections_opened_while_the_database_is_read_only_are_not_kept(store):
         pool.dispose()
     new = new_job()
     with pytest.raises(ReadOnly):
-        store.submit(new)
+        store.submit(new, SPEC)
     assert store.jobs(JobFilter(), 10) == []
     for pool in pools:
         event.remove(pool, "connect", read_only)
     with suppress(ReadOnly):  # SQLite's connection that read these is writers', too
-        store.submit(new)
-    store.submit(new)
+        store.submit(new, SPEC)
+    store.submit(new, SPEC)
     assert len(store.jobs(JobFilter(), 10)) == 1
 
 
@@ -69,7 +69,7 @@ def test_a_text_that_postgres_cannot_hold(made):
         for name in ("a\0b", "a" * 1000):
             new = new_job(name=name)
             with pytest.raises(Unstorable):
-                store.submit(new)
+                store.submit(new, SPEC)
         assert store.jobs(JobFilter(), 10) == []
 
 

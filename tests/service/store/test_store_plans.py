@@ -16,8 +16,8 @@ ALIVE_EVERY = 200
 
 def fill(store, num_jobs):
     """Jobs of 40 projects and 200 users, of which few are alive and very few failed."""
-    base = vars(new_job(id="x", spec={})) | {"intent": "run", "progress": {"step": 5}}
-    del base["spec"]
+    base = vars(new_job(id="x")) | {"intent": "run", "progress": {"step": 5}}
+    del base["seq"]
     rows = []
     for number in range(num_jobs):
         is_alive = number % ALIVE_EVERY == 0

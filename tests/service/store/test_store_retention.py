@@ -1,7 +1,7 @@
 """Old rows go, in bounded transactions, and nothing else does."""
 
 import pytest
-from service_store import new_job, submitted
+from service_store import SPEC, new_job, submitted
 from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
@@ -40,7 +40,7 @@ def _end(store, job_id):
 
 def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
     new = new_job(tags={"a": "b"})
-    store.submit(new)
+    store.submit(new, SPEC)
     _end(store, new.id)
     old, recent = store.job(new.id), _ended(store)
     alive = submitted(store, tags={"a": "b"})
@@ -54,7 +54,7 @@ def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
     assert counts == {"specs": 3, "attempts": 2, "job_tags": 1}
     assert store.spec(old.id) == {}
     with pytest.raises(IdTaken):  # its run directory may still exist
-        store.submit(new)
+        store.submit(new, SPEC)
 
 
 def test_the_audit_goes_by_age(store):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from service_store import new_job, submitted
+from service_store import SPEC, new_job, submitted
 
 from distrain.service.store.errors import IdTaken, NotThere, QuotaExceeded
 from distrain.service.store.listing import JobFilter
@@ -12,24 +12,24 @@ from distrain.service.values import Intent, Job, Phase, Quota
 
 def test_a_job_is_read_back_as_it_was_put(store):
     new = new_job(tags={"team": "ads"}, priority=3)
-    job, created = store.submit(new)
+    job, created = store.submit(new, SPEC)
     assert created
     assert store.job(new.id) == job
-    assert store.spec(new.id) == new.spec
+    assert store.spec(new.id) == SPEC
     assert (job.phase, job.intent, job.state, job.rev) == (Phase.QUEUED, Intent.RUN, "queued", 1)
     assert abs(job.created_at_s - store.now_s()) < 60
     assert isinstance(job, Job)
 
 
 def test_an_id_is_the_job_of_one_request(store):
-    new = new_job(id="nightly", request_sha256="a" * 64)
-    job, _ = store.submit(new)
-    assert store.submit(new) == (job, False)
-    assert store.made_before("nightly", "alice", "a" * 64) == job
-    for other in (replace(new, request_sha256="b" * 64), replace(new, owner="bob")):
+    new, sha256 = new_job(id="nightly"), "a" * 64
+    job, _ = store.submit(new, SPEC, sha256)
+    assert store.submit(new, SPEC, sha256) == (job, False)
+    assert store.made_before("nightly", "alice", sha256) == job
+    for other, of_other in ((new, "b" * 64), (replace(new, owner="bob"), sha256)):
         with pytest.raises(IdTaken):
-            store.submit(other)
-        assert store.made_before("nightly", other.owner, other.request_sha256) is None
+            store.submit(other, SPEC, of_other)
+        assert store.made_before("nightly", other.owner, of_other) is None
     assert store.jobs(JobFilter(), 5) == [job]
 
 
@@ -39,7 +39,7 @@ def test_what_a_quota_refuses_leaves_nothing_behind(store, limit):
     submitted(store, project="small")
     new = new_job(project="small")
     with pytest.raises(QuotaExceeded) as caught:
-        store.submit(new)
+        store.submit(new, SPEC)
     assert caught.value.where["quota"] == f"{limit}: 1"
     assert store.job(new.id) is None
     if limit == "max_queued_per_user":
@@ -49,4 +49,4 @@ def test_what_a_quota_refuses_leaves_nothing_behind(store, limit):
 def test_a_project_must_exist(store):
     new = new_job(project="nobodys")
     with pytest.raises(NotThere):
-        store.submit(new)
+        store.submit(new, SPEC)

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from service_store import new_job, submitted
+from service_store import SPEC, new_job, submitted
 
 from distrain.service.store.errors import NotNow, QuotaExceeded
 from distrain.service.store.listing import JobFilter
@@ -29,7 +29,7 @@ def _at_once(act, inputs):
 def test_a_quota_of_ten_lets_ten_of_fifty_in(store, second):
     store.put_project("small", Quota(max_queued=10))
     inputs = [(at, new_job(project="small")) for at in (store, second) for _ in range(25)]
-    answers = _at_once(lambda pair: pair[0].submit(pair[1]), inputs)
+    answers = _at_once(lambda pair: pair[0].submit(pair[1], SPEC), inputs)
     refused = [answer for answer in answers if isinstance(answer, QuotaExceeded)]
     assert len(refused) == 40
     assert store.usage("small") == {"ranks": 0, "queued": 10}
@@ -40,7 +40,7 @@ def test_a_quota_of_ten_lets_ten_of_fifty_in(store, second):
 def test_one_id_makes_one_job(store, second, limit):
     store.put_project("default", Quota(max_queued_per_user=limit))
     new = new_job(tags={"team": "ads"})
-    answers = _at_once(lambda at: at.submit(new), [store, second] * 10)
+    answers = _at_once(lambda at: at.submit(new, SPEC), [store, second] * 10)
     assert len({job.seq for job, _ in answers}) == 1
     assert [created for _, created in answers].count(True) == 1
     assert len(store.jobs(JobFilter(), limit=100)) == 1
@@ -76,6 +76,6 @@ def test_a_resumed_job_counts_in_the_quota(store):
 def test_many_writers_wait_for_each_other(store, second):
     new = [new_job(owner=f"user-{number % 8}") for number in range(80)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda pair: pair[0].submit(pair[1]),
+        list(pool.map(lambda pair: pair[0].submit(pair[1], SPEC),
                       zip([store, second] * 40, new, strict=True)))  # fmt: skip
     assert store.usage("default")["queued"] == 80

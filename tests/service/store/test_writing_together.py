@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from service_store import new_job
+from service_store import SPEC, new_job
 from sqlalchemy import create_engine, event, text
 from waiting import until
 
@@ -107,10 +107,10 @@ def test_the_audit_row_stands_and_falls_with_its_job(store):
     def audit_entry(job):
         return AuditEntry("alice", "submit", job.id, "ok", "abc", {"project": "small"})
 
-    store.submit(new, audit_entry(new))
-    assert store.submit(new, audit_entry(new))[1] is False
+    store.submit(new, SPEC, audit_entry=audit_entry(new))
+    assert store.submit(new, SPEC, audit_entry=audit_entry(new))[1] is False
     with pytest.raises(QuotaExceeded):
-        store.submit(beyond, audit_entry(beyond))
+        store.submit(beyond, SPEC, audit_entry=audit_entry(beyond))
     (row,) = store.audit_rows(None, 10)
     assert (row.user, row.action, row.target, row.token_id) == ("alice", "submit", new.id, "abc")
     assert (row.outcome, row.details) == ("ok", {"project": "small"})

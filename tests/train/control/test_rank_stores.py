@@ -118,8 +118,8 @@ def test_the_first_of_several_texts_wins_for_all(boards):
 
 
 def test_texts_are_taken_down_by_prefix(boards):
-    boards[0].post("gate/1/0", "x")
-    boards[0].post("gate/2/0", "y")
-    boards[0].clear("gate/1")
-    assert not boards[1].check("gate/1/0")
-    assert boards[1].check("gate/2/0")
+    boards[0].post("agreement/1/0", "x")
+    boards[0].post("agreement/2/0", "y")
+    boards[0].clear("agreement/1")
+    assert not boards[1].check("agreement/1/0")
+    assert boards[1].check("agreement/2/0")

@@ -10,7 +10,7 @@ from distrain.jobs.events import RankStopped
 from distrain.train.checkpoint import RankStore
 from distrain.train.control import stop_deadline as stop_deadline_module
 from distrain.train.control.control import Commands
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 from distrain.train.control.stop_deadline import StopDeadline, time_to_leave_s
 from distrain.train.timing.phases import RankActivity
 
@@ -27,8 +27,8 @@ class Rank:
         self.activity.step = 7
         self.stop_deadline = StopDeadline(1, self.activity, self.told.append, self.left.set)
         board = RankStore()
-        self.gate = StepGate(board, 1, 2, self.stop_deadline.stop_agreed)
-        self.commands = Commands(self.gate, self.stop_deadline)
+        self.agreement = StepAgreement(board, 1, 2, self.stop_deadline.stop_agreed)
+        self.commands = Commands(self.agreement, self.stop_deadline)
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def rank():
 
 
 def test_who_hangs_leaves_before_the_grace_is_over(rank):
-    rank.commands.take('{"op": "stop", "number": 1, "grace_s": 1.0}')  # and nobody asks the gate
+    rank.commands.take(
+        '{"op": "stop", "number": 1, "grace_s": 1.0}'
+    )  # and nobody asks the agreement
     assert rank.stop_deadline._deadline_s <= time.monotonic() + time_to_leave_s(1.0)
     assert time_to_leave_s(1.0) < 1.0
     assert rank.left.wait(LONG_S)
@@ -84,6 +86,6 @@ def test_commands_come_line_by_line_until_the_end(rank, caplog):
     ]
     rank.commands.listen(lines, ended.set)
     assert ended.wait(LONG_S)
-    assert rank.gate.asked
+    assert rank.agreement.asked
     assert "did not understand the command 'not json" in caplog.text
     assert "does not know the command 'dance'" in caplog.text

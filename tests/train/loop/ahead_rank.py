@@ -18,7 +18,7 @@ from distrain.jobs.events import to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.train.checkpoint.rank_store import RankStore
 from distrain.train.control.control import Control
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import setup
 from distrain.train.loop.trainer import Trainer
@@ -88,7 +88,7 @@ def train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, 
         torch.device("cpu"),
         RunPaths(run_dir),
         lambda event: events.append(to_json(event)),
-        control=Control(store, StepGate(store, rank, num_ranks), RankActivity()),
+        control=Control(store, StepAgreement(store, rank, num_ranks), RankActivity()),
     )
     trainer.run()
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}, events

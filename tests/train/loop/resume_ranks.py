@@ -4,7 +4,7 @@ STORIES is a JSON file: for each name the spec's overrides, and for each attempt
 and how it ends. The ranks are forks of one process that has torch loaded. Each leaves its weights,
 optimizer states and events in FOLDER.
 
-How an attempt ends, in terms of the places that a rank has passed at its gate:
+How an attempt ends, in terms of the places that a rank has passed at its agreement:
     {}                      by itself
     {"stop": place}         a stop is asked for when rank 0 is there; the others hear of it later
     {"stop": place, "by": r}                           ... when rank r is there
@@ -50,11 +50,11 @@ def state_of(trainer):
 
 def interrupt(control, rank, end, kept):
     """Have something happen at a place."""
-    gate, begin = control.gate, control.gate.begin
+    agreement, begin = control.agreement, control.agreement.begin
     stops, place = "stop" in end, end.get("stop", end.get("checkpoint"))
 
     def ask():
-        gate.request(1, stops=stops, wait_s=ATTEMPT_S)
+        agreement.request(1, stops=stops, wait_s=ATTEMPT_S)
 
     def hear():
         while not control.store.check("test/asked"):
@@ -62,15 +62,15 @@ def interrupt(control, rank, end, kept):
         ask()
 
     def begin_and_act():
-        if gate.passed == end.get("kill"):
+        if agreement.passed == end.get("kill"):
             kept["trainer"].checkpoints.wait()
             os.kill(os.getpid(), signal.SIGKILL)
-        if gate.passed == place and rank == end.get("by", 0):
+        if agreement.passed == place and rank == end.get("by", 0):
             control.store.post("test/asked", "1")
             ask()
         return begin()
 
-    gate.begin = begin_and_act
+    agreement.begin = begin_and_act
     if place is not None and rank != end.get("by", 0):
         threading.Thread(target=hear, daemon=True).start()
 

@@ -18,7 +18,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
 from distrain.loader import EpochIterator
 from distrain.runs.attempts import read_records
-from distrain.runs.finishing import finish_run
+from distrain.runs.finish_run import finish_run
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import setup as set_up
 from distrain.train.loop.trainer import Trainer

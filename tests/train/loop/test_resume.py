@@ -15,9 +15,9 @@ SCRIPT = Path(__file__).with_name("resume_ranks.py")
 pytestmark = pytest.mark.timeout(600)  # the first test waits for all trainings
 
 # 15 steps of an epoch, 19 in all, and validations of 5 batches after steps 6, 12, 18 and 19.
-# So the places of the gate are: steps 1 to 6: 0 to 5; validation: 6 to 10; steps 7 to 12: 11 to 16;
-# validation: 17 to 21; steps 13 to 18: 22 to 27; validation: 28 to 32; step 19: 33; validation: 34
-# to 38; the end: 39.
+# The places of the agreement are: steps 1 to 6: 0 to 5; validation: 6 to 10; steps 7 to 12: 11 to
+# 16; validation: 17 to 21; steps 13 to 18: 22 to 27; validation: 28 to 32; step 19: 33;
+# validation: 34 to 38; the end: 39.
 JOB = [
     "train.global_batch_size=700",
     "train.epochs=2",

@@ -18,7 +18,7 @@ from distrain.models import tensor_file
 from distrain.scheduler.lifecycle.messages import TakeStacks
 from distrain.train.checkpoint import RankStore
 from distrain.train.control.control import Control
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import trainer as loop
 from distrain.train.loop.trainer import Trainer
@@ -43,7 +43,7 @@ class Noting(RankActivity):
 
 def control_of_one() -> Control:
     store, activity = RankStore(), Noting()
-    activity.control = Control(store, StepGate(store, 0, 1), activity)
+    activity.control = Control(store, StepAgreement(store, 0, 1), activity)
     return activity.control
 
 

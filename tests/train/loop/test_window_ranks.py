@@ -27,7 +27,7 @@ JOB = [
     "checkpoint={every_steps: 15, every_s: null, keep: 2}",
 ]
 IN_ORDER = ["data.windows={by: file}", "evaluate={next_window: true, max_auc_bound: 1.0}"]
-# Places of the gate: 40 steps, 40 batches of the next day's scoring, 40 steps, ...
+# Places of the agreement: 40 steps, 40 batches of the next day's scoring, 40 steps, ...
 ENDS: dict[str, list[dict[str, int]]] = {
     "killed": [{"kill": 2 * STEPS + 20}, {"kill": STEPS + 3}],
     "stopped in a scoring": [{"stop": 3 * STEPS + 10}],

@@ -22,7 +22,7 @@ from distrain.loader import Dataset, Loader
 from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
 from distrain.train.checkpoint import CheckpointDir
-from distrain.train.control.gate import StopAsked
+from distrain.train.control.step_agreement import StopAsked
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.evaluation import evaluate
 from distrain.train.loop.trainer import Trainer

@@ -9,7 +9,7 @@ from distrain.jobs.spec import TrainSpec
 from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
-from distrain.train.step import buckets
+from distrain.train.step import gradient_buckets
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
@@ -129,7 +129,7 @@ def train_distinct(kind, rank=0, num_ranks=1, slices=1):
 
 
 def results(rank, num_ranks):
-    """What a rank of a gang ends with, for each case."""
-    with mock.patch.object(buckets, "LEAST_BYTES", 256):  # the small models' gradients need several
+    """What a rank of a gang ends with, for each case; small models need several buckets."""
+    with mock.patch.object(gradient_buckets, "LEAST_BYTES", 256):
         distinct = {f"distinct {k}": train_distinct(k, rank, num_ranks) for k in ("sgd", "adagrad")}
         return {name: train_case(name, rank, num_ranks) for name in CASES} | distinct

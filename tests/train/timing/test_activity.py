@@ -4,7 +4,7 @@ import threading
 
 from distrain.train.checkpoint import RankStore
 from distrain.train.control.control import Control
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 from distrain.train.timing.phases import PEERS, READER, PhaseClock, RankActivity, wait_of, waiting
 
 LONG_S = 20.0
@@ -56,10 +56,10 @@ def test_a_reader_that_waits_for_its_storage_says_so(monkeypatch):
 
 def test_a_heartbeat_tells_step_progress_phase_and_wait():
     board = RankStore()
-    control = Control(board, StepGate(board, 0, 1), RankActivity())
+    control = Control(board, StepAgreement(board, 0, 1), RankActivity())
     assert control.heartbeat(3).doing == "setup"
     control.activity.clock = PhaseClock()
-    assert control.gate.begin() == control.gate.begin() == "go"
+    assert control.agreement.begin() == control.agreement.begin() == "go"
     control.activity.step = 2
     control.activity.count_slab()
     with control.activity.clock.phase("evaluate"), waiting(READER):

@@ -94,7 +94,13 @@ def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Meas
 def measures_of(
     hosts: dict[str, str], answers: dict[str, dict[str, list[float]]], size_bytes: int
 ) -> list[Measure]:
-    """Return the measures in bytes/s from the answers of each host's worker, by its address."""
+    """Return the measures of all hosts, from the answers of one worker on each host.
+
+    Args:
+        hosts: The address of each host's worker, by the host's name.
+        answers: By address, a worker's results in bytes/s by the measure's name.
+        size_bytes: The number of bytes of each measurement.
+    """
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
         for host, address in hosts.items()

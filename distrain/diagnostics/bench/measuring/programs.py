@@ -20,7 +20,11 @@ LIMIT_S = 3600
 async def run_program(
     name: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a module of this folder with a request on stdin; return its `answer` or `error`."""
+    """Run a module of this folder in a process of its own, with a request as JSON on stdin.
+
+    Returns its last line of output, read as JSON, as `answer`; if the process failed, the last line
+    of its stderr (or its exit code) as `error`. Kills the process group when cancelled.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", f"{__package__}.{name}"),
         stdin=asyncio.subprocess.PIPE,
@@ -67,7 +71,8 @@ def measure_gpus(
 ) -> tuple[list[Measure], dict[str, list[dict[str, Any]]]]:
     """Measure the GPUs visible to one worker per host, all hosts at once.
 
-    Returns the measures, and by host the facts of each GPU.
+    Returns the measures, and by host the facts of each GPU. Raises `ClusterError` if the process on
+    a host fails.
     """
     hosts = one_per_host(client)
     request = {

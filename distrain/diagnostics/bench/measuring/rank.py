@@ -52,6 +52,8 @@ def groups_of(hosts: list[str]) -> list[list[Among]]:
 def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
     """Yield the pairs of nodes to measure, as indices of sender and receiver.
 
+    These are all ordered pairs; above `MOST_PAIRED_NODES` nodes, only each node and the next one.
+
     >>> list(pairs_of(2)), len(list(pairs_of(8))), list(pairs_of(9))[-1]
     ([(0, 1), (1, 0)], 56, (8, 0))
     """

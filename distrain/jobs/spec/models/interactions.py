@@ -19,7 +19,10 @@ from distrain.jobs.spec.tasks import Sharing, Tasks
 
 Context = Annotated[
     tuple[str, ...],
-    Field(description="Columns that set the stream's gates; none: they are learnt numbers."),
+    Field(
+        description="The columns that control the gate of this MLP; []: learnt parameters control "
+        "it."
+    ),
 ]
 
 
@@ -28,15 +31,22 @@ class MaskNetSpec(Section):
 
     kind: Literal["masknet"] = Field("masknet", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
-    masks: Widths = Field((64, 64, 64), description="Outputs of each mask block.", min_length=1)
+    masks: Widths = Field(
+        (64, 64, 64), description="The output width of each mask block.", min_length=1
+    )
     reduction: Real = Field(
-        1.0, gt=0, le=8, description="Width inside of a mask, as a share of what it masks."
+        1.0,
+        gt=0,
+        le=8,
+        description="The hidden width of a mask, as a multiple of the width that it masks.",
     )
     structure: Literal["parallel", "serial"] = Field(
-        "parallel", description="Whether mask blocks are beside each other or in a row."
+        "parallel", description="Whether the mask blocks are parallel or in series."
     )
-    hidden: Widths = Field((128, 128), description="Widths of the layers above them.")
-    dropout: Dropout = Field(0.0, description="After each of these layers.")
+    hidden: Widths = Field(
+        (128, 128), description="The widths of the hidden layers after the mask blocks."
+    )
+    dropout: Dropout = Field(0.0, description="The dropout rate after each hidden layer.")
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
@@ -47,11 +57,16 @@ class AutoIntSpec(Section):
 
     kind: Literal["autoint"] = Field("autoint", description="The model's name.")
     embedding_dim: Width = 16
-    layers: Depth = Field(3, description="Attention layers.")
-    heads: PositiveInt = Field(2, description="Heads of each layer.")
-    width: PositiveInt = Field(64, description="Width of a layer's vectors, all heads together.")
-    hidden: Widths = Field((128, 128), description="Widths of the MLP; []: none, as AutoInt.")
-    dropout: Dropout = Field(0.0, description="After each of the MLP's layers.")
+    layers: Depth = Field(3, description="The number of attention layers.")
+    heads: PositiveInt = Field(2, description="The number of heads of each layer.")
+    width: PositiveInt = Field(64, description="The width of a layer's vectors, over all heads.")
+    hidden: Widths = Field(
+        (128, 128),
+        description="The widths of the MLP's hidden layers; []: no MLP, as in the AutoInt paper.",
+    )
+    dropout: Dropout = Field(
+        0.0, description="The dropout rate after each hidden layer of the MLP."
+    )
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -61,9 +76,13 @@ class XDeepFmSpec(Section):
 
     kind: Literal["xdeepfm"] = Field("xdeepfm", description="The model's name.")
     embedding_dim: Width = 16
-    maps: Widths = Field((32, 32), description="Maps of each interaction layer.", min_length=1)
-    hidden: Widths = Field((128, 128), description="Widths of the MLP.")
-    dropout: Dropout = Field(0.0, description="After each of its layers.")
+    maps: Widths = Field(
+        (32, 32), description="The number of feature maps of each interaction layer.", min_length=1
+    )
+    hidden: Widths = Field((128, 128), description="The widths of the MLP's hidden layers.")
+    dropout: Dropout = Field(
+        0.0, description="The dropout rate after each hidden layer of the MLP."
+    )
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -73,14 +92,18 @@ class FinalMlpSpec(Section):
 
     kind: Literal["finalmlp"] = Field("finalmlp", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
-    gates: Widths = Field((128,), description="Hidden widths of both streams' gates.")
+    gates: Widths = Field((128,), description="The hidden widths of the gates of both MLPs.")
     first_context: Context = ()
     second_context: Context = ()
-    first: Widths = Field((128, 128), description="Layer widths of one stream.", min_length=1)
-    second: Widths = Field((128,), description="Layer widths of the other.", min_length=1)
-    heads: PositiveInt = Field(
-        2, description="Pieces of the bilinear form; they divide both streams' last widths."
+    first: Widths = Field(
+        (128, 128), description="The layer widths of the first MLP.", min_length=1
     )
-    dropout: Dropout = Field(0.0, description="After each of the streams' layers.")
+    second: Widths = Field((128,), description="The layer widths of the second MLP.", min_length=1)
+    heads: PositiveInt = Field(
+        2,
+        description="The number of heads of the bilinear fusion; it must divide the last "
+        "width of both MLPs.",
+    )
+    dropout: Dropout = Field(0.0, description="The dropout rate after each layer of both MLPs.")
     tasks: Tasks = Field({})
     sharing: Sharing = None

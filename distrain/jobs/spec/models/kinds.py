@@ -34,36 +34,44 @@ from distrain.jobs.spec.tasks import Sharing, Tasks
 RetrievalLoss = Annotated[
     Literal["softmax", "bpr"],
     Field(
-        description="Of retrieval: sampled softmax, or BPR, the mean over pairs of an item and "
-        "another."
+        description="The loss for retrieval: sampled softmax, or BPR, the mean over pairs of the "
+        "row's item and another item."
     ),
 ]
 LogQ = Annotated[
     Literal["none", "batch", "stream"],
     Field(
-        description="The softmax's correction for popular items, as counted in the step's rows of "
-        "all ranks (`batch`) or in all rows so far (`stream`)."
+        description="The correction of the softmax for popular items. `batch`: by their frequency "
+        "in the step's rows of all ranks. `stream`: by their frequency in all rows so far."
     ),
 ]
 Negatives = Annotated[
     Literal["batch", "uniform", "popularity"],
     Field(
-        description="What the softmax and BPR compare a row's item with: the items of the step's "
-        "rows (`batch`), or items that are drawn by seed and step, the same on any number of "
-        "ranks. `popularity`: by Zipf's law of the ids, which `distrain prep` gives in the order "
-        "of falling counts; the softmax corrects for that.",
+        description="The items that a row's item is compared with. `batch`: the items of the "
+        "step's other rows. `uniform` and `popularity`: items drawn by seed and step, the same "
+        "for any number of ranks. `popularity` draws by Zipf's law over the ids, which `distrain "
+        "prep` assigns by falling frequency; the softmax corrects for it.",
     ),
 ]
 NumNegatives = Annotated[
-    PositiveInt, Field(description="Items that are drawn for each row; all rows share them.")
+    PositiveInt,
+    Field(
+        description="The number of items drawn for each row, unless `negatives` is `batch`. All "
+        "rows of a step are compared with all drawn items."
+    ),
 ]
 
 
 class CrossSpec(Section):
     """A hashed cross: the ids of several columns are hashed together to one of `num_bins` bins."""
 
-    columns: tuple[str, ...] = Field(description="Categorical columns.", min_length=2)
-    num_bins: PositiveInt = Field(10_000, description="Rows of the cross's table.")
+    columns: tuple[str, ...] = Field(
+        description="The categorical columns whose ids are combined.", min_length=2
+    )
+    num_bins: PositiveInt = Field(
+        10_000, description="The number of bins, which are the rows of the cross's table."
+    )
 
 
 class MlpSpec(Section):
@@ -71,7 +79,7 @@ class MlpSpec(Section):
 
     kind: Literal["mlp"] = Field("mlp", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
-    hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
+    hidden: Widths = Field((128, 128, 128), description="The widths of the hidden layers.")
     dropout: HiddenDropout = 0.0
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
@@ -83,11 +91,11 @@ class TabularSpec(Section):
 
     kind: Literal["tabular"] = Field("tabular", description="The model's name.")
     embedding_dim: WidthOrOwn = None
-    hidden: Widths = Field((512, 256), description="Widths of the hidden layers.")
+    hidden: Widths = Field((512, 256), description="The widths of the hidden layers.")
     dropout: HiddenDropout = 0.0
-    embedding_dropout: Dropout = Field(0.0, description="On the embeddings.")
+    embedding_dropout: Dropout = Field(0.0, description="The dropout rate of the embeddings.")
     outputs: Literal[1, 2] = Field(
-        2, description="2: two logits and cross entropy, as fastai; 1: one logit."
+        2, description="2: two logits with cross entropy, as in fastai. 1: one logit."
     )
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
@@ -99,8 +107,12 @@ class DlrmSpec(Section):
 
     kind: Literal["dlrm"] = Field("dlrm", description="The model's name.")
     embedding_dim: Width = 16
-    bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
-    top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
+    bottom: Widths = Field(
+        (128, 64), description="The layer widths of the MLP over the continuous columns."
+    )
+    top: Widths = Field(
+        (64, 128, 256), description="The layer widths of the MLP over the interactions."
+    )
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
@@ -111,9 +123,15 @@ class DlrmCrossSpec(Section):
 
     kind: Literal["dlrm_cross"] = Field("dlrm_cross", description="The model's name.")
     embedding_dim: Width = 16
-    bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
-    top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
-    crosses: tuple[CrossSpec, ...] = Field(description="The wide part's columns.", min_length=1)
+    bottom: Widths = Field(
+        (128, 64), description="The layer widths of the MLP over the continuous columns."
+    )
+    top: Widths = Field(
+        (64, 128, 256), description="The layer widths of the MLP over the interactions."
+    )
+    crosses: tuple[CrossSpec, ...] = Field(
+        description="The hashed crosses of the wide part.", min_length=1
+    )
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -121,8 +139,8 @@ class DlrmCrossSpec(Section):
 class _CrossLayersSpec(Section):
     kind: str
     embedding_dim: WidthOrOwn = 16
-    cross_depth: Depth = Field(3, description="Cross layers.")
-    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
+    cross_depth: Depth = Field(3, description="The number of cross layers.")
+    hidden: Widths = Field((128, 128), description="The widths of the MLP's hidden layers.")
     structure: Structure = "parallel"
     dropout: HiddenDropout = 0.0
     number_pieces: Pieces = 0
@@ -141,7 +159,7 @@ class DcnV2Spec(_CrossLayersSpec):
 
     kind: Literal["dcn_v2"] = Field("dcn_v2", description="The model's name.")
     low_rank: PositiveInt | None = Field(
-        None, description="Rank of each cross layer's matrix; null: a full one."
+        None, description="The rank of each cross layer's matrix; null: full rank."
     )
     structure: Structure = "stacked"
 
@@ -157,7 +175,7 @@ class DeepFmSpec(Section):
 
     kind: Literal["deepfm"] = Field("deepfm", description="The model's name.")
     embedding_dim: Width = 16
-    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
+    hidden: Widths = Field((128, 128), description="The widths of the MLP's hidden layers.")
     dropout: HiddenDropout = 0.0
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
@@ -169,8 +187,8 @@ class WideDeepSpec(Section):
 
     kind: Literal["wide_deep"] = Field("wide_deep", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
-    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
-    crosses: tuple[CrossSpec, ...] = Field((), description="The wide part's crosses.")
+    hidden: Widths = Field((128, 128), description="The widths of the MLP's hidden layers.")
+    crosses: tuple[CrossSpec, ...] = Field((), description="The hashed crosses of the wide part.")
     dropout: HiddenDropout = 0.0
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
@@ -182,15 +200,18 @@ class TwoTowerSpec(Section):
 
     kind: Literal["two_tower"] = Field("two_tower", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
-    tower: Widths = Field((64, 32), description="Layer widths of each tower.", min_length=1)
+    tower: Widths = Field((64, 32), description="The layer widths of each tower.", min_length=1)
     task: Literal["binary", "retrieval"] = Field(
         "binary",
-        description="`binary`: labels 0 and 1; `retrieval`: the item of each row with label 1 "
-        "against the items of all ranks' other rows, but for those that its user is known to have.",
+        description="`binary`: labels 0 and 1. `retrieval`: the item of each row with label 1 is "
+        "compared with other items (see `negatives`), except items that the same user also has "
+        "with label 1.",
     )
     loss: RetrievalLoss = "softmax"
-    temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
-    normalize: bool = Field(False, description="Whether both vectors get length 1.")
+    temperature: Real = Field(1.0, gt=0, description="The divisor of the logits.")
+    normalize: bool = Field(
+        False, description="Whether to scale the vectors of both towers to length 1."
+    )
     log_q: LogQ = "none"
     negatives: Negatives = "batch"
     num_negatives: NumNegatives = 4
@@ -200,21 +221,24 @@ class NcfSpec(Section):
     """NeuMF: the product of a user's and an item's embedding, and an MLP over two further ones."""
 
     kind: Literal["ncf"] = Field("ncf", description="The model's name.")
-    mf_dim: PositiveInt = Field(16, description="Width of the multiplied embeddings.")
-    embedding_dim: PositiveInt = Field(16, description="Width of the MLP's embeddings.")
-    hidden: Widths = Field((64, 32, 16), description="Widths of the MLP's layers.")
+    mf_dim: PositiveInt = Field(16, description="The width of the embeddings that are multiplied.")
+    embedding_dim: PositiveInt = Field(
+        16, description="The width of the embeddings that the MLP takes."
+    )
+    hidden: Widths = Field((64, 32, 16), description="The widths of the MLP's hidden layers.")
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
 
 MaxLength = Annotated[
-    PositiveInt, Field(description="The most events of a row that are looked at, its newest ones.")
+    PositiveInt,
+    Field(description="The maximum number of events of a row; the newest ones are used."),
 ]
 EventTargets = Annotated[
     dict[str, str],
     Field(
-        description="For lists of ids of the events the row's column that is their target; of "
-        "others it is the one of the list's domain."
+        description="The target column of single event lists, by list column. Other lists use the "
+        "column of the same domain."
     ),
 ]
 
@@ -226,10 +250,13 @@ class DinSpec(Section):
     embedding_dim: Width = 16
     max_length: MaxLength = 50
     targets: EventTargets = Field({})
-    attention: Widths = Field((80, 40), description="Widths of the layers that weigh events.")
-    hidden: Widths = Field((200, 80), description="Widths of the hidden layers.")
+    attention: Widths = Field(
+        (80, 40),
+        description="The widths of the hidden layers that compute the events' attention weights.",
+    )
+    hidden: Widths = Field((200, 80), description="The widths of the hidden layers.")
     activation: Literal["dice", "relu", "sigmoid"] = Field(
-        "dice", description="In all layers; `dice` has a batch norm in it."
+        "dice", description="The activation of all hidden layers; `dice` contains a batch norm."
     )
     tasks: Tasks = Field({})
     sharing: Sharing = None
@@ -240,13 +267,15 @@ class _EventLayersSpec(Section):
     embedding_dim: Width = 16
     max_length: MaxLength = 50
     targets: EventTargets = Field({})
-    heads: PositiveInt = Field(1, description="Heads of each layer.")
-    layers: Depth = Field(2, description="Transformer layers.")
-    dropout: Dropout = Field(0.0, description="In the transformer layers.")
+    heads: PositiveInt = Field(1, description="The number of attention heads of each layer.")
+    layers: Depth = Field(2, description="The number of transformer layers.")
+    dropout: Dropout = Field(0.0, description="The dropout rate of the transformer layers.")
 
 
 class _EventRankerSpec(_EventLayersSpec):
-    hidden: Widths = Field((128,), description="Widths of the hidden layers.")
+    hidden: Widths = Field(
+        (128,), description="The widths of the hidden layers after the transformer."
+    )
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -256,9 +285,11 @@ class BstSpec(_EventRankerSpec):
 
     kind: Literal["bst"] = Field("bst", description="The model's name.")
     max_length: MaxLength = 20
-    heads: PositiveInt = Field(2, description="Heads of each layer.")
-    layers: Depth = Field(1, description="Transformer layers.")
-    hidden: Widths = Field((256, 128), description="Widths of the hidden layers.")
+    heads: PositiveInt = Field(2, description="The number of attention heads of each layer.")
+    layers: Depth = Field(1, description="The number of transformer layers.")
+    hidden: Widths = Field(
+        (256, 128), description="The widths of the hidden layers after the transformer."
+    )
 
 
 class SasrecSpec(_EventRankerSpec):
@@ -279,11 +310,12 @@ class SasrecRetrievalSpec(_EventLayersSpec):
     kind: Literal["sasrec_retrieval"] = Field("sasrec_retrieval", description="The model's name.")
     every_event: bool = Field(
         False,
-        description="Whether each event of a row is an example, too: what the older ones say of "
-        "it. For tables that have one row a user, not one an event.",
+        description="Whether each event of a row is an additional example, predicted from the "
+        "events before it. Use it for tables with one row per user, not for tables with one row "
+        "per event.",
     )
     loss: RetrievalLoss = "softmax"
-    temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
+    temperature: Real = Field(1.0, gt=0, description="The divisor of the logits.")
     log_q: LogQ = "none"
     negatives: Negatives = "batch"
     num_negatives: NumNegatives = 4
@@ -293,8 +325,10 @@ class HstuSpec(_EventRankerSpec):
     """HSTU as a ranker: pointwise attention over the events, their times, and the row's item."""
 
     kind: Literal["hstu"] = Field("hstu", description="The model's name.")
-    layers: Depth = Field(2, description="Units, one after another.")
-    dropout: Dropout = Field(0.0, description="Before each unit's output layer.")
+    layers: Depth = Field(2, description="The number of HSTU layers.")
+    dropout: Dropout = Field(
+        0.0, description="The dropout rate before the output layer of each HSTU layer."
+    )
 
 
 class CustomSpec(Section):
@@ -302,8 +336,8 @@ class CustomSpec(Section):
 
     kind: Literal["custom"] = Field("custom", description="The model's name.")
     function: str = Field(
-        description="`package.module:function`; called with the schema and the options, returns a "
-        "`Blueprint`.",
+        description="`package.module:function`. The function takes the schema and the options, "
+        "and returns a `Blueprint`.",
         pattern=FUNCTION,
     )
     options: dict[str, Any] = Field(
@@ -344,43 +378,45 @@ class EmbeddingsSpec(Section):
 
     placement: Literal["auto", Placement] = Field(
         "auto",
-        description="`replicated`: every rank holds all rows; `row_wise`: a rank owns one of "
-        "every num_ranks rows, by a hash; `host_cached`: rows lie in the host's memory, hot ones "
-        "on the device; `auto` chooses among all but `host_cached`, as `distrain plan` shows.",
+        description="Where embedding rows are stored. `replicated`: every rank has all rows. "
+        "`row_wise`: each row has one owner rank, chosen by a hash. `host_cached`: in host "
+        "memory, with frequent rows in device memory. `auto`: `replicated` or `row_wise` for each "
+        "table; `distrain plan` shows the choice.",
     )
     tables: dict[str, Placement] = Field(
-        {}, description="Placements of single tables by column, which outrank `placement`."
+        {}, description="The placement of single tables, by column; overrides `placement`."
     )
     combiner: Pooling = Field(
         "mean",
-        description="How the embeddings of a row's n ids become one, in columns of lists: their "
-        "sum, `mean` (sum / n) or `sqrtn` (sum / sqrt(n)); a row without ids gets zeros.",
+        description="How the embeddings of a list's n ids are combined: `sum`, `mean` (sum / n) "
+        "or `sqrtn` (sum / sqrt(n)). An empty list gives zeros.",
     )
     combiners: dict[str, Pooling] = Field(
-        {}, description="The same for single columns of lists, which outranks `combiner`."
+        {}, description="The combiner of single list columns; overrides `combiner`."
     )
     init: Real | None = Field(
         None,
         ge=0,
-        description="Initial values are uniform between minus and plus this; null: "
-        "1 / sqrt(cardinality) of each table.",
+        description="Initial values are uniform between minus and plus this number; null: 1 / "
+        "sqrt(cardinality) of each table.",
     )
     inits: dict[str, Annotated[Real, Field(ge=0)]] = Field(
-        {}, description="The same for tables of single columns, which outranks `init`."
+        {}, description="The initial range of single tables, by column; overrides `init`."
     )
     dropout: Dropout = Field(
-        0.0, description="The share of embedding values that training sets to 0, in every model."
+        0.0, description="The share of embedding values that training sets to 0, for every model."
     )
-    storage: Literal["fp32", "bf16"] = Field("fp32", description="The form of stored weights.")
+    storage: Literal["fp32", "bf16"] = Field("fp32", description="The type of the stored weights.")
     memory_gib: Real | None = Field(
         None,
         gt=0,
-        description="What a rank's tables and their optimizer state may take, in GiB; null: three "
-        "quarters of the GPU's memory, or of a rank's share of the host's available memory.",
+        description="The memory limit of a rank's tables and their optimizer state, in GiB. Null: "
+        "three quarters of the GPU's memory, or of the rank's share of the host's available "
+        "memory.",
     )
     cache_gib: Real = Field(
         1.0,
         gt=0,
-        description="Device memory for the weights of hot rows of host-cached tables, in GiB; the "
-        "optimizer's state for them comes on top.",
+        description="The device memory for frequent rows of host-cached tables, in GiB. Their "
+        "optimizer state needs additional memory.",
     )

@@ -117,9 +117,9 @@ def update_padded(
     rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Update rows like `kernels.update`, but with padding, and with the rates as tensors.
+    """Update rows in place like `kernels.update`, but with padding, and with the rates as tensors.
 
-    So the learning rate may be rounded differently.
+    The learning rate may be rounded differently, since it is a tensor.
 
     `keys` is `[capacity]`, int64, distinct and ascending; the padding holds the weight's number of
     rows. `grads`, `[capacity, dim]`, and `global_keys`, `[capacity]`, may have any values in the

@@ -153,7 +153,8 @@ def updated(
 ) -> tuple[Tensor, ...]:
     """Return the new rows, then the new state, for a step of fixed shapes.
 
-    Computes the rules of `update`, but not in place, and with the rate as a tensor.
+    Computes the rules of `update`, but not in place, and with the rate as a tensor. Raises
+    `InputError` for an unknown rule.
     """
     match rule.name:
         case "sgd":

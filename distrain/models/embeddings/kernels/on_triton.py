@@ -87,7 +87,7 @@ def add_and_update(
     """Sum gradients `rows` by segment, and update the segments' rows of `target` by the rule.
 
     If `sources` is `None`, `rows` already are the sums. The rule `_SUM` only writes the sums to
-    `target`.
+    `target`. Raises `InputError` for an unknown rule.
     """
     if rule is not _SUM and rule.name not in UPDATE_RULES:
         raise unknown_rule(rule)

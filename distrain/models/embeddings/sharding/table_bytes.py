@@ -124,10 +124,16 @@ class RankShare:
     def of_table(
         self, table: TableSize, placement: str, beside: Sequence[TableSize], why: str = ""
     ) -> TablePlan:
-        """Return the bytes of a table on one rank; `beside` has all tables of its width.
+        """Return the bytes of a table on the rank with most of its rows, and the bytes it sends.
 
         A rank owns at most `ceil(rows / num_ranks)` rows of a sharded table. For a host-cached
-        table, the device must hold at least the rows of a step.
+        table, the rows of a step count for the device, and the owned rows for the host.
+
+        Args:
+            placement: One of `PLACEMENTS`.
+            beside: All tables of the same width, including this one; in a captured step they share
+                a capacity.
+            why: The reason of the placement, which is copied to the result.
         """
         facts, row, dim = PLACEMENTS[placement], self.row, table.dim
         unique = table.unique(self.batch_rows)

@@ -17,7 +17,10 @@ _MOST_RANKS = 1 << 16
 def does_not_fit(
     plan: ShardingPlan, tables: Sequence[TableSize], share: RankShare, budget_bytes: int
 ) -> SpecError:
-    """Return the error; `plan` needs least memory of all plans, and more than `budget_bytes`."""
+    """Return the error for a plan that needs more than `budget_bytes` on a rank.
+
+    `plan` has as many row-wise tables as the job allows, so no other plan needs less memory.
+    """
     taken = plan.bytes_per_rank
     largest = max(plan.tables, key=lambda table: table.held_bytes)
     weights = int(plan.total("weight_bytes"))

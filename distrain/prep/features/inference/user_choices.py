@@ -79,7 +79,10 @@ class Asked:
     def split_of(
         self, columns: Sequence[Facts], target: Target
     ) -> tuple[dict[str, Any] | None, str]:
-        """Return the section `split`, and the reason for it; `None` for no validation rows."""
+        """Return the section `split`, and the reason for it; `None` for no validation rows.
+
+        Raises `DataError` if the user's column of times is not one, or lacks the time of a row.
+        """
         match self.valid:
             case False:
                 return None, "no rows, as asked for"

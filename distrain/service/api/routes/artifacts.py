@@ -10,10 +10,11 @@ from starlette.types import Receive, Scope, Send
 
 from distrain.jobs.api_answers import Artifact, Artifacts, utc
 from distrain.runs.run_folder import NotInRun, RunFileReader
-from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams.artifacts import (
+    CHUNK_BYTES,
     NoSuchBytes,
     chunks_of,
     headers_of,
@@ -40,8 +41,16 @@ _ANSWERS: dict[int, dict[str, Any]] = {
 async def job_artifacts(
     request: Request,
     job: VisibleJob,
-    below: Annotated[str, Query(max_length=1000, description="Only files in this folder.")] = "",
-    after: Annotated[str, Query(max_length=4000, description="Only names behind this.")] = "",
+    below: Annotated[
+        str, Query(max_length=1000, description="List only the files in this folder.")
+    ] = "",
+    after: Annotated[
+        str,
+        Query(
+            max_length=4000,
+            description="List only the names after this one, in alphabetical order.",
+        ),
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Artifacts:
     """List the files of a job: model, checkpoints, logs, reports. Symbolic links are skipped."""
@@ -73,9 +82,13 @@ async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response
     """Return a file of a job, or a range of its bytes; supports `If-Range` and `If-None-Match`."""
     streams = streams_of(request.app)
     try:
-        file = await streams.in_file_thread(partial(open_artifact, job.run_dir, path))
+        return await streams.in_file_thread(partial(_opened, request, streams, job.run_dir, path))
     except NotInRun as error:
         raise not_found(f"file {path!r} of job {job.id!r}") from error
+
+
+def _opened(request: Request, streams: ApiStreams, run_dir: str, path: str) -> Response:
+    file = open_artifact(run_dir, path)
     try:
         return _answer(request, streams, file)
     except BaseException:
@@ -84,6 +97,7 @@ async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response
 
 
 def _answer(request: Request, streams: ApiStreams, file: RunFileReader) -> Response:
+    """Return the response to a request for a file; called in a thread, since it may read."""
     headers = SAFE | {"Cache-Control": "private, no-cache"} | headers_of(file)
     if is_named(request.headers.get("if-none-match"), file.etag):
         file.close()
@@ -105,6 +119,10 @@ def _answer(request: Request, streams: ApiStreams, file: RunFileReader) -> Respo
     if request.method == "HEAD":
         file.close()
         return Response(status_code=status, headers=headers)
+    if end - first <= CHUNK_BYTES:  # as when many clients follow a log
+        data = file.pread(end - first, first)
+        file.close()
+        return Response(data, status, headers)
     chunks = chunks_of(file, first, end, streams.in_file_thread)
     return _FileResponse(chunks, status, headers, file.close)
 

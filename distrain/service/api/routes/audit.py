@@ -7,9 +7,9 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer, Time, utc
 from distrain.service.access.rules import Action
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import answer_of
 from distrain.service.api.dependencies import Call
+from distrain.service.api.openapi import answers
 
 router = APIRouter(tags=["people"])
 
@@ -31,14 +31,14 @@ class AuditPage(Answer):
     """Audit rows, newest first."""
 
     rows: list[AuditRow]
-    next_before: int | None = Field(description="`before` of the next page.")
+    next_before: int | None = Field(description="The `before` of the next page.")
 
 
 @router.get("/v1/audit", responses=answers())
 def list_audit(
     call: Call,
     before: Annotated[
-        int | None, Query(ge=1, lt=2**63, description="The last page's `next_before`.")
+        int | None, Query(ge=1, lt=2**63, description="The `next_before` of the page before.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
 ) -> AuditPage:

@@ -4,9 +4,9 @@ from fastapi import APIRouter
 
 from distrain.jobs.api_answers import Answer, Cluster, Preflight, utc
 from distrain.service.access.rules import Action
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import answer_of
 from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.openapi import answers
 from distrain.service.api.preflights import preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters

@@ -11,9 +11,9 @@ from distrain.runs.curve_reading import NewRecords, read_new_records
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
 from distrain.service.access.rules import Action
-from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob
 from distrain.service.api.event_stream import EventFollower
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.server_sent_events import EventStream
 from distrain.service.api.streams.stream_state import streams_of
@@ -25,9 +25,12 @@ _ANSWER: dict[str, Any] = {
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
 }
 After = Annotated[
-    int | None, Query(ge=0, le=2**62, description="The id of the last event that was seen.")
+    int | None,
+    Query(ge=0, le=2**62, description="The id of the last event that the caller received."),
 ]
-LastEventId = Annotated[str | None, Header(description="The same, and it comes first.")]
+LastEventId = Annotated[
+    str | None, Header(description="Another form of `after`, with precedence over it.")
+]
 
 
 @router.get(
@@ -80,9 +83,11 @@ _READ_BYTES = 4 * 2**20
 async def job_metrics(
     request: Request,
     job: VisibleJob,
-    since: Annotated[str | None, Query(max_length=100, description="A `cursor`.")] = None,
+    since: Annotated[
+        str | None, Query(max_length=100, description="The `cursor` of the answer before.")
+    ] = None,
     fields: Annotated[
-        tuple[str, ...], Query(max_length=40, description="Only these of each record.")
+        tuple[str, ...], Query(max_length=40, description="The fields of each record to return.")
     ] = (),
 ) -> Records:
     """Return the records of a job's training and validation, or those after a cursor."""

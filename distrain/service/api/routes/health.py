@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from distrain.errors import DistrainError
 from distrain.jobs.addresses import is_loopback
 from distrain.jobs.api_answers import Answer
-from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiParts, Service, caller_now
+from distrain.service.api.openapi import answers
 from distrain.service.api.streams.figures import of_database, of_health, of_places
 from distrain.service.api.streams.readiness import DATABASE_S, reconcile_trouble
 from distrain.service.api.streams.stream_state import ApiStreams, streams_of
@@ -28,7 +28,7 @@ class Health(Answer):
     """The service's health."""
 
     status: str
-    failed: dict[str, str] = Field({}, description="What failed, and how.")
+    failed: dict[str, str] = Field({}, description="What failed, and why.")
 
 
 @router.get("/livez", responses=answers(public=True))

@@ -15,7 +15,6 @@ from starlette.concurrency import run_in_threadpool
 from distrain.jobs.api_answers import Job as JobAnswer, JobPage, Spec
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, visible
-from distrain.service.api.answers import ETAG, answers, as_json
 from distrain.service.api.bodies import (
     CancelRequest,
     JobChangeRequest,
@@ -33,6 +32,7 @@ from distrain.service.api.dependencies import (
     VisibleJob,
     audit_note,
 )
+from distrain.service.api.openapi import ETAG, answers, as_json
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.artifacts import is_named
 from distrain.service.api.streams.event_feed import until_ended
@@ -56,19 +56,20 @@ def list_jobs(
     project: str | None = None,
     owner: str | None = None,
     state: Annotated[
-        list[str] | None, Query(max_length=20, description="As shown; several: any of them.")
+        list[str] | None, Query(max_length=20, description="A state; several: jobs in any of them.")
     ] = None,
     cluster: str | None = None,
     tag: Annotated[
-        list[str] | None, Query(max_length=8, description="`KEY=VALUE`; several: all of them.")
+        list[str] | None,
+        Query(max_length=8, description="`KEY=VALUE`; several: jobs with all of them."),
     ] = None,
     created_after: Annotated[
-        datetime | None, Query(description="RFC 3339; UTC if it names no offset.")
+        datetime | None, Query(description="A time as in RFC 3339; UTC if it has no offset.")
     ] = None,
-    text: Annotated[str, Query(max_length=128, description="Part of the name or the id.")] = "",
+    text: Annotated[str, Query(max_length=128, description="A part of the job's name or id.")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
-        str | None, Query(max_length=200, description="The last page's `next_cursor`.")
+        str | None, Query(max_length=200, description="The `next_cursor` of the page before.")
     ] = None,
 ) -> Response:
     """List the jobs that the caller may see, newest first. Totals are omitted: counting is slow."""
@@ -131,7 +132,9 @@ def get_job(
     job: VisibleJob,
     response: Response,
     service: Service,
-    if_none_match: Annotated[str | None, Header(description="An ETag.")] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="The ETag of the version that the caller has.")
+    ] = None,
 ) -> JobAnswer | Response:
     """Return a job."""
     document = _shown(service, job, response)
@@ -180,7 +183,7 @@ def change_job(
     response: Response,
     call: Call,
     if_match: Annotated[
-        str | None, Header(description="The ETag of the job as the caller knows it. Required.")
+        str | None, Header(description="Required: the ETag of the version that the caller has.")
     ] = None,
 ) -> JobAnswer:
     """Change a waiting job's priority, or any job's tags."""

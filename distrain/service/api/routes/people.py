@@ -8,9 +8,9 @@ from pydantic import ConfigDict, Field
 from distrain.jobs.api_answers import Answer, Me, NewToken, Token as TokenAnswer
 from distrain.service.access.rules import Action
 from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import Request, UserName, answer_of
 from distrain.service.api.dependencies import Call, Counted
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Token
 from distrain.service.values import Scope
@@ -27,12 +27,15 @@ class TokenRequest(Request):
 
     label: Annotated[str, Field(max_length=128)] = ""
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = Field(
-        [Scope.READ, Scope.SUBMIT, Scope.CANCEL], description="At most those of the caller's own."
+        [Scope.READ, Scope.SUBMIT, Scope.CANCEL],
+        description="The scopes of the token, at most those of the caller's token.",
     )
     days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
-        DEFAULT_DAYS, description="How long it holds."
+        DEFAULT_DAYS, description="The number of days for which it is valid."
     )
-    user: UserName | None = Field(None, description="Whose; only admins make tokens for others.")
+    user: UserName | None = Field(
+        None, description="The token's user; only admins make tokens for other users."
+    )
 
 
 class TokenList(Answer):
@@ -59,7 +62,8 @@ def me(call: Call) -> Me:
 def list_tokens(
     call: Call,
     user: Annotated[
-        UserName | None, Query(description="Whose; only admins see others' tokens.")
+        UserName | None,
+        Query(description="The tokens' user; only admins list tokens of other users."),
     ] = None,
 ) -> TokenList:
     """List a user's tokens, newest first, without their texts."""

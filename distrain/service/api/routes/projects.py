@@ -8,9 +8,9 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer, Priority
 from distrain.service.access.rules import Action, role_allows
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import ProjectName, Request, UserName
 from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Project
 from distrain.service.values import Principal, Quota, Role
@@ -27,7 +27,9 @@ class QuotaDocument(Request):
     max_ranks: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     max_queued: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     max_queued_per_user: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 100
-    max_priority: Priority = Field(0, description="The highest that submitters may ask for.")
+    max_priority: Priority = Field(
+        0, description="The highest priority that submitters may request."
+    )
 
 
 class ProjectDocument(Answer):
@@ -35,9 +37,14 @@ class ProjectDocument(Answer):
 
     name: str
     quota: QuotaDocument
-    usage: dict[str, int] = Field(description="`ranks` handed over, and `queued` jobs.")
-    declared: bool = Field(description="Whether the configuration has it, which alone changes it.")
-    role: str | None = Field(description="The caller's own.")
+    usage: dict[str, int] = Field(
+        description="The number of `ranks` of jobs handed over to clusters, and of `queued` jobs."
+    )
+    declared: bool = Field(
+        description="Whether the project is declared in the configuration, so that the API cannot "
+        "change it."
+    )
+    role: str | None = Field(description="The caller's role.")
 
 
 class ProjectList(Answer):

@@ -16,7 +16,6 @@ from distrain.jobs.api_answers import (
 from distrain.jobs.run_paths import JOB_ID
 from distrain.service.access.policy import Mistake, tag_mistakes
 from distrain.service.access.rules import Action, role_allows
-from distrain.service.api.answers import ETAG, LOCATION, answers, as_json
 from distrain.service.api.bodies import (
     CloneRequest,
     JobRequest,
@@ -26,6 +25,7 @@ from distrain.service.api.bodies import (
     job_document,
 )
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
+from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
 from distrain.service.api.submission import (
@@ -41,7 +41,7 @@ from distrain.service.api.submission import (
 from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import NotNow
 from distrain.service.store.store import Store
-from distrain.service.values import Job, NewJob, Phase
+from distrain.service.values import Job, Phase
 
 router = APIRouter(tags=["jobs"], dependencies=[Counted])
 
@@ -58,7 +58,7 @@ _CHECKING = {
 }
 _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
 _NewId = Annotated[
-    str, Path(pattern=f"^{JOB_ID}$", description="Of the new job; the caller chooses it.")
+    str, Path(pattern=f"^{JOB_ID}$", description="The id of the new job, chosen by the caller.")
 ]
 
 
@@ -155,9 +155,7 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
 def validate(
     body: JobRequest,
     call: Call,
-    data: Annotated[
-        bool, Query(description="Whether a worker is to look at the data as well.")
-    ] = False,
+    data: Annotated[bool, Query(description="Whether a worker also checks the data.")] = False,
 ) -> Validation | Response:
     """Validate a submission; nothing is submitted."""
     audit_note(call.request).keep = False
@@ -209,7 +207,7 @@ def put_job(
     Raises the problems of `checked`, and the errors of the store.
     """
     try:
-        new = checked(call, job_id, request, sha256, where, parent)
+        new, spec = checked(call, job_id, request, where, parent)
     except Problem:
         # A repeated request returns its job, even if the request would be rejected today.
         owner = call.caller.user
@@ -217,7 +215,8 @@ def put_job(
         if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):
             raise
         return _answer(call, job, 200)
-    job, is_new = call.store.submit(new, _audit_entry_about(call, new))
+    document = spec.model_dump(mode="json")
+    job, is_new = call.store.submit(new, document, sha256, _audit_entry_about(call, new))
     audit_note(call.request).written = is_new
     return _answer(call, job, 201 if is_new else 200)
 
@@ -229,7 +228,7 @@ def _answer(call: ApiCall, job: Job, status: int) -> Response:
     return as_json(document, status, **headers)
 
 
-def _audit_entry_about(call: ApiCall, job: Job | NewJob) -> AuditEntry:
+def _audit_entry_about(call: ApiCall, job: Job) -> AuditEntry:
     """Return the audit row of a job that is made or resumed."""
     of_job = {"project": job.project, "cluster": job.cluster}
     note = replace(audit_note(call.request), target=job.id, details=of_job)

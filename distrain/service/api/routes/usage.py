@@ -14,9 +14,9 @@ from pydantic import Field
 
 from distrain.jobs.api_answers import Answer
 from distrain.service.access.rules import Action, visible
-from distrain.service.api.answers import answers
 from distrain.service.api.bodies import ProjectName
 from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem
 from distrain.service.store.listing import JobFilter, Worked
 
@@ -31,23 +31,25 @@ USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
 class UsageRow(Answer):
     """Hours of the jobs that match the row's keys; keys that were not requested are null."""
 
-    day: date | None = Field(None, description="In UTC.")
+    day: date | None = Field(None, description="A day in UTC.")
     project: str | None = None
     user: str | None = None
     cluster: str | None = None
-    tag: str | None = Field(None, description="The value of the tag asked for; empty: none.")
-    jobs: int = Field(description="Jobs that held ranks.")
-    rank_hours: float = Field(
-        description="Of each attempt, its ranks times the hours from its start to its end."
+    tag: str | None = Field(
+        None, description="The value of the requested tag; empty if a job does not have the tag."
     )
-    gpu_hours: float = Field(description="The same of ranks on a GPU.")
+    jobs: int = Field(description="The number of jobs that held ranks.")
+    rank_hours: float = Field(
+        description="The sum over attempts of the number of ranks times the attempt's hours."
+    )
+    gpu_hours: float = Field(description="The same sum for ranks with a GPU.")
 
 
 class Usage(Answer):
     """Usage between two days."""
 
     since: date
-    until: date = Field(description="The last day, which counts too.")
+    until: date = Field(description="The last day, inclusive.")
     rows: list[UsageRow]
 
 
@@ -65,14 +67,18 @@ _CSV: dict[str, Any] = {"content": {"text/csv": {"schema": {"type": "string"}}}}
 def usage(
     call: Call,
     since: Annotated[
-        date | None, Query(description="The first day, in UTC; default: 29 days before the last.")
+        date | None, Query(description="The first day, in UTC; default: 29 days before `until`.")
     ] = None,
-    until: Annotated[date | None, Query(description="The last day; default: today.")] = None,
-    by: Annotated[tuple[UsageKey, ...], Query(description="What rows tell apart.")] = USAGE_KEYS,
-    tag: Annotated[str | None, Query(description="A tag whose values rows tell apart.")] = None,
+    until: Annotated[
+        date | None, Query(description="The last day, in UTC, inclusive; default: today.")
+    ] = None,
+    by: Annotated[tuple[UsageKey, ...], Query(description="The keys of the rows.")] = USAGE_KEYS,
+    tag: Annotated[
+        str | None, Query(description="A tag whose values are another key of the rows.")
+    ] = None,
     project: ProjectName | None = None,
     form: Annotated[
-        Literal["json", "csv"], Query(alias="format", description="Of the answer.")
+        Literal["json", "csv"], Query(alias="format", description="The format of the answer.")
     ] = "json",
 ) -> Usage | Response:
     """Return the hours for which jobs that the caller may see held ranks and GPUs."""

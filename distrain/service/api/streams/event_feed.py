@@ -64,7 +64,7 @@ class EventFeed:
                 self._events.clear()
 
     async def after(self, seq: int, within_s: float) -> list[Event]:
-        """Return the events after the number `seq`; wait for them at most `within_s`.
+        """Return at most 1000 events after the number `seq`; wait for them at most `within_s`.
 
         Returns [] if there are none, or if the feed was stopped. Raises FellBehind if the first of
         these events is no longer in memory.

@@ -24,7 +24,7 @@ from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 MOST_SERVICES = 256  # services that are remembered
 
 
-class Orders:
+class JobCommands:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
@@ -34,8 +34,8 @@ class Orders:
         """Queue a job; return False if it is queued or running already.
 
         Also returns False if a Dask client submits a job that has succeeded with the same spec.
-        Raises `Refusal` if the job is another owner's, the submission has ended, or the spec has
-        mistakes.
+        Raises `Refusal` if the job is another owner's, the submission has ended, the spec has
+        mistakes, or, for services, the scheduler was restarted since `order.epoch`.
         """
         if order.service is not None:
             self._note_service(order.service)
@@ -60,8 +60,12 @@ class Orders:
     def cancel(self, job_id: str, order: CancelOrder) -> bool:
         """Cancel a job's submissions up to `order.first_attempt`; return whether the job was alive.
 
-        A repeated order with a shorter grace shortens the grace. If the PUT of such a submission
-        arrives later, it is refused, even if the job was never here.
+        A repeated order with a shorter grace shortens the grace. After a service's order, a `put`
+        of such a submission is refused, even if the job was never here.
+
+        Raises:
+            Refusal: The job is another owner's, or here in a later submission. For a service: the
+                job was not alive. For a Dask client: the job is unknown.
         """
         job = self.coordinator.lifecycle.jobs.get(job_id)
         is_live = job is not None and not job.state.is_final

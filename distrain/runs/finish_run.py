@@ -93,7 +93,10 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
 def left_before(
     attempts: Sequence[AttemptRead], summary: Left | None, first_attempt: int
 ) -> dict[str, Any]:
-    """Return restarts, checkpoints and warm start of the submissions before `first_attempt`."""
+    """Return restarts, checkpoints and warm start of the submissions before `first_attempt`.
+
+    They are those of `summary`, or of the last of the earlier `attempts` if it is newer.
+    """
     before = [attempt for attempt in attempts if 0 < attempt.number < first_attempt]
     left: Left = summary or {}
     if before and before[-1].number > (left.get("attempts") or 0):

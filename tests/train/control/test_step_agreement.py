@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from waiting import until
 
 from distrain.train.checkpoint import RankStore
-from distrain.train.control.gate import StepGate
+from distrain.train.control.step_agreement import StepAgreement
 
 LONG_S = 120.0
 
@@ -21,8 +21,9 @@ class Gang:
     def __init__(self, num_ranks, num_places):
         board = RankStore()
         self.told = [[] for _ in range(num_ranks)]
-        self.gates = [
-            StepGate(board, rank, num_ranks, self.told[rank].append) for rank in range(num_ranks)
+        self.agreements = [
+            StepAgreement(board, rank, num_ranks, self.told[rank].append)
+            for rank in range(num_ranks)
         ]
         self.num_places = num_places
         self.did = [[] for _ in range(num_ranks)]
@@ -33,7 +34,7 @@ class Gang:
 
     def live(self, rank):
         for place in range(self.num_places):
-            while (word := self.gates[rank].begin()) != "go":
+            while (word := self.agreements[rank].begin()) != "go":
                 self.did[rank].append((place, word))
                 if word in ("stop", "leave"):
                     return
@@ -42,10 +43,10 @@ class Gang:
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_rank_that_never_answers_holds_nobody_for_ever(stops):
     gang = Gang(3, 4)
-    gang.gates[2].request = None
+    gang.agreements[2].request = None
     # They are held at their first place, and nobody speaks for the third.
     for rank in (0, 1):
-        gang.gates[rank].request(5, stops=stops, wait_s=0.05)
+        gang.agreements[rank].request(5, stops=stops, wait_s=0.05)
     for thread in gang.threads[:2]:
         thread.start()
         thread.join(LONG_S)
@@ -58,13 +59,13 @@ def test_ranks_behind_go_on_to_the_farthest(caplog):
     caplog.set_level("INFO", logger="distrain")
     gang = Gang(2, 10)
     for _ in range(4):
-        assert gang.gates[0].begin() == "go"
-    assert gang.gates[1].begin() == "go"
-    for gate in gang.gates:
-        gate.request(1, stops=True, wait_s=LONG_S)
-    assert [gang.gates[1].begin() for _ in range(4)] == ["go", "go", "go", "stop"]
-    assert gang.gates[0].begin() == "stop"
-    assert [gate.passed for gate in gang.gates] == [4, 4]
+        assert gang.agreements[0].begin() == "go"
+    assert gang.agreements[1].begin() == "go"
+    for agreement in gang.agreements:
+        agreement.request(1, stops=True, wait_s=LONG_S)
+    assert [gang.agreements[1].begin() for _ in range(4)] == ["go", "go", "go", "stop"]
+    assert gang.agreements[0].begin() == "stop"
+    assert [agreement.passed for agreement in gang.agreements] == [4, 4]
     assert {record.getMessage() for record in caplog.records} == {
         "all ranks save a checkpoint and end after 4 steps and validation batches of this attempt"
     }
@@ -72,20 +73,20 @@ def test_ranks_behind_go_on_to_the_farthest(caplog):
 
 
 def test_a_request_that_comes_twice_is_one():
-    gate = StepGate(RankStore(), 0, 1)
-    gate.request(1, stops=False, wait_s=LONG_S)
-    gate.request(1, stops=False, wait_s=LONG_S)
-    assert [gate.begin() for _ in range(2)] == ["checkpoint", "go"]
-    gate.request(1, stops=True, wait_s=LONG_S)
-    assert gate.begin() == "go"
+    agreement = StepAgreement(RankStore(), 0, 1)
+    agreement.request(1, stops=False, wait_s=LONG_S)
+    agreement.request(1, stops=False, wait_s=LONG_S)
+    assert [agreement.begin() for _ in range(2)] == ["checkpoint", "go"]
+    agreement.request(1, stops=True, wait_s=LONG_S)
+    assert agreement.begin() == "go"
 
 
 def test_who_has_passed_the_last_place_ignores_requests():
     gang = Gang(2, 2)
     gang.threads[0].start()
     gang.threads[0].join(LONG_S)
-    for gate in gang.gates:
-        gate.request(1, stops=True, wait_s=LONG_S)
+    for agreement in gang.agreements:
+        agreement.request(1, stops=True, wait_s=LONG_S)
     gang.threads[1].start()
     gang.threads[1].join(LONG_S)
     assert not gang.threads[1].is_alive()
@@ -97,11 +98,11 @@ def test_a_board_that_is_gone_means_to_leave():
         def add(self, key, text):
             raise RuntimeError("connection reset by peer")
 
-    gate = StepGate(Broken(), 0, 2)
-    gate.request(1, stops=False, wait_s=LONG_S)
-    assert gate.begin() == "go"
-    gate.request(2, stops=True, wait_s=LONG_S)
-    assert gate.begin() == "leave"
+    agreement = StepAgreement(Broken(), 0, 2)
+    agreement.request(1, stops=False, wait_s=LONG_S)
+    assert agreement.begin() == "go"
+    agreement.request(2, stops=True, wait_s=LONG_S)
+    assert agreement.begin() == "leave"
 
 
 class Interleaved:
@@ -114,8 +115,8 @@ class Interleaved:
         self.answers = {}
         self.closed = False
         self.changed = threading.Condition()
-        self.gates = [
-            StepGate(self.seen_by(rank), rank, num_ranks, partial(self.tell, rank))
+        self.agreements = [
+            StepAgreement(self.seen_by(rank), rank, num_ranks, partial(self.tell, rank))
             for rank in range(num_ranks)
         ]
 
@@ -173,9 +174,9 @@ def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ran
 
 def play_interleaved(story, data, num_ranks):
     passed = data.draw(st.lists(st.integers(0, 3), min_size=num_ranks, max_size=num_ranks))
-    for gate, places in zip(story.gates, passed, strict=True):
-        assert [gate.begin() for _ in range(places)] == ["go"] * places
-        gate.request(1, stops=True, wait_s=LONG_S)
+    for agreement, places in zip(story.agreements, passed, strict=True):
+        assert [agreement.begin() for _ in range(places)] == ["go"] * places
+        agreement.request(1, stops=True, wait_s=LONG_S)
     alive, disturbed = set(range(num_ranks)), False
     while calls := story.settled(alive):
         moves = []

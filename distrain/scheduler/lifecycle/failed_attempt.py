@@ -141,7 +141,10 @@ def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """Return how many failures in a row before this one got as far, and a text about them."""
+    """Return how many failures came before this one without progress, and a text about them.
+
+    0 if this attempt got further than all attempts that failed before.
+    """
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
 

@@ -1,4 +1,4 @@
-"""Orders over HTTP: each answer of the routes, as services meet it."""
+"""JobCommands over HTTP: each answer of the routes, as services meet it."""
 
 import asyncio
 import contextlib

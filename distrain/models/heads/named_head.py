@@ -22,9 +22,10 @@ from distrain.schema.schema import Schema
 def named_head(
     schema: Schema, tasks: Mapping[str, TaskSpec], sharing: SharingSpec | None
 ) -> Task | None:
-    """Return the tasks as the last block; `None` if the model's default head suffices.
+    """Return the last block of a model: one task, or several in a `MultiTask` or `ESMMTask`.
 
-    That is the case for one binary target without `hidden` layers and loss weight, and for none.
+    Returns `None` if the model's default head, one binary task, suffices: there is no target, or
+    one binary target without `hidden` layers and with loss weight 1.
 
     Args:
         schema: The schema, whose tags give the kinds of targets.
@@ -33,7 +34,8 @@ def named_head(
         sharing: The section `model.sharing`.
 
     Raises:
-        ModelError: `sharing` needs several tasks, or its `order` does not name each task once.
+        ModelError: `sharing` is given for fewer than two tasks, its `order` does not name each
+            task once, or `esmm` is given for a task that is not binary.
     """
     targets = schema.select_by_tag(Tags.TARGET).columns
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}

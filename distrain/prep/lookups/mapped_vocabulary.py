@@ -46,7 +46,10 @@ class MappedVocabulary(Vocabulary):
 
     @classmethod
     def open(cls, categories: str, name: str, path_of: PathOf) -> MappedVocabulary:
-        """Map the lookup files of a vocabulary in `categories`, at the paths from `path_of`."""
+        """Map the lookup files of a vocabulary in `categories`, at the paths from `path_of`.
+
+        Raises `DataError` if they cannot be read.
+        """
         meta, (schema, _) = read_meta(categories, name), read_footer(categories, name)
         files: list[MappedFile] = []
 

@@ -1,4 +1,4 @@
-"""Images of row groups in shared memory: the processes of a machine fetch each range once."""
+"""Partial files in shared memory: the processes of a machine fetch each range once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distrain.jobs.devices import SHARED_MEMORY
-from distrain.loader.reading.image import Image, Span
+from distrain.loader.reading.partial_file import PartialFile, Span
 
 _FOLDER = Path(SHARED_MEMORY)
 _LEAST_BYTES = 1 << 20  # several ranks rarely read the same smaller row group
@@ -30,14 +30,14 @@ _MARKS = ".marks"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def shared_image(
+def shared_partial_file(
     name: object, num_bytes: int, ranges: Sequence[Span], footer: Span
-) -> SharedImage | None:
-    """Return an image that is shared with other processes of this user on this machine.
+) -> SharedPartialFile | None:
+    """Return a partial file that is shared with other processes of this user on this machine.
 
-    Each of the `ranges` is fetched by one of the processes. The image is in shared memory while a
-    process refers to it; leftovers of killed processes are removed. `None` if the image is small,
-    if there is no shared memory, or if less than half of the shared memory would remain free.
+    Each of the `ranges` is fetched by one of the processes. The partial file is in shared memory
+    while a process refers to it; leftovers of killed processes are removed. `None` if the ranges
+    are small, if there is no shared memory, or if less than half of it would remain free.
 
     Args:
         name: Identifies the content: its `repr` must differ if bytes of the file may differ.
@@ -55,20 +55,20 @@ def shared_image(
         for _ in range(_ATTEMPTS):
             marks = _open_marks(path)
             if marks is not None:
-                return SharedImage(path, marks, num_bytes, ranges, footer)
+                return SharedPartialFile(path, marks, num_bytes, ranges, footer)
             time.sleep(_PAUSE_S)
     except OSError:  # full, owned by another user, or missing
         pass
     return None
 
 
-class SharedImage(Image):
-    """An image of which each range is fetched by one of the processes that refer to it.
+class SharedPartialFile(PartialFile):
+    """A partial file of which each range is fetched by one of the processes that refer to it.
 
     A second file, the file of marks, has a mark for each fetched range: the inode of the file with
     the bytes, so that a mark is not valid for a file that replaces it. A process has a shared lock
-    on the file of marks while it refers to the image, and a lock on a mark while it fetches the
-    range. The system releases both locks when the process ends, even if it is killed. A process
+    on the file of marks while it refers to the partial file, and a lock on a mark while it fetches
+    the range. The system releases both locks when the process ends, even if it is killed. A process
     that can get the exclusive lock is the last one, and removes the files.
     """
 
@@ -124,7 +124,7 @@ class SharedImage(Image):
 
 
 class _SharedMemory:
-    """The descriptors of an image's bytes and marks, closed when there is no reference to it.
+    """The descriptors of a partial file's bytes and marks, closed when there is no reference to it.
 
     The last process also removes the files.
     """
@@ -148,7 +148,7 @@ _held: weakref.WeakSet[_SharedMemory] = weakref.WeakSet()
 
 @atexit.register
 def _remove_held() -> None:
-    """Remove the files of images that this process alone refers to.
+    """Remove the files of partial files that this process alone refers to.
 
     The descriptors stay open, since daemon threads may still write to them.
     """
@@ -157,7 +157,10 @@ def _remove_held() -> None:
 
 
 def _own_folder() -> Path:
-    """Return a folder that only this user can read; `OSError` if it cannot be created so."""
+    """Return the folder for this user's images, created if it is missing.
+
+    Raises an `OSError` if it cannot be created, or if another user owns it or can access it.
+    """
     folder = _FOLDER / f"distrain-fetched-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -168,7 +171,7 @@ def _own_folder() -> Path:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the images to which no process refers: their processes were killed."""
+    """Remove the partial files to which no process refers: their processes were killed."""
     for marks in folder.glob(f"*{_MARKS}"):
         with contextlib.suppress(OSError):  # another process removes it
             number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)
@@ -197,7 +200,7 @@ def _open_marks(path: Path) -> int | None:
 
 
 def _remove_if_last(path: Path, marks: int) -> None:
-    """Remove the files of an image if no other process refers to it; ignores `OSError`."""
+    """Remove the files of a partial file if no other process refers to it; ignores `OSError`."""
     name = path.with_suffix(_MARKS)
     with contextlib.suppress(OSError):
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)

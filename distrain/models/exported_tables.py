@@ -15,7 +15,7 @@ from distrain.errors import ModelError
 from distrain.loader.batch import Ragged
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import TableColumn
-from distrain.models.embeddings.store import Store
+from distrain.models.embeddings.table_store import Store
 from distrain.models.quantised import QuantisedTable, TableForm
 
 

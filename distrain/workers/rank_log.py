@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distrain.jobs.run_paths import log_end, log_part
-from distrain.runs.log_bytes import gap_note, log_extent, log_pieces
+from distrain.runs.log_bytes import gap_note, log_pieces, log_size
 from distrain.storage.background import BackgroundWriter, Inbox
 
 KEPT_BYTES = 64 * 2**20  # kept bytes of a log's beginning, and again of its end
@@ -65,7 +65,7 @@ class BoundedLog:
         log_end(self._path).unlink(missing_ok=True)
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            return log_extent(folder, self._path.name)[0]
+            return log_size(folder, self._path.name)
         finally:
             os.close(folder)
 

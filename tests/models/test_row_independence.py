@@ -12,7 +12,7 @@ from distrain.models.blocks import Block, MLPBlock
 from distrain.models.blocks.block import with_residual
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, MultiTask
-from distrain.models.independence import rows_are_independent
+from distrain.models.row_independence import rows_are_independent
 from distrain.models.shapes import Flat
 from distrain.schema import criteo_schema
 from distrain.schema.criteo import CATEGORICAL

@@ -89,7 +89,8 @@ class TableFacts:
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
     """Return the default kind of model: `dcn_v2` if ids are rare and the input narrow, else `mlp`.
 
-    Ids are rare if one epoch suits the table; a second one would overfit them.
+    Ids are rare if one epoch suits the table; a second one would overfit them. Without a schema or
+    facts of the table, the result is `mlp`.
     """
     if schema is None or table is None or table.rows < 1 or not schema.categorical:
         return "mlp"
@@ -102,7 +103,9 @@ def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
 def fit_to(
     document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
 ) -> None:
-    """Write training settings that suit the table into a spec's document; not for empty tables.
+    """Write training settings that suit the table into a spec's document, in place.
+
+    Nothing is changed for an empty table.
 
     Args:
         options: The names of the fields that the model's section can have.

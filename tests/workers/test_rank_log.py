@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from distrain.jobs.run_paths import log_end
-from distrain.runs.log_bytes import gap_note, log_extent, next_bytes, read_log
+from distrain.runs.log_bytes import gap_note, log_size, next_bytes, read_log
 from distrain.storage.background import BackgroundWriter
-from distrain.workers.log_pump import TAIL_LINES, BoundedLog, RankLogWriter
+from distrain.workers.rank_log import TAIL_LINES, BoundedLog, RankLogWriter
 
 KEPT = 100
 
@@ -25,7 +25,7 @@ def bytes_by_number(path: Path) -> tuple[dict[int, int], tuple[int, bool]]:
             assert first >= offset
             found.update(enumerate(data, first))
             if not data:
-                return found, log_extent(folder, path.name)
+                return found, (log_size(folder, path.name), log_end(path).exists())
             offset = first + len(data)
     finally:
         os.close(folder)

@@ -191,7 +191,11 @@ def taken_for_prepared(options: RawOptions) -> Iterator[None]:
 
 
 def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:
-    """Return True if rows in memory are raw; raises `InputError` if they could be either."""
+    """Return True if rows in memory are raw; raises `InputError` if they could be either.
+
+    `is_raw` is the caller's answer. With `None` the columns' names decide; if the model has no
+    workflow, the rows are prepared.
+    """
     if is_raw is None and Vocabularies.from_json(saved.about).workflow:
         return _columns_are_raw(table.schema, saved.schema, "rows in memory")
     return bool(is_raw)

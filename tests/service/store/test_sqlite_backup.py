@@ -7,7 +7,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from service_store import new_job, new_store, settings_for, submitted
+from service_store import SPEC, new_job, new_store, settings_for, submitted
 
 from distrain.errors import InputError, OutputError
 from distrain.service.store.errors import DatabaseInUse, SchemaDiffers
@@ -115,7 +115,7 @@ def test_a_restore_that_fails_at_its_last_step_leaves_the_database_whole(
             raise OSError(f"{target} is not replaced")
         replace(source, target)
 
-    monkeypatch.setattr("distrain.service.store.copies.os.replace", refused)
+    monkeypatch.setattr("distrain.service.store.sqlite_backup.os.replace", refused)
     with pytest.raises(OutputError):
         restore(settings_for(left), copy)
     assert _ids(left / "service.db") == jobs
@@ -165,5 +165,5 @@ def test_a_second_service_is_refused_and_children_are_not(tmp_path):
             open_store(settings)
         with open_store(settings, single=False) as child:
             new = new_job()
-            assert child.submit(new)[1]
+            assert child.submit(new, SPEC)[1]
     open_store(settings).close()

@@ -50,10 +50,14 @@ class RunsInOrder:
         self.num_values = entries if most is None else min(entries, most)
 
     def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
-        """Return the type of a vocabulary's values that has these runs after older values.
+        """Return the Arrow type of a vocabulary's values, when these runs are appended to it.
 
-        It is `large_string` if the texts of all values may exceed `string`. `text_before` is the
-        number of bytes of the older values' texts, `values_before` the number of older values.
+        Texts are `string`, or `large_string` if all texts together may exceed the 2 GiB of a
+        `string` array; other values keep their type.
+
+        Args:
+            text_before: Bytes of the texts that the vocabulary has already.
+            values_before: Number of values that the vocabulary has already.
         """
         value_dtype = self._runs[0].rows.schema.field("value").type
         if not is_text(value_dtype):

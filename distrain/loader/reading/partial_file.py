@@ -43,11 +43,11 @@ def _cut(span: Span, most_bytes: int) -> list[Span]:
     return [Span(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
-class Image:
+class PartialFile:
     """A file in memory with the size of a remote file, of which only some ranges are written.
 
     Only written ranges take memory; all other bytes read as zeros. Open it at `path`. The memory is
-    freed when there is no reference to the image and all files opened at `path` are closed.
+    freed when there is no reference to the partial file and all files opened at `path` are closed.
     """
 
     _memory: _HasNumber
@@ -76,8 +76,8 @@ class _HasNumber(Protocol):
 class _Memory:
     """The file descriptor of new memory, closed when there is no reference to this object.
 
-    It is not part of `Image`, which `Fetcher` finds by weak references. These may return an object
-    whose `__del__` already runs: its descriptor would be closed, or be that of another file.
+    It is not part of `PartialFile`, which `Fetcher` finds by weak references. These may return an
+    object whose `__del__` already runs: its descriptor would be closed, or be that of another file.
     """
 
     def __init__(self) -> None:

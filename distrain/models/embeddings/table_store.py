@@ -328,7 +328,8 @@ def make_stores(
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
     """Return what turns a row's sum of `n` embeddings into its mean or "sqrtn": `[rows, 1]`.
 
-    This is `1 / n` or `1 / sqrt(n)`, with `n` = 1 for a row without ids, as in nn.EmbeddingBag.
+    This is `1 / sqrt(n)` for the combiner "sqrtn" and `1 / n` for any other, with `n` = 1 for a row
+    without ids, as in nn.EmbeddingBag.
     """
     counts = lengths.clamp(min=1).to(dtype)
     if combiner == "sqrtn":

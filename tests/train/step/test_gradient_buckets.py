@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from distrain.train.step import buckets as module_under_test
-from distrain.train.step.buckets import GradientBuckets
+from distrain.train.step import gradient_buckets as module_under_test
+from distrain.train.step.gradient_buckets import GradientBuckets
 from distrain.train.step.gradient_sync import FlatParameters
 
 

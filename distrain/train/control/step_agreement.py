@@ -40,7 +40,7 @@ Word = Literal["go", "checkpoint", "stop", "leave"]
 
 _ABANDONED = "abandoned"
 
-log = logging.getLogger("distrain.gate")
+log = logging.getLogger("distrain.agreement")
 
 
 class StopAsked(Exception):
@@ -62,7 +62,7 @@ class _Request:
     target: int | None = None
 
 
-class StepGate:
+class StepAgreement:
     """Holds the training thread of one rank at a place until the ranks have agreed on a request.
 
     `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
@@ -119,7 +119,7 @@ class StepGate:
             request = _Request(number, stops, time.monotonic() + wait_s)
             self._requests[number] = request  # from now on this rank is held
         # One thread for each: requests are rare, and none waits for the decision on another.
-        name = f"gate-{number}"
+        name = f"agreement-{number}"
         threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
 
     def _word(self) -> Word | None:
@@ -151,7 +151,10 @@ class StepGate:
         """
         if self._num_ranks == 1:
             return str(self.passed)
-        passed, decision = f"gate/{request.number}/passed", f"gate/{request.number}/decision"
+        passed, decision = (
+            f"agreement/{request.number}/passed",
+            f"agreement/{request.number}/decision",
+        )
         if self._store.add(passed, str(self.passed)) == self._num_ranks:
             target = max(map(int, self._store.take(passed)))
             return self._store.decide(decision, str(target))
