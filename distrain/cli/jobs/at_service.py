@@ -19,7 +19,7 @@ from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
 from distrain.formatting import scores
 from distrain.jobs.api_answers import Job
-from distrain.jobs.figures import Screen, phrases
+from distrain.jobs.figures import phrases
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec

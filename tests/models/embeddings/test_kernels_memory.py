@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from int_arrays import int32, int64
 from wording import Wording
 
 _rows = pytest.importorskip(
     "distrain.models.embeddings.kernels._rows", reason="distrain was built without a compiler"
 )
-
-
-def int32(*values: int) -> np.ndarray:
-    return np.array(values, np.int32)
-
-
-def int64(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
 
 
 def odd(values: np.ndarray) -> np.ndarray:

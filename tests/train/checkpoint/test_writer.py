@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from checkpoint_states import (
     some_content,
 )
 from synced_files import synced_and_renamed
+from torch.distributed import HashStore
 
 from distrain.jobs.events import CheckpointSaved, CheckpointTrouble
 from distrain.models.embeddings import Peers
@@ -217,6 +219,21 @@ def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
 
 def two_ranks(kind="adagrad"):
     return [new_state(kind, MIXED, Peers(rank, 2)) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("num_checkpoints", [1, 4])
+def test_a_store_keeps_what_ranks_posted_of_the_last_checkpoint_alone(place, num_checkpoints):
+    store, states = HashStore(), two_ranks()
+
+    def save(rank):
+        writer = CheckpointWriter(place, states[rank], Peers(rank, 2), RankStore(store), keep=1)
+        for step in range(num_checkpoints):
+            assert writer.save(step, 1, {}, {}, wait=True).whole
+        writer.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(save, (0, 1)))
+    assert store.num_keys() == 2
 
 
 def failed(path, written):
