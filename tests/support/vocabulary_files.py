@@ -13,4 +13,6 @@ def known(folder: Path, column: str, values: list[int]) -> dict[str, VocabularyF
     folder.mkdir(exist_ok=True)
     counts = pa.array([1] * len(values), pa.int64())
     Vocabulary(pa.array(values, pa.int64()), counts).save(folder, column)
-    return {column: VocabularyFile(str(folder), column, _checksum(str(folder), column))}
+    checksum = _checksum(str(folder), column)
+    assert checksum is not None
+    return {column: VocabularyFile(str(folder), column, checksum)}
