@@ -417,7 +417,9 @@ def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Parse an RFC 3339 time; return `None` for `None` or any other text.
+    """Parse a time as `datetime.fromisoformat` does; return `None` for `None` or any other text.
+
+    A text without a zone gives a datetime without a zone.
 
     >>> parse_time("2026-03-01T12:00:00.5Z").isoformat()
     '2026-03-01T12:00:00.500000+00:00'

@@ -26,7 +26,11 @@ _BYTES_PER_ROW = 256
 
 @dataclass(frozen=True)
 class PrepRequest:
-    """A preparation: its inputs, its output, and the workflow to fit or to use."""
+    """A preparation: its inputs, its output, and the workflow to fit or to use.
+
+    Raises:
+        InputError: Fields are missing or exclude each other; the message has all mistakes.
+    """
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
     # parquet; with `features`, also other text
