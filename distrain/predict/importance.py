@@ -21,7 +21,7 @@ from distrain.predict.logits import ScorerInProcess
 
 @dataclass(frozen=True)
 class Importance:
-    """How much a metric worsens when a column is shuffled, the most important column first.
+    """The deterioration of a metric when a column is shuffled, the most important column first.
 
     Attributes:
         metric: The metric of the first target, such as `auc`.
