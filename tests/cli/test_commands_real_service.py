@@ -304,16 +304,6 @@ def test_a_command_that_is_not_answered_can_be_repeated_with_the_id(
     assert paths == [f"/v1/jobs/{job_id}"] * 2
 
 
-def test_a_repeated_command_with_an_id_makes_nothing_twice(spec_file: Path) -> None:
-    first = good("submit", spec_file, "--id", "nightly-1")
-    assert good("submit", spec_file, "--id", "nightly-1") == first
-    refused(1, "submit", spec_file, "--id", "nightly-1", "--priority", "1")
-    twin = good("clone", "nightly-1", "--id", "nightly-2")
-    assert twin["job_id"] == "nightly-2"
-    assert good("clone", "nightly-1", "--id", "nightly-2") == twin
-    assert run("submit", spec_file, "--id", "-x y").exit_code == 2
-
-
 def test_the_example_of_the_page_about_the_client(
     service: LiveService, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,16 +32,20 @@ if TYPE_CHECKING:
     metavar="STATE",
     help="Only jobs in this state; may be repeated.",
 )
-@click.option("--project", help="Of a service: only jobs of this project.")
-@click.option("--owner", help="Of a service: only jobs of this user.")
+@click.option("--project", help="Only jobs of this project of a service.")
+@click.option("--owner", help="Only jobs of this user of a service.")
 @click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only jobs of a service with this tag; may be repeated.",
 )
 @click.option(
     "--limit",
     type=POSITIVE,
     default=100,
-    help="The largest number of jobs to list, the newest first.",
+    help="The maximum number of jobs, the newest.",
 )
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")

@@ -153,7 +153,7 @@ def timeline(job: Watched) -> list[Moment]:
 def _parse_cursor(cursor: str) -> tuple[int, int]:
     generation, _, number = cursor.partition(".")
     if not (generation.isdecimal() and number.isdecimal()):
-        raise ValueError(f"{cursor!r} is no cursor")
+        raise ValueError(f"{cursor!r} is not a cursor")
     return int(generation), int(number)
 
 

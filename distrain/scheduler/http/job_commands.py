@@ -126,7 +126,7 @@ class JobCommands:
                 409,
                 "not_pending",
                 f"job {job_id} is {job.state}",
-                "Priorities count for jobs that wait.",
+                "Priorities only affect waiting jobs.",
                 state=str(job.state),
             )
         self.coordinator.tell(ChangePriority(job_id, order.priority))
@@ -158,8 +158,8 @@ class JobCommands:
         if order.service is not None:
             self._check_owner(job_id, order)
         if job.request.first_attempt > (order.first_attempt or job.request.first_attempt):
-            later = f"a later submission of job {job_id} is here"
-            raise Refusal(409, "later_submission", later, "Ask for its jobs, and decide again.")
+            later = f"there is a later submission of job {job_id}"
+            raise Refusal(409, "later_submission", later, "Request its jobs, and decide again.")
         return job
 
     def _has_ended(self, job_id: str) -> Refusal:
@@ -170,22 +170,22 @@ class JobCommands:
 
     def _epoch_changed(self) -> Refusal:
         detail = "the scheduler was restarted after this was decided"
-        hint, epoch = "Ask for its jobs, and decide again.", self.coordinator.epoch
+        hint, epoch = "Request its jobs, and decide again.", self.coordinator.epoch
         return Refusal(409, "epoch_changed", detail, hint, epoch=epoch)
 
     def _check_not_ended(self, job_id: str, order: PutOrder, first_attempt: int) -> None:
         ended = self.ended(job_id)
         if ended is not None and first_attempt <= ended.attempt:
             self._check_owner(job_id, order)
-            after = f"To resume it, put it with a first_attempt above {ended.attempt}."
+            after = f"To resume it, submit it with a first_attempt above {ended.attempt}."
             raise Refusal(410, "ended", _end_of(ended), after, job=ended.model_dump())
 
     def _check_owner(self, job_id: str, order: Order) -> None:
         owner = self._owner(job_id)
         if owner != order.service:
-            whose = f"service {owner!r}" if owner else "somebody who submitted it by Dask"
-            hint = "Use an id of your own for a job, and have its owner change it."
-            raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
+            whose = f"service {owner!r}" if owner else "a user who submitted it with a Dask client"
+            hint = "Use another id for your job; only the owner of that job can change it."
+            raise Refusal(409, "other_service", f"job {job_id} belongs to {whose}", hint)
 
     def _owner(self, job_id: str) -> str | None:
         """Return the service that submitted a job, even a removed one; `None`: a Dask client."""
@@ -243,5 +243,5 @@ def _end_of(ended: EndedJob) -> str:
 
 
 def unknown(job_id: str) -> Refusal:
-    listed = "`distrain jobs` lists those that are known here; the oldest are forgotten."
+    listed = "`distrain jobs` lists the jobs of this scheduler; it forgets the oldest."
     return Refusal(404, "not_found", f"no job {job_id!r}", listed)

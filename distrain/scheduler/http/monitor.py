@@ -44,7 +44,7 @@ class Monitor:
         except Exception as error:  # an error in the monitor must not end the jobs
             if (where := _place(error)) not in self._failed:
                 self._failed.add(where)  # logged once
-                log.exception("the monitor failed; training goes on")
+                log.exception("the monitor failed; training continues")
 
     def forgot(self, job_id: str) -> None:
         history, buried = self.histories.pop(job_id, None), self.coordinator.tombstones.get(job_id)

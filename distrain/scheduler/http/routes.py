@@ -27,7 +27,7 @@ from distrain.scheduler.http.coordinator_api import CoordinatorApi
 from distrain.scheduler.http.job_commands import ORDERS, Order
 
 PREFIX = "/distrain"
-LISTED = "docs/monitoring.md lists what a scheduler answers to."
+LISTED = "docs/monitoring.md lists the routes of a scheduler."
 _MOST_COLLECT_MS = 60_000
 _MOST_LISTED = 200
 
@@ -49,7 +49,7 @@ class Request:
         """Return a query parameter as a number from 0; raises `Refusal` for any other text."""
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise Refusal(400, "bad_request", f"{name}: {text!r} is no whole number", LISTED)
+            raise Refusal(400, "bad_request", f"{name}: {text!r} is not a whole number", LISTED)
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:
@@ -79,7 +79,7 @@ def _jobs(api: CoordinatorApi, request: Request) -> Answer:
     states, text = request.query.get("state") or (), request.text("text").casefold()
     if unknown := set(states) - {*JobState}:
         states_here = f"A scheduler's jobs are in one of {', '.join(JobState)}."
-        raise Refusal(400, "bad_request", f"state: {min(unknown)!r} is none", states_here)
+        raise Refusal(400, "bad_request", f"state: {min(unknown)!r} is not a state", states_here)
     most = min(request.number("limit", 50), _MOST_LISTED)
     jobs = api.monitor.jobs()["jobs"]
     ids = [job["id"] for job in jobs]
@@ -97,8 +97,8 @@ def _jobs(api: CoordinatorApi, request: Request) -> Answer:
 def _job(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
     ranks = request.text("ranks") or "shown"
     if ranks not in ("shown", "all"):
-        hint = "Pass `all`, or leave `ranks` out to get at most 64."
-        raise Refusal(400, "bad_request", f"ranks: {ranks!r} is none of shown, all", hint)
+        hint = "Pass `all`, or leave `ranks` out to get at most 64 ranks."
+        raise Refusal(400, "bad_request", f"ranks: {ranks!r} is neither shown nor all", hint)
     return 200, api.job(job_id, all_ranks=ranks == "all")
 
 
@@ -140,7 +140,7 @@ def _workers(api: CoordinatorApi, _: Request) -> Answer:
 def _validate(api: CoordinatorApi, request: Request) -> Answer:
     if request.text("data") != "true":
         hint = "Pass `data=true`; a service checks a spec without looking at data."
-        raise Refusal(400, "bad_request", "a scheduler has workers check data alone", hint)
+        raise Refusal(400, "bad_request", "a scheduler only has workers check data", hint)
     order = request.body(PreflightOrder)
     preflight_id = api.preflights.start(order.spec, order.owner)
     return 202, {"id": preflight_id, "url": f"/v1/preflights/{preflight_id}"}
