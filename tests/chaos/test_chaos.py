@@ -71,7 +71,7 @@ class Shots:
         until(
             lambda: self.command.ended or last_step(self.run_dir) >= goal,
             f"step {goal}\n{self.log.read_text()[-3000:]}",
-            90,
+            600,
         )
         assert not self.command.ended, self.log.read_text()[-3000:]
 
