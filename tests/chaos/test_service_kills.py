@@ -88,8 +88,8 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
         pytest.skip(str(why_absent()))
     spec, peace = document(prepared), tmp_path / "peace"
     (tmp_path / "job.yaml").write_text(safe_dump(spec))
-    calm = TrainCommand(tmp_path / "job.yaml", "--run-dir", peace, log=tmp_path / "peace.log")
-    assert calm.wait(1200) == 0, (tmp_path / "peace.log").read_text()[-3000:]
+    alone = TrainCommand(tmp_path / "job.yaml", "--run-dir", peace, log=tmp_path / "peace.log")
+    assert alone.wait(1200) == 0, (tmp_path / "peace.log").read_text()[-3000:]
     runs, rng, slow = tmp_path / "runs", random.Random(kind), tmp_path / "slow"
     (tmp_path / "sitecustomize.py").write_text(SLOW_RETURN)
     path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
