@@ -89,7 +89,7 @@ def begin(root: Path, *words: object) -> "subprocess.Popen[str]":
 def finished(process: "subprocess.Popen[str]", before: str = "") -> None:
     output, _ = process.communicate()
     if process.returncode:
-        sys.exit(f"{process.args} failed:\n{before}{output}")
+        sys.exit(f"{process.args!r} failed:\n{before}{output}")
 
 
 def prepared(folder: Path) -> Path:
@@ -158,8 +158,7 @@ def predict(root: Path, folder: Path) -> Figures:
 
 def import_alone(root: Path, _: Path) -> Figures:
     process = begin(root, "-c", _IMPORT)
-    output, _ = process.communicate()
-    return {"s": float(output)}
+    return {"s": float(process.communicate()[0])}
 
 
 MEASURES: dict[str, Callable[[Path, Path], Figures]] = {

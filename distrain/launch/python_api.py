@@ -114,7 +114,7 @@ class Run:
         """
         import numpy as np
 
-        from distrain.predict.raw import workflow_for
+        from distrain.predict.raw_rows import workflow_for
         from distrain.prep.reading import saved_features
 
         saved = self.load_model()
