@@ -24,7 +24,7 @@ from distrain.errors import InputError
 @click.option(
     "--scheduler-file",
     type=EXISTING_FILE,
-    help="The same, from the file that `dask scheduler --scheduler-file` wrote.",
+    help="The address from the file that `dask scheduler --scheduler-file` wrote.",
 )
 @click.option(
     "--cluster",
@@ -33,16 +33,16 @@ from distrain.errors import InputError
     help="Check every worker and the scheduler of that cluster instead of this machine: "
     "versions, connections between hosts, the folder of runs, clocks, GPUs, memory.",
 )
-@click.option("--run-dir", type=PATH, default=Path("runs"), help="Where runs will be written.")
+@click.option("--run-dir", type=PATH, default=Path("runs"), help="The folder of future runs.")
 @click.option(
     "--run-root",
     metavar="FOLDER",
-    help="With --cluster: the folder of runs, which all workers should share.",
+    help="With --cluster: the folder of runs, which all workers should be able to access.",
 )
 @click.option(
     "--data",
     metavar="PATH",
-    help="With --cluster: path or URL of data that all workers should see.",
+    help="With --cluster: path or URL of data that all workers should be able to read.",
 )
 @click.option(
     "--device",

@@ -58,7 +58,7 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
         moments = column_moments(table, targets.columns, next(iter(weights.names), None))
         cut = windows and read_footers(str(train), schema, windows=windows).windows
     except (DistrainError, OSError, ValueError) as error:
-        say(f"note: the training is not fitted to the table: {first_line(error)}")
+        say(f"note: the training settings are not chosen for the table: {first_line(error)}")
         return None
     count = len(cut.names) if cut else 1
     has_valid = (data / "valid").is_dir()

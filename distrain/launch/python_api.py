@@ -184,9 +184,9 @@ class Run:
         scores = self.predict(rows, raw=raw)
         if "probability" not in scores:
             raise InputError(
-                "the model has no one target of classes",
+                "the model does not have exactly one target of classes",
                 where={"scores": ", ".join(scores.columns)},
-                hint="Take the columns of `predict`.",
+                hint="Use the columns that `predict` returns.",
             )
         found = np.array(scores["probability"].tolist(), np.float32)
         return found if found.ndim == 2 else np.column_stack([1 - found, found])
@@ -195,7 +195,7 @@ class Run:
         """Measure, for each column, how much the first target's metric worsens if it is shuffled.
 
         Args:
-            rows: Labelled rows, as for `evaluate`.
+            rows: Labelled rows, as for `evaluate`, whose errors are raised.
             seed: Seed of the shuffling.
         """
         from distrain.models.custom import handed_over
@@ -220,6 +220,11 @@ class Run:
             to: `"torch"` or `"onnx"`.
             with_workflow: Whether the folder also gets the run's workflow, so that it scores raw
                 rows.
+
+        Raises:
+            OutputError: The folder exists or cannot be written.
+            ModelError: The model cannot be exported in this form.
+            InputError: The workflow cannot be exported, or is missing.
         """
         from distrain.predict.serving.folder import export_folder
 
@@ -230,7 +235,9 @@ class Run:
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
         """Score labelled rows in this process and return the metrics; arguments as for `predict`.
 
-        User-defined metrics are computed in validations only.
+        Without `raw`, the columns' names decide whether the rows are raw. User-defined metrics are
+        computed in validations only. Raises `DataError` for rows that cannot be scored or lack the
+        targets, and `InputError` if they could be raw or prepared.
         """
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import evaluate_rows
@@ -356,7 +363,8 @@ def fit(
                 del data["model"]
         elif asked != (None,) * len(asked):
             raise DistrainError(
-                "task, valid, time, weight and model are of a table, and no target is named",
+                "task, valid, time, weight and model need a table and its target, but no target "
+                "is named",
                 hint="Name the column to predict: fit(table, target=COLUMN).",
             )
         job, resumed = _job(data, words, model_fn, options or {}, run_dir), None

@@ -116,7 +116,8 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
         )
     elif better and steps < _FEW_STEPS and is_free:
         yield (
-            f"the job takes {steps:,} steps, but models need some hundred steps to learn: {remedy}"
+            f"the job takes {steps:,} steps, but models need several hundred steps to learn: "
+            f"{remedy}"
         )
 
 
@@ -167,4 +168,7 @@ def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterat
     ]
     if columns:
         names = some(columns, _SHOWN)
-        yield f"many values of {role} rows are out of vocabulary and teach a model nothing: {names}"
+        yield (
+            f"many values of {role} rows are out of vocabulary and the model learns nothing from "
+            f"them: {names}"
+        )

@@ -176,7 +176,11 @@ def _files(rows: Any, place: Path) -> list[InputFile]:
 def _features(
     request: TableRequest, files: Sequence[InputFile]
 ) -> tuple[FeatureConfig, str, tuple[str, ...]]:
-    """Return the features document, its text, and lines on what was inferred."""
+    """Return the features document, its text, and lines on what was inferred.
+
+    A given document is read, and there are no lines. Raises `SpecError` if it has mistakes, and
+    `DataError` if nothing can be inferred from the files.
+    """
     if (given := request.features) is not None:
         config = (
             FeatureConfig.load(given)

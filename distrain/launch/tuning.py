@@ -406,7 +406,10 @@ def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
-    """Return the spec with a trial's values, and step counts rescaled to its batch size."""
+    """Return the spec with a trial's values, and step counts rescaled to its batch size.
+
+    Step counts among the values are not rescaled. Raises `SpecError` for invalid values.
+    """
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
     before, now = fields[_BATCH], _parsed(str(values.get(_BATCH, fields[_BATCH])))

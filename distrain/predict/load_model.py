@@ -23,7 +23,10 @@ from distrain.train.warm_start.matching import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """Return the model of a saved model's folder or of one checkpoint, on the CPU."""
+    """Return the model of a saved model's folder or of one checkpoint, on the CPU.
+
+    A URL is always that of a checkpoint. Raises the errors of `load_checkpoint` or `load_model`.
+    """
     if is_remote(path) or (Path(path) / MANIFEST_FILE).is_file():
         return load_checkpoint(str(path))
     return load_model(path)

@@ -212,7 +212,10 @@ class _Inputs:
     def prepared(
         self, client: Any, place: str, on_progress: ProgressCallback | None
     ) -> Iterator[_Rows]:
-        """Yield the prepared rows; raw rows are first prepared in a scratch folder in `place`."""
+        """Yield the prepared rows; raw rows are first prepared in a scratch folder in `place`.
+
+        The folder is removed after the block. Raises the errors of `prepare`.
+        """
         if self.raw is None:
             assert self.rows is not None
             yield self.rows

@@ -153,7 +153,8 @@ def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
     """Concatenate the files `pieces` into `target`, in order; return the number of rows.
 
     The pieces are removed afterwards, unless `keep` is set or they are in an object store. A local
-    `target` that exists is complete, and is not written again.
+    `target` that exists is complete, and is not written again. Raises `OutputError` if the target
+    cannot be written, and `DataError` if a piece cannot be read.
     """
     local = not is_remote(target)
     if local and Path(target).exists():  # complete: a worker that was lost later wrote it

@@ -65,7 +65,7 @@ def table_of(rows: Any) -> pa.Table:
             raise InputError(
                 f"a column of the {kind} given has values of the type {field.type}",
                 where={"column": field.name},
-                hint="Make texts or numbers of the column, or leave it out.",
+                hint="Convert the column to texts or numbers, or leave it out.",
             )
         elif table.num_rows and _is_empty(table[place]):
             # A column without values becomes null-typed, which fits any type, even if all are NaN.
@@ -158,7 +158,8 @@ def _is_unusable(dtype: pa.DataType) -> bool:
 def _column(name: str, values: Any) -> Any:
     """Return one column as an Arrow array.
 
-    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts.
+    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts. Raises `InputError`
+    for other values that Arrow rejects, such as objects.
     """
     if not isinstance(values, list | tuple):
         try:

@@ -225,7 +225,10 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove a run's files from its directory; other files are kept."""
+    """Remove a run's files from its directory, not those in an object store; other files are kept.
+
+    Raises `OutputError` if a file cannot be removed.
+    """
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
         for folder in (

@@ -53,8 +53,8 @@ def test_folds_are_separate_fits_of_tables_with_texts_and_gaps():
     )
     classes = np.array(["no", "yes", "perhaps"])[draw.integers(0, 3, rows)]
     numbers = table["price"].fillna(0) * 3 + draw.normal(size=rows)
-    for kind, target in ((Classifier, classes), (Regressor, numbers)):
-        check_folds(kind, table, target)
+    check_folds(Classifier, table, classes)
+    check_folds(Regressor, table, numbers, num_folds=1)
 
 
 @pytest.mark.slow
@@ -71,12 +71,12 @@ def test_folds_are_separate_fits_of_tables_of_scikit_learn(load, kind):
     check_folds(kind, *load(return_X_y=True, as_frame=True))
 
 
-def check_folds(kind, table, target):
-    folds = KFold(2, shuffle=True, random_state=0)
+def check_folds(kind, table, target, num_folds=2):
+    folds = list(KFold(2, shuffle=True, random_state=0).split(table))[:num_folds]
     pipeline = make_pipeline(FunctionTransformer(), kind(overrides=FEW))
     found = cross_val_score(pipeline, table, target, cv=folds)
     expected = []
-    for train, test in folds.split(table):
+    for train, test in folds:
         fitted = kind(overrides=FEW).fit(table.iloc[train], np.asarray(target)[train])
         expected.append(fitted.score(table.iloc[test], np.asarray(target)[test]))
     assert found.tolist() == expected
@@ -110,7 +110,7 @@ def test_a_ranker_validates_and_scores_whole_groups():
     groups = draw.integers(0, 40, 200).astype(str)
     X = draw.normal(size=(200, 2))
     y = np.clip(np.round(X[:, 0]), 0, 2)
-    folds = list(GroupKFold(2).split(X, y, groups))
+    folds = list(GroupKFold(2).split(X, y, groups))[:1]
     with sklearn.config_context(enable_metadata_routing=True):
         ranker = Ranker(overrides=FEW).set_fit_request(qid=True).set_score_request(qid=True)
         found = cross_val_score(ranker, X, y, cv=folds, params={"qid": groups})

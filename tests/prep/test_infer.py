@@ -150,7 +150,7 @@ def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     inferred = infer(tmp_path / "t.parquet")
     assert list(inferred.features.document.columns) == ["item"]
-    assert inferred.left_out["basket"].startswith("its values do not come again")
+    assert inferred.left_out["basket"].startswith("its values do not recur")
 
 
 def test_guesses_of_targets(tmp_path: Path) -> None:
@@ -413,22 +413,44 @@ def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording:
 def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_path: Path) -> None:
     source = random.Random(3)
     rows = []
-    for _ in range(8000):
+    for _ in range(12_000):
         page, noise = source.randint(0, 150), source.randint(0, 150)
         spent = None if source.random() < 0.2 else int(source.lognormvariate(2, 3))
-        clicked = int(source.random() < (0.2 if page % 2 else 0.4))
-        rows.append({"clicked": clicked, "spent": spent, "page": f"p{page}", "noise": f"n{noise}"})
+        visits = source.randint(0, 50)
+        clicked = int(source.random() < (0.2 if page % 2 else 0.4) + (0.1 if visits % 2 else 0))
+        rows.append(
+            {"clicked": clicked, "spent": spent, "visits": visits, "height": source.gauss(9, 1)}
+            | {"page": f"p{page}", "noise": f"n{noise}"}
+        )
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     inferred = infer(tmp_path / "t.parquet")
     columns = inferred.features.document.columns
-    beside = {"spent_bucket", "page_rows", "page_mean"}
-    assert set(columns) == {"spent", "page", "noise", *beside}
+    beside = {"spent_bucket", "page_rows", "page_mean", "visits_bucket"}
+    beside |= {"visits_rows", "visits_mean"}
+    assert set(columns) == {"spent", "visits", "height", "page", "noise", *beside}
     assert columns["page_mean"].source == "page"
     text = inferred.text
     for name in ("noise_rows", "noise_mean"):  # comments, which are features without their sign
         text = text.replace(f"  # {name}:", f"  {name}:")
     taken = FeatureConfig.parse(parse_yaml(text)).document.columns
     assert set(taken) == {*columns, "noise_rows", "noise_mean"}
+    # Of few rows, values of numbers have no statistics.
+    pq.write_table(pa.Table.from_pylist(rows[:9_000]), tmp_path / "t.parquet")
+    few = infer(tmp_path / "t.parquet").features.document.columns
+    assert set(few) == set(columns) - {"visits_bucket", "visits_rows", "visits_mean"}
+
+
+@pytest.mark.parametrize(("least", "is_log"), [(-3, True), (-500, False)])
+def test_a_skewed_number_has_a_logarithm_though_small_negative_values_are_codes(
+    tmp_path: Path, least: int, is_log: bool
+) -> None:
+    source = random.Random(4)
+    amounts = [int(source.lognormvariate(4, 2)) for _ in range(500)] + [least] * 50
+    bought = [number % 2 for number in range(len(amounts))]
+    pq.write_table(pa.table({"amount": amounts, "bought": bought}), tmp_path / "rows.parquet")
+    columns = infer(tmp_path / "rows.parquet").features.document.columns
+    assert bool(columns["amount"].log) == is_log
+    assert ("amount_bucket" in columns) == is_log
 
 
 def test_a_target_of_classes_has_no_means(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class SchedulerJobs(ApiJobs):
             raise InputError(
                 f"the run directory of job {job.job_id} is not on this machine",
                 where={"run directory": job.run_dir or "unknown"},
-                hint="Where it is: distrain train --resume RUN_DIR --detach.",
+                hint="On the machine that has it, run: distrain train --resume RUN_DIR --detach.",
             )
         return root
 

@@ -19,7 +19,7 @@ from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
 from distrain.formatting import scores
 from distrain.jobs.api_answers import Job
-from distrain.jobs.figures import Screen, phrases
+from distrain.jobs.figures import phrases
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
@@ -140,7 +140,7 @@ class ServiceJobs(ApiJobs):
             raise InputError(
                 "a browser cannot open a Unix socket",
                 where={"server": address.text},
-                hint="Ask who runs the service for its address for browsers.",
+                hint="Ask the service's operator for its URL for browsers.",
             )
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
@@ -160,7 +160,8 @@ class ServiceJobs(ApiJobs):
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker check a job's data; print its notes, and raise an error for mistakes."""
         print_remark(
-            "a worker checks the data, which may wait for a free one; nothing is submitted yet"
+            "a worker checks the data, which may wait for a free one; nothing has been submitted "
+            "yet"
         )
         notes = check_on_worker(
             self.client, spec, project=asked["project"], cluster=asked["cluster"]
@@ -221,7 +222,7 @@ def _state_line(data: Mapping[str, Any]) -> str:
 def _progress_line(data: Mapping[str, Any]) -> str:
     numbers = figures_in(data)
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
-    words += phrases(numbers, Screen.LINE)
+    words += phrases(numbers, "line")
     for split, before in (("training", ""), ("validation", "valid_")):
         figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
         if any(value is not None for value in figures):

@@ -42,11 +42,10 @@ _SMALL_BYTES = 64 << 20
     "--resume",
     is_flag=True,
     help="Keep the scores in .OUT.scored beside OUT if the command ends early, and continue from "
-    "there with the same model, data and options. A finished OUT is kept as it "
-    "is.",
+    "there with the same model, data and options. A finished OUT is not changed.",
 )
 @checkpoint_option
-@json_option("Print what was written as JSON.")
+@json_option("Print the result as JSON.")
 def command(
     model: Path,
     data: tuple[str, ...],
@@ -65,11 +64,11 @@ def command(
 ) -> None:
     """Write one file of scores per file of DATA, on a Dask cluster.
 
-    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
+    RUN_OR_MODEL is a run folder, its model folder, or the folder of one checkpoint.
 
-    Each output row has the kept columns, `logit` and `probability`, in the order of the input
-    rows; for targets other than a single binary one see docs/models/tasks.md. The folder appears
-    when all files are done. All workers must see model, data and output. Without --workers and
+    Each output row has the kept columns, `logit` and `probability`, in the order of the input rows;
+    for targets other than a single binary one see docs/models/tasks.md. The folder appears when all
+    files are done. All workers must be able to access model, data and output. Without --workers and
     --scheduler, files of less than 64 MiB in total are scored on the CPU in this process, unless
     there is a GPU for each worker.
 

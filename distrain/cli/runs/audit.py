@@ -15,7 +15,7 @@ from distrain.jobs.run_paths import RunPaths, check_run_dir
 def command(run: Path, as_json: bool) -> None:
     """Prove that a run trained each row of each epoch exactly once.
 
-    RUN is the directory of a run with `train.audit`. All training data is read again and compared
+    RUN is the run folder of a run with `train.audit`. All training data is read again and compared
     with the hashes that the ranks wrote, over all restarts. The exit code is 0 if they agree, 1 if
     not.
 

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     "profile",
     metavar="PROFILE",
     type=EXISTING_FILE,
-    help="YAML file with this machine type's thresholds; a miss or an outlier fails.",
+    help="YAML file with this machine type's thresholds; a missed threshold or an outlier gives "
+    "FAIL.",
 )
 @click.option(
     "--compare",
     "earlier",
     metavar="EARLIER.json",
     type=EXISTING_FILE,
-    help="An earlier bench; a significantly worse measure fails.",
+    help="bench.json of an earlier run; a significantly worse measure gives FAIL.",
 )
 @click.option(
     "--out",

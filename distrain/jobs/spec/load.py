@@ -183,9 +183,9 @@ def read_document(
     try:
         return _parse_json(text) if path.suffix == ".json" else parse_yaml(text, keep_words)
     except ValueError as error:
-        hint = f"Mend it there, or is that no {what}? {writes_one}"
+        hint = f"Correct it there. Or is the file not a {what}? {writes_one}"
         if r"'\t' that cannot start" in str(error):
-            hint = "YAML is indented with spaces: put them in place of the tabulator."
+            hint = "YAML is indented with spaces: replace the tab with spaces."
         raise SpecError(str(error), where=where, hint=hint) from None
 
 

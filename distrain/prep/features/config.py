@@ -100,6 +100,7 @@ class FeatureConfig:
         Raises:
             SpecError: The file is missing or not YAML, or has mistakes; the error lists all.
             DataError: The URL cannot be read; `Unavailable` if its storage does not answer.
+            ValueError: The content at the URL is not YAML.
         """
         if is_remote(path):
             document: object = parse_yaml(read_bytes(path).decode(), keep_words=True)

@@ -81,9 +81,9 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         lacking = [name for name in first.columns if name not in file.columns]
         if lacking and file.kind != "jsonl":
             raise DataError(
-                f"a table without the columns {', '.join(lacking[:5])} of an earlier file",
+                f"the file lacks the columns {', '.join(lacking[:5])} of an earlier file",
                 where={"file": file.path, "earlier file": first.path},
-                hint="Infer from files of one table.",
+                hint="Use files of one table only.",
             )
         rows, bad = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
         bad_lines = bad_lines.merged(bad)
@@ -121,7 +121,10 @@ def _pieces(file: TableFile) -> list[bytes]:
 def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
-    """Return a file's first rows, at most `most`, and the bad lines before the last of these."""
+    """Return a file's first rows, at most `most`, and the bad lines before the last of these.
+
+    Columns that a text file lacks are left out. Raises `DataError` if the file cannot be read.
+    """
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
@@ -303,7 +306,9 @@ def _beside(
         lines += ["", *_comment(f"Weight: {weight[1]}."), f"weight: {_flow(weight[0])}"]
     if windows is not None:
         reasons["windows"] = windows[1]
-        said = f"Windows: {windows[1]}. With the next line jobs train them strictly in their order."
+        said = (
+            f"Windows: {windows[1]}. Uncomment the next line to train them strictly in their order."
+        )
         lines += ["", *_comment(said), f"# windows: {_flow(windows[0])}"]
     return lines, reasons
 
@@ -324,8 +329,8 @@ def _document(
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
         *_comment(
-            f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "
-            "Read it and change it."
+            f"Inferred from {sample.told}: types, missing values and counts are those of this "
+            "sample. Check and edit the file."
         ),
         *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",

@@ -23,6 +23,7 @@ _FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amount
 _MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
+_LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -40,7 +41,7 @@ _SOMEBODY = re.compile(
 )
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
-SAYS_PART = "it says which rows are for validation"
+SAYS_PART = "it selects the validation rows"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -69,7 +70,7 @@ class Gaps(NamedTuple):
 
 
 DROP = Gaps("drop", "are left out")
-UNKNOWN = Gaps("unknown", "count for the other targets alone")
+UNKNOWN = Gaps("unknown", "are only used for the other targets")
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ def _why_left_out(facts: Facts) -> str:
         return ""  # the file is sorted by the column, so no value occurs again later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
-            "its values do not come again: of those in the sample's second half the first has "
-            f"{facts.returning:.0%}, so ids that are learnt are of no use later"
+            f"its values do not recur: only {facts.returning:.0%} of the values in the sample's "
+            "second half are in the first, so learnt ids would be useless later"
         )
     return ""
 
@@ -159,7 +160,7 @@ def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that occur repeatedly"
     if _names_an_id(facts):
-        return "whole numbers, and ids by their name"
+        return "whole numbers with the name of an id"
     return "few whole numbers"
 
 
@@ -184,7 +185,7 @@ def _of_list(facts: Facts) -> Feature:
 def _continuous(facts: Facts, is_typed: bool) -> Feature:
     numbers = facts.numbers
     settings: dict[str, Any] = {"kind": "continuous"}
-    why = ["normalize: models want numbers of one size"]
+    why = ["normalize: models need numbers of similar size"]
     if is_typed and facts.stored.endswith("text"):
         settings["as"] = "number"
         why.insert(0, "as: the texts spell numbers")
@@ -198,8 +199,9 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     if facts.missing:
         settings["fill"] = middle
         why.insert(0, "fill: the median")
-    spread = float(np.percentile(numbers, 75)) - middle
-    if low >= 0 and float(np.percentile(numbers, 99)) > middle + _SKEW * max(spread, 1e-9):
+    spread = max(float(np.percentile(numbers, 75)) - middle, 1e-9)
+    # Negative values that are small beside the others are codes, such as -1 for "unknown".
+    if low > -spread and float(np.percentile(numbers, 99)) > middle + _SKEW * spread:
         settings |= {"clip": {**settings.get("clip", {}), "min": 0}, "log": True}
         why.insert(0, "log: few values are far larger than the others")
     return Feature(facts.name, {**settings, "normalize": True}, "; ".join(why))
@@ -214,31 +216,55 @@ def with_further(
         is_learnable: Returns whether the column's values predict the target.
         has_means: Whether the target has means, that is, is not multiclass.
     """
-    facts = suggestion.facts
-    made = [feature.settings for feature in suggestion.features]
-    if not made or facts.kind in ("list", "time"):
+    facts, features = suggestion.facts, suggestion.features
+    if not features or facts.kind in ("list", "time"):
         return suggestion
-    name, reads = facts.name, {"from": facts.name}
-    reads |= {key: value for key, value in made[0].items() if key == "as"}
-    if made[0]["kind"] == "continuous" and made[0].get("log"):
-        bucket = {**reads, "kind": "categorical", "buckets": "log_square"}
-        why = "buckets: a skewed number acts in steps, and a missing value has an id"
-        return replace(suggestion, features=(*suggestion.features, _feature(name, bucket, why)))
-    if made[0]["kind"] != "categorical" or facts.distinct <= _SOME_VALUES:
+    if features[0].settings["kind"] == "continuous":
+        more = _of_number(facts, features[0].settings, is_learnable, has_means)
+        return replace(suggestion, features=(*features, *more))
+    if facts.distinct <= _SOME_VALUES:
         return suggestion
-    of_value = {**reads, "kind": "continuous"}
-    count = {**of_value, "count": True, "log": True, "normalize": True}
-    mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
+    own_type = {key: value for key, value in features[0].settings.items() if key == "as"}
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
     if not has_means:
-        why = "whether its values predict the target was not tried, for the target is no number"
+        why = "target means were not tried, because the target is not a number"
     elif not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
-    more = (_feature(name, count, why), *([_feature(name, mean, why)] if has_means else ()))
+    more = _statistics(facts.name, own_type, why, has_means)
     if learnable:
-        return replace(suggestion, features=(*suggestion.features, *more))
+        return replace(suggestion, features=(*features, *more))
     return replace(suggestion, doubtful=more)
+
+
+def _of_number(
+    facts: Facts, settings: dict[str, Any], is_learnable: Callable[[], bool], has_means: bool
+) -> tuple[Feature, ...]:
+    """Return a number's buckets, and the statistics of its values as if they were categories.
+
+    They were better on large tables. The settings are those of the number itself.
+    """
+    more: tuple[Feature, ...] = ()
+    is_large = facts.num_rows >= _LARGE_ROWS
+    if settings.get("log") or (is_large and facts.is_whole):
+        own_type = {key: value for key, value in settings.items() if key == "as"}
+        bucket = {"from": facts.name, **own_type, "kind": "categorical", "buckets": "log_square"}
+        why = "buckets: a skewed number needs no linear effect, and a missing value gets an id"
+        more = (_feature(facts.name, bucket, why),)
+    if is_large and is_learnable():
+        why = "counts and target means: equal numbers predict the target as categories do"
+        more += _statistics(facts.name, {}, why, has_means)
+    return more
+
+
+def _statistics(
+    column: str, own_type: dict[str, Any], reason: str, has_means: bool
+) -> tuple[Feature, ...]:
+    """Return the count of a value's rows and, if the target has means, its target mean."""
+    reads = {"from": column, **own_type, "kind": "continuous"}
+    made: list[dict[str, Any]] = [{"count": True, "log": True}]
+    made += [{"target_mean": {"smoothing": 20}}] if has_means else []
+    return tuple(_feature(column, {**reads, **one, "normalize": True}, reason) for one in made)
 
 
 def _feature(column: str, settings: dict[str, Any], reason: str) -> Feature:
@@ -282,19 +308,19 @@ def target_of(columns: Sequence[Facts]) -> Target:
     named = [facts for facts in pairs if facts.name in answers]
     if named:  # numbers and booleans are preferred to texts
         first = min(named, key=lambda facts: facts.kind == "text")
-        return pair_target(first, "two values, and the name of an answer")
+        return pair_target(first, "two values, and a typical name of a target")
     for facts in columns:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
             return _guess_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
-            return _guess_of_many(facts, name="a rating by its name, of")
+            return _guess_of_many(facts, name="a typical name of a rating, with")
     whole = [facts for facts in pairs if not facts.missing]
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
         last = (telling or whole)[-1]
-        return pair_target(last, "the last column of two values; is it the answer?")
-    unsure = "no column has two values, so this is a placeholder: write what is to be predicted"
+        return pair_target(last, "the last column with two values; is it the target?")
+    unsure = "no column has two values, so this is a placeholder: set the column to predict"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
             cut = float(np.percentile(facts.numbers, 75))
@@ -340,7 +366,7 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
 
 
 def _guess_of_many(
-    facts: Facts, gaps: Gaps = DROP, name: str = "the name of an answer of"
+    facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
 ) -> Target:
     name = f"{name} {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
@@ -349,7 +375,10 @@ def _guess_of_many(
         return target_of_many(
             facts, None if facts.kind == "number" else sorted(facts.few), name, gaps
         )
-    reason = f"{name}classes, which are many, so it is one against the others: say which"
+    reason = (
+        f"{name}classes, which are too many, so it is one class against the others: choose the "
+        "class"
+    )
     return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
 
 
@@ -385,7 +414,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
         if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
-            more.append(pair_target(facts, "two values, and the name of an answer", UNKNOWN))
+            more.append(pair_target(facts, "two values, and a typical name of a target", UNKNOWN))
         elif facts.distinct > 2 and facts.kind in ("number", "text"):
             more.append(_guess_of_many(facts, UNKNOWN))
     return more
@@ -400,7 +429,7 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
             if low >= 0 and not facts.missing:
-                return facts.name, f"numbers from {low:g} on, and the name of a weight of rows"
+                return facts.name, f"numbers from {low:g} on, and a typical name of a row weight"
     return None
 
 
@@ -465,7 +494,7 @@ def split_of(
         return last, f"the last {_tenth(share)}; {_why_no_time(columns)}"
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
-    told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
+    told = f"rows are sorted by {key.name}, so the last rows differ from the others"
     rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
     others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
     by = rows or (
@@ -486,7 +515,7 @@ def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
         return {"by": "fraction", "last": share}, told
     cut = pc.quantile(times, 1 - share, interpolation="lower").cast(pa.int64())[0]
     split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
-    told = f"the latest {_tenth(share)} of the sample, for models are used on later rows"
+    told = f"the latest {_tenth(share)} of the sample, because models are used on later rows"
     return split, told
 
 

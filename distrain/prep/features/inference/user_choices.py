@@ -90,9 +90,9 @@ class Asked:
         times = _named(columns, self.time)
         if times.kind != "time" or times.missing:
             raise DataError(
-                "rows are not split by this column: not each row has a time",
+                "rows cannot be split by this column: some rows have no time",
                 where={"column": self.time, "type": times.stored, "missing": times.missing},
-                hint="Name another column, or give a split of the features document.",
+                hint="Name another column, or use another kind of split.",
             )
         return split_by(times, share or 0.1)
 
@@ -167,14 +167,14 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
         )
     if not usable[kind]:
         raise DataError(
-            f"a column that cannot be predicted as {_KINDS[kind]}",
+            f"the column cannot be predicted as {_KINDS[kind]}",
             where={
                 "column": facts.name,
                 "type": facts.stored,
                 "different values": f"{facts.distinct:,}",
             },
-            hint="Name another target or task. A features document makes 0 and 1 of any column by "
-            "a comparison: target: {column: NAME, at_least: NUMBER}.",
+            hint="Name another target or task. A features document turns any column into 0 and 1 "
+            "by a comparison: target: {column: NAME, at_least: NUMBER}.",
         )
     if kind == "binary":
         return pair_target(facts, "two values", gaps)
@@ -185,7 +185,10 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 
 
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
-    """Return a target's values, as integers if float64 would round the numbers."""
+    """Return a target's values without nulls: texts, or numbers.
+
+    Numbers are integers if float64 would round them.
+    """
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
         return texts
