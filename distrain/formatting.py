@@ -12,7 +12,7 @@ MAIN_METRICS = {"auc": "AUC", "rmse": "RMSE", "accuracy": "accuracy"}
 """Display names of metrics. Where only one metric of a target fits, it is the first of these."""
 _MOST_OF_A_TARGET = 40
 
-NO_AUC = "not defined: all of these rows have one label, or weigh 0"
+NO_AUC = "not defined: all of these rows have the same label, or weight 0"
 
 
 def some(names: Sequence[str], most: int) -> str:
@@ -82,9 +82,9 @@ def entropy(value: float | None) -> str:
     """Format a normalised entropy, with a remark if a constant prediction is as good.
 
     >>> entropy(0.9), entropy(1.25), entropy(None)
-    ('0.90000', '1.25000 (a constant has 1: this model is worse)', '-')
+    ('0.90000', '1.25000 (above 1: worse than a constant prediction)', '-')
     """
-    worse = " (a constant has 1: this model is worse)" if is_no_use(value) else ""
+    worse = " (above 1: worse than a constant prediction)" if is_no_use(value) else ""
     return number(value) + worse
 
 
@@ -261,7 +261,7 @@ def duration(seconds: float | None, decimals: int = 1) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Format the duration of a step, given in seconds, in milliseconds.
+    """Format the duration of a step, given in seconds, in milliseconds; `-` for `None`.
 
     >>> milliseconds(0.0123)
     '12.3 ms'

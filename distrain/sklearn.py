@@ -216,12 +216,15 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the class probabilities, `[rows, classes]`, float32."""
+        """Return the class probabilities, `[rows, classes]`, float32, in the order of `classes_`.
+
+        Raises `NotFittedError` before `fit`.
+        """
         probabilities: Array = self._scored(X, lambda run, rows: run.predict_proba(rows, raw=True))
         return probabilities
 
     def predict(self, X: Any) -> Array:
-        """Return the most probable class of each row, `[rows]`."""
+        """Return the most probable class of each row, `[rows]`, one of `classes_`."""
         scores = self.predict_proba(X)  # raises `NotFittedError` before there are classes
         classes: Array = self.classes_[scores.argmax(axis=1)]
         return classes

@@ -30,7 +30,7 @@ html_title = f"distrain {release}"
 html_show_sourcelink = False
 html_copy_source = False
 
-# Pages that lie beside the README and are included here, under the names they have here.
+# Pages beside the README that are included here, under the names they have here.
 _INCLUDED = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",

@@ -56,7 +56,7 @@ def test_state_sizes_are_those_of_the_optimizers(kind):
 def test_an_unknown_kind_is_refused():
     with pytest.raises(InputError, match="no_such_optimizer") as refused:
         optimizer_facts("no_such_optimizer")
-    assert refused.value.hint == "Allowed: adagrad, adam, adamw, rowwise_adagrad, sgd."
+    assert refused.value.hint == f"Allowed: {', '.join(sorted(OPTIMIZERS))}."
 
 
 def test_all_who_take_a_kind_refuse_an_unknown_one():

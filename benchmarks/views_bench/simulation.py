@@ -227,7 +227,7 @@ def simulate(num_ranks: int, reports_per_s: int, rows: int, simulated_s: int) ->
         simulation.second(number)
         if (number + 1) % (simulated_s // SAMPLES) == 0:
             gc.collect()
-            kept = [track.history for track in simulation.monitor.tracks.values()]
+            kept = list(simulation.monitor.histories.values())
             kept_bytes.append(len(pickle.dumps(kept)))
             held_bytes.append(psutil.Process().memory_info().rss)
     view = simulation.monitor.job("job")

@@ -24,7 +24,7 @@ from distrain.errors import InputError
 @click.option(
     "--scheduler-file",
     type=EXISTING_FILE,
-    help="The same, from the file that `dask scheduler --scheduler-file` wrote.",
+    help="The address from the file that `dask scheduler --scheduler-file` wrote.",
 )
 @click.option(
     "--cluster",
@@ -33,16 +33,16 @@ from distrain.errors import InputError
     help="Check every worker and the scheduler of that cluster instead of this machine: "
     "versions, connections between hosts, the folder of runs, clocks, GPUs, memory.",
 )
-@click.option("--run-dir", type=PATH, default=Path("runs"), help="Where runs will be written.")
+@click.option("--run-dir", type=PATH, default=Path("runs"), help="The folder of future runs.")
 @click.option(
     "--run-root",
     metavar="FOLDER",
-    help="With --cluster: the folder of runs, which all workers should share.",
+    help="With --cluster: the folder of runs, which all workers should be able to access.",
 )
 @click.option(
     "--data",
     metavar="PATH",
-    help="With --cluster: path or URL of data that all workers should see.",
+    help="With --cluster: path or URL of data that all workers should be able to read.",
 )
 @click.option(
     "--device",
@@ -84,14 +84,14 @@ def command(
     if all_workers:
         if scheduler is None:
             raise click.UsageError("--cluster needs --scheduler or --scheduler-file")
-        failed = _examine(scheduler, run_root or "", data or "", device, timeout_s, as_json)
+        failed = _examine(scheduler, run_root or "", data or "", device, timeout_s)
     else:
-        failed = _check_here(scheduler, run_dir, as_json)
+        failed = _check_here(scheduler, run_dir)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
+def _check_here(scheduler: str | None, run_dir: Path) -> bool:
     import distributed  # noqa: F401  # raises if Dask's settings cannot be read
 
     from distrain.diagnostics.doctor.machine import (
@@ -103,20 +103,16 @@ def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
     checks = [*check_machine(), check_write_access(run_dir)]
     if scheduler:
         checks += check_scheduler(scheduler)
-    if as_json:
-        print_json([asdict(check) for check in checks])
-    else:
-        marks = {CheckVerdict.OK: "ok  ", CheckVerdict.NOTE: "note", CheckVerdict.FAIL: "FAIL"}
-        for check in checks:
-            print_result(f"{marks[check.verdict]}  {check.name:22} {check.detail}")
-            if check.mend:
-                print_result(f"{'':28} -> {check.mend}")
+    print_json([asdict(check) for check in checks])
+    marks = {CheckVerdict.OK: "ok  ", CheckVerdict.NOTE: "note", CheckVerdict.FAIL: "FAIL"}
+    for check in checks:
+        print_result(f"{marks[check.verdict]}  {check.name:22} {check.detail}")
+        if check.mend:
+            print_result(f"{'':28} -> {check.mend}")
     return any(check.verdict is CheckVerdict.FAIL for check in checks)
 
 
-def _examine(
-    scheduler: str, run_root: str, data: str, device: str, timeout_s: float, as_json: bool
-) -> bool:
+def _examine(scheduler: str, run_root: str, data: str, device: str, timeout_s: float) -> bool:
     from distrain.diagnostics.doctor.cluster import examine_cluster
     from distrain.diagnostics.doctor.report import facts_table, report_json, report_lines
     from distrain.workers.open_cluster import connect
@@ -124,14 +120,12 @@ def _examine(
     print_remark(f"examining {scheduler}")
     with connect(scheduler) as client:
         report = examine_cluster(client, run_root, data, device, timeout_s)
-    if as_json:
-        print_answer(**report_json(report))
-    else:
-        first, *rest = report_lines(report)
-        print_result(first, bold=True)
-        for line in rest:
-            print_result(line)
-        result_console().print(_table(facts_table(report.seen)))
+    print_answer(**report_json(report))
+    first, *rest = report_lines(report)
+    print_result(first, bold=True)
+    for line in rest:
+        print_result(line)
+    result_console().print(_table(facts_table(report.seen)))
     return report.mistakes > 0
 
 

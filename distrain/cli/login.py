@@ -56,7 +56,7 @@ def command(
     parsed = parse_address(address)
     if not parsed.is_private and not plain_http:
         raise InputError(
-            "a token is not sent over plain http: others could read it on the way",
+            "a token is not sent over plain http, where others could read it",
             where={"server": parsed.text},
             hint="Use https://, or --plain-http in a network that you trust.",
         )

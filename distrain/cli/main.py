@@ -93,7 +93,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; for an unknown name, fail with the most similar name as a hint."""
+        """Return the command's name, the command, and the arguments after its name.
+
+        For an unknown name, fail with the most similar name as a hint.
+        """
         from difflib import get_close_matches
 
         name = args[0]

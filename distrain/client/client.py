@@ -110,10 +110,10 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         if not is_cut and wanted in (None, done):
             return
         if wanted is not None and done > wanted:
-            raise _wrong(connection, path, f"{done} bytes came of {wanted}")
+            raise _wrong(connection, path, f"{done} of {wanted} bytes arrived")
         idle = 0 if done > before else idle + 1
         if idle > _MOST_BREAKS:
-            raise _wrong(connection, path, "the connection breaks before any byte")
+            raise _wrong(connection, path, "the connection broke before the first byte")
         done = done if etag else 0  # without an ETag, the file may have changed
 
 
@@ -256,7 +256,7 @@ class Client(JobCalls, FileCalls):
             rank: The rank.
             attempt: Default: the job's last attempt; with `follow` also later ones.
             offset: The offset of the first byte.
-            tail: Begin with this many of the last lines, whatever the `offset`.
+            tail: Begin with this many of the last lines, and ignore `offset`.
             follow: Wait for more bytes until the log has ended.
         """
         return logs(

@@ -88,7 +88,7 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call) -> httpx2.Response:
-        """Send a call, with retries, and return its response, whatever the status."""
+        """Send a call, with retries, and return its response, with any status."""
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
@@ -101,7 +101,8 @@ class Connection:
             return document
         with self.without_token():
             raise ServiceError(
-                f"what answered {call.method} {call.path} is no service: it sent no JSON object",
+                f"what answered {call.method} {call.path} is not the service: it sent no JSON "
+                "object",
                 where={"server": self.address},
                 hint="Is the address that of `distrain serve`? A proxy or a login page may be "
                 "between.",
@@ -225,8 +226,8 @@ def _asked_s(state: RetryCallState) -> float:
 def _words(error: BaseException) -> str:
     names: dict[type[BaseException], str] = {
         httpx2.ConnectTimeout: "no connection in time",
-        httpx2.ReadTimeout: "silence for too long",
-        httpx2.WriteTimeout: "it took no bytes for too long",
+        httpx2.ReadTimeout: "no answer for too long",
+        httpx2.WriteTimeout: "it accepted no bytes for too long",
     }
     return names.get(type(error)) or str(error) or type(error).__name__
 
@@ -237,7 +238,7 @@ def _unavailable(
     times = "once" if tries == 1 else f"{tries} times"
     hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
     if not call.repeats and not isinstance(error, UNSENT):
-        hint = "It may have been done: look before you repeat it."
+        hint = "The request may have been carried out: check before you repeat it."
     return ServiceUnavailable(
         f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},

@@ -85,7 +85,7 @@ def check_token(token: str | None, address: Address, *, plain_http: bool) -> Non
         )
     if not address.is_private and not plain_http:
         raise InputError(
-            "a token is not sent over plain http: everybody on the way could read it",
+            "a token is not sent over plain http, where others could read it",
             where={"server": address.text},
             hint="Use https://, or a tunnel to http://127.0.0.1:PORT. In a network that you trust, "
             "`distrain login --plain-http ADDRESS` or Client(plain_http=True) allows it.",

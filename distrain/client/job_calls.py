@@ -24,7 +24,7 @@ _MOST_LOOKED_AT = 2000
 
 def job_path(job_id: str, *more: str) -> str:
     if not re.fullmatch(JOB_ID, job_id):
-        raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
+        raise InputError(f"{job_id!r} is not the id of a job", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
 
 
@@ -129,7 +129,11 @@ class JobCalls:
         return read_job(self._connection, job_id)
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
-        """Return a job's resolved spec."""
+        """Return a job's resolved spec.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+        """
         return Spec.read(self._connection.document(Call("GET", job_path(job_id, "spec")))).spec
 
     def find(self, word: str) -> Job:
@@ -232,7 +236,7 @@ class JobCalls:
                     raise WaitTimedOut(
                         f"job {found.id} has not ended within {timeout_s:g} s",
                         where={"server": self._connection.address, "state": found.state},
-                        hint=f"It goes on; wait longer: distrain wait {found.id}",
+                        hint=f"It continues; wait longer: distrain wait {found.id}",
                     )
             # A server that responds before the job ends must not be polled without a pause.
             if now_s - asked_s < _LEAST_S < left_s:
@@ -270,6 +274,12 @@ class JobCalls:
             overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
             resumes: How often the job was resumed before this call. Default: the number that the
                 service has now. A repeated call with the same number resumes the job only once.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            NotFinished: The job has not ended.
+            RequestRefused: The job has succeeded and the overrides do not make its training longer,
+                the spec is wrong, a quota is full, or the job was resumed since.
         """
         if resumes is None:
             resumes = self.job(job_id).resumes
@@ -285,6 +295,10 @@ class JobCalls:
             overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
             new_id: The new job's id, as `job_id` of `submit`. Default: an id generated from the
                 existing job's name.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            RequestRefused: As for `submit`.
         """
         if new_id is None:
             new_id = new_job_id(self.job(job_id).name)
@@ -324,7 +338,7 @@ class JobCalls:
                 return Job.read(self._connection.good(answer, call))
             self._connection.pause(self._connection.retries.pause_s(1))
         raise RequestRefused(
-            f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
+            f"job {job_id} was changed by others during each of ten attempts",
             where={"server": self._connection.address},
             hint="Try again.",
             code="revision_differs",
@@ -353,7 +367,7 @@ def _checked(connection: Connection, url: str) -> Validation:
     """
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
-            "the service names no check of the data that it has begun",
+            "the service returned no URL of the data check",
             where={"server": connection.address},
             hint="Validate without `data`.",
         )

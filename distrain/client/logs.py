@@ -209,7 +209,7 @@ class _Log:
             f"the log of rank {self.rank}, attempt {self.attempt} of job {self.job_id} is not "
             "complete",
             where={"server": self.connection.address, "read": f"{self.offset} bytes"},
-            hint="The job has ended, and its files may still be on their way: try again.",
+            hint="The job has ended, and its files may not be complete yet: try again.",
             code="incomplete",
         )
 

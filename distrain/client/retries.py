@@ -19,7 +19,7 @@ _FOR_GOOD = (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)
 
 @dataclass(frozen=True)
 class Retries:
-    """How long and how often a client retries.
+    """The limits of a client's retries.
 
     Attributes:
         for_s: Total time in seconds, from the first try on.

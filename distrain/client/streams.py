@@ -35,10 +35,9 @@ def follow(connection: Connection, path: str, after: str | None, *, ends: bool) 
             breaks, quiet_since_s = 0, now_s
         if now_s - quiet_since_s > connection.retries.for_s:
             raise ServiceUnavailable(
-                f"the stream of events breaks again and again, the last {breaks} times before "
-                "anything came",
+                f"the stream of events broke {breaks} times in a row without an event",
                 where={"server": connection.address},
-                hint="Is a proxy in between that cuts long answers?",
+                hint="Does a proxy in between cut long answers?",
             )
         breaks += 1
         connection.pause(connection.retries.pause_s(breaks))
@@ -53,7 +52,9 @@ def _events(
     connection ends the events. Raises `InputError` if `last_id` cannot be a cursor.
     """
     if last_id and not re.fullmatch(r"[\x21-\x7e]{1,200}", last_id):
-        raise InputError(f"{last_id!r} is no event's id", hint="It is ASCII without spaces.")
+        raise InputError(
+            f"{last_id!r} is not the id of an event", hint="It is ASCII without spaces."
+        )
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     headers |= {"Last-Event-ID": last_id} if last_id else {}
     call, count = Call("GET", path, headers=headers, read_s=_SILENT_S), 0
@@ -76,7 +77,7 @@ def _check_stream(answer: httpx2.Response, call: Call, connection: Connection) -
     connection.check(answer, call)
     if "text/event-stream" not in answer.headers.get("content-type", ""):
         raise ServiceError(
-            f"what answered {call.method} {call.path} is no stream of events",
+            f"what answered {call.method} {call.path} is not a stream of events",
             where={"server": connection.address},
             hint="A proxy or a login page may be in between.",
         )

@@ -213,8 +213,8 @@ class CancelOptions(BaseModel):
 
     grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
         None,
-        description="Seconds that ranks have to save a checkpoint; null: "
-        "`deadlines.stop_grace_s` of the job spec.",
+        description="Seconds that ranks have to save a checkpoint; null: 3, or "
+        "`deadlines.stop_grace_s` of the job spec if that is less.",
     )
     force: bool = Field(
         False, description="Whether to cancel without a checkpoint, as with a `grace_s` of 0."

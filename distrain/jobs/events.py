@@ -66,7 +66,7 @@ class TrainingStarted(_OfRank):
 
 @dataclass(frozen=True)
 class Heartbeat(_OfRank):
-    """What a running rank does now; sent by a separate thread."""
+    """The current work of a running rank; sent by a separate thread."""
 
     kind: ClassVar[str] = "heartbeat"
     step: int  # steps begun since the start of the job
@@ -178,7 +178,7 @@ class EvaluationDone(_OfRank):
     # the AUC of the rows of all ranks, from sorted scores; `None` if the bins of `metrics` are
     # exact enough
     auc: float | None = None
-    auc_bound: float | None = None  # the true AUC lies within +- this of `auc`; 0: it is exact
+    auc_bound: float | None = None  # maximum error of `auc` due to bins; 0: it is exact
     # the metrics of `evaluate.metrics` by name, of the rows of all ranks
     own: Mapping[str, float | None] = field(default_factory=dict)
     # pairs of `auc` and `auc_bound` of further binary targets, by name; absent if empty
@@ -279,7 +279,7 @@ class RankExited(_OfRank):
 
     kind: ClassVar[str] = "rank_exited"
     exit_code: int  # the process's exit code; if negative, the number of the signal that killed it
-    stopped: bool  # whether the supervisor had told the process to stop
+    stopped: bool  # whether the supervisor had stopped the process
     log_tail: str = ""  # the last lines that the process printed
 
 

@@ -7,20 +7,15 @@ in any screen.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Flag, auto
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from distrain.formatting import UNKNOWN, count, duration, percent
+from distrain.formatting import count, duration, percent
 
-
-class Screen(Flag):
-    STATUS = auto()  # `distrain status`
-    JOBS = auto()  # the tables of `distrain jobs` and of the service's page
-    LINE = auto()  # lines of progress: `top` without a terminal, `submit --follow`
-    TRAINING = auto()  # the Training page in Dask's dashboard
-    CARD = auto()  # a job's page in the service
-    COMPARISON = auto()  # the service's comparison of jobs
+Screen = Literal["status", "jobs", "line", "training", "card", "comparison"]
+"""The screens: `distrain status`; the tables of `distrain jobs` and of the service's page; lines of
+progress, as in `distrain top` and `submit --follow`; the Training page in Dask's dashboard; a job's
+page in the service; the service's comparison of jobs."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class Figure:
     name: str  # the field in a job's document
     title: str  # as a heading, with its unit
     text: Callable[[float | None], str]
-    on: Screen
+    on: tuple[Screen, ...]
     phrase: str = "{title} {text}"  # the figure in a line of text
     best: Callable[[Sequence[float]], float] | None = None  # chooses the best of several jobs
     metric: str = ""  # the Prometheus metric, `distrain_job_METRIC`; "": none
@@ -41,31 +36,51 @@ class Figure:
 
 _WHOLE = partial(duration, decimals=0)
 SHOWN = (
-    Figure("step", "Steps", count, Screen.COMPARISON, metric="steps_done"),
-    Figure("num_steps", "Planned steps", count, Screen(0), metric="steps_planned"),
+    Figure("step", "Steps", count, ("comparison",), metric="steps_done"),
+    Figure("num_steps", "Planned steps", count, (), metric="steps_planned"),
     Figure(
-        "rows_per_s", "Rows/s", count, ~Screen.CARD, "{text} rows/s", max,
+        "rows_per_s",
+        "Rows/s",
+        count,
+        ("status", "jobs", "line", "training", "comparison"),
+        "{text} rows/s",
+        max,
     ),
     Figure(
-        "stall_mean_pct", "Waits for data", percent, Screen.LINE | Screen.TRAINING,
+        "stall_mean_pct",
+        "Waits for data",
+        percent,
+        ("line", "training"),
         "waits for data {text}",
     ),
-    Figure("elapsed_s", "So far", _WHOLE, Screen.TRAINING, "{text} so far"),
+    Figure("elapsed_s", "So far", _WHOLE, ("training",), "{text} so far"),
     Figure(
-        "eta_s", "Time left", _WHOLE, Screen.STATUS | Screen.LINE | Screen.TRAINING, "{text} left",
+        "eta_s",
+        "Time left",
+        _WHOLE,
+        ("status", "line", "training"),
+        "{text} left",
         metric="eta_seconds",
     ),
     Figure(
-        "restarts", "Restarts", count, Screen.STATUS | Screen.LINE | Screen.TRAINING,
-        metric="restarts", is_counter=True,
+        "restarts",
+        "Restarts",
+        count,
+        ("status", "line", "training"),
+        metric="restarts",
+        is_counter=True,
     ),
     Figure(
-        "checkpoints", "Checkpoints", count, Screen.TRAINING | Screen.CARD,
-        metric="checkpoints", is_counter=True,
+        "checkpoints",
+        "Checkpoints",
+        count,
+        ("training", "card"),
+        metric="checkpoints",
+        is_counter=True,
     ),
-    Figure("model_step", "Best step", count, Screen.COMPARISON),
-    Figure("refit_steps", "Refit steps", count, Screen.COMPARISON),
-)  # fmt: skip
+    Figure("model_step", "Best step", count, ("comparison",)),
+    Figure("refit_steps", "Refit steps", count, ("comparison",)),
+)
 
 
 def shown_on(screen: Screen) -> list[Figure]:
@@ -76,13 +91,11 @@ def shown_on(screen: Screen) -> list[Figure]:
 def phrases(job: Mapping[str, Any], screen: Screen) -> list[str]:
     """Return a job's figures as parts of a line, without unknown ones and zeros.
 
-    >>> phrases({"rows_per_s": 1234.0, "restarts": 0, "eta_s": 90.0}, Screen.LINE)
+    >>> phrases({"rows_per_s": 1234.0, "restarts": 0, "eta_s": 90.0}, "line")
     ['1,234 rows/s', '1m30s left']
     """
-    known = [figure for figure in shown_on(screen) if job.get(figure.name)]
-    texts = [(figure, figure.of(job)) for figure in known]
     return [
-        figure.phrase.format(title=figure.title.lower(), text=text)
-        for figure, text in texts
-        if text != UNKNOWN
+        figure.phrase.format(title=figure.title.lower(), text=figure.of(job))
+        for figure in shown_on(screen)
+        if job.get(figure.name)
     ]

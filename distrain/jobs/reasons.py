@@ -29,8 +29,8 @@ class Reason(StrEnum):
     INVALID_SPEC = (
         "InvalidSpec",
         "the spec does not fit the data or the machine, such as `device: cuda` without a GPU; or "
-        "`checkpoint.dir` is another run's",
-        "the message says which field",
+        "`checkpoint.dir` belongs to another run",
+        "the message names the field",
     )
     NON_FINITE_LOSS = (
         "NonFiniteLoss",
@@ -49,60 +49,61 @@ class Reason(StrEnum):
     )
     COLLECTIVE_TIMEOUT = (
         "CollectiveTimeout",
-        "no rank made progress, and some waited for one that did not arrive",
+        "no rank made progress, and some ranks waited for one that did not arrive",
         "the message names that rank, what it does and its stacks",
     )
     NO_PROGRESS = (
         "NoProgress",
-        "no rank made progress, and nobody waited for anybody else",
+        "no rank made progress, and no rank waited for another",
         "the message names the rank, what it does and its stacks",
     )
     PREEMPTED = (
         "Preempted",
-        "a notice to leave, or a job of higher priority, and no restart was left, or no cluster",
+        "a termination notice or a preemption, and no restart or no cluster was left",
         "`distrain train --resume`; raise `restart.max_preemptions`",
     )
-    RESIZED = ("Resized", "stopped to go on with more ranks; never the end of a job")
+    RESIZED = ("Resized", "stopped to continue with more ranks; never the reason of a job's end")
     COORDINATOR_LOST = (
         "CoordinatorLost",
-        "the scheduler went away while the command watched",
+        "the scheduler was lost while the command followed the job",
         "`distrain train --resume`",
     )
     PEER_LOST = (
         "PeerLost",
         "a collective operation failed because another rank was gone or hung, and no rank "
         "reported another cause",
-        "the message names the ranks that said nothing; look into their logs first; the network, "
-        "or a machine that vanished",
+        "the message names the ranks without a report: read their logs first, then check the "
+        "network and the machines",
     )
     STORAGE_UNAVAILABLE = (
         "StorageUnavailable",
-        "data or checkpoints could not be read for `data.retry_s`, though another time they may be",
-        "the message names the file; look at the server and the network; `--resume` goes on when "
-        "it answers again",
+        "data or checkpoints could not be read for `data.retry_s` seconds, because of a temporary "
+        "error",
+        "the message names the file; check the server and the network, then continue with "
+        "`--resume`",
     )
     RANK_FAILED = (
         "RankFailed",
-        "any other exception in a rank, or a gang that could not be launched",
+        "any other exception in a rank, or ranks that could not be launched",
         "the traceback is in the message",
     )
     RANK_DIED = (
         "RankDied",
-        "a rank's process ended without a word",
+        "a rank's process ended without a report",
         "often the kernel's out-of-memory killer: see `dmesg` on that host",
     )
     WORKER_LOST = ("WorkerLost", "a rank's Dask worker left the cluster", "the worker's own log")
     QUEUE_DEADLINE_EXCEEDED = (
         "QueueDeadlineExceeded",
         "the job was not placed within `deadlines.queue_s` of its submission",
-        "the message says what it waited for: workers, or which job; without that deadline it "
-        "waits for ever",
+        "the message says what the job waited for: workers, or another job; without the deadline "
+        "it waits indefinitely",
     )
     START_DEADLINE_EXCEEDED = (
         "StartDeadlineExceeded",
         "not all ranks of an attempt trained within `deadlines.start_s` of their placement, or a "
         "restart waited that long for its workers",
-        "the message says which ranks, or which workers, were missing",
+        "the message names the missing ranks or workers",
     )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
@@ -111,9 +112,9 @@ class Reason(StrEnum):
     )
     CANCELLED = (
         "Cancelled",
-        "somebody stopped the job",
-        "the message says who or what, where that is known: such as a command that got Ctrl-C or "
-        "SIGTERM, and on which host",
+        "the job was stopped on request",
+        "the message names the cause if it is known, such as a command that received Ctrl-C or "
+        "SIGTERM, and its host",
     )
 
 

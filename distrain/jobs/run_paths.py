@@ -119,7 +119,7 @@ def check_run_dir(paths: RunPaths) -> None:
     """Raise an `InputError` unless a run directory exists."""
     if not paths.root.is_dir():
         raise InputError(
-            "no such folder" if not paths.root.exists() else "this is no folder",
+            "no such folder" if not paths.root.exists() else "this is not a folder",
             where={"path": str(paths.root)},
             hint="Name the directory of a run, as `distrain train` printed it.",
         )

@@ -161,7 +161,7 @@ def job_of_scheduler(document: Mapping[str, Any]) -> Job:
     for name in ("id", "name", "run_dir", "service"):
         text = _text(values, name) if name in values else ""
         if len(text) > _MOST_OF_A_NAME or not is_storable(text):
-            raise TypeError(f"{name} is no name")
+            raise TypeError(f"{name} is not a name")
     head = {name: value for name, value in values.items() if name not in FIGURES}
     numbers = (value for name in Job.model_fields if type(value := head.get(name)) is int)
     if any(abs(number) > _LARGEST_OF_A_COLUMN for number in numbers):
@@ -176,7 +176,7 @@ _LARGEST_OF_A_COLUMN = 2**31 - 1
 def _text(values: Mapping[str, Any], name: str) -> str:
     text = values[name]
     if not isinstance(text, str):
-        raise TypeError(f"{name} is no text")
+        raise TypeError(f"{name} is not text")
     return text
 
 

@@ -36,8 +36,8 @@ def submit(
     The request must have a scheduler's address and no sinks, since only a process that follows a
     job writes to sinks. `on_queued` is called as soon as the cluster has the job. With
     `checks_on_worker` a worker first checks data and output directories. If the check or the run
-    folder causes an error, nothing was submitted. If the scheduler does not answer the submission,
-    it may have the job.
+    folder causes an error, nothing was submitted. If the scheduler does not answer the submission
+    (`ClusterError`), it may have the job.
     """
     assert run.scheduler is not None
     checked = run.check()
@@ -50,7 +50,7 @@ def submit(
         client = open_ones.enter_context(open_cluster(ClusterRequest(run.scheduler)))
         job = JobHandle(client, run.job_id)
         if checks_on_worker:
-            progress.say("a worker looks at the data")
+            progress.say("a worker checks the data")
             install_coordinator(client)
             for note in check_on_worker(job.api, run.spec.model_dump(mode="json")):
                 progress.say(f"note from a worker: {note}")

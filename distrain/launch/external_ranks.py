@@ -65,7 +65,9 @@ class Launch:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Launch:
-        """Read `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`; `InputError` for a bad value.
+        """Read `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`.
+
+        Raises `InputError` if one is missing, or has a bad value.
 
         >>> where = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
         >>> Launch.of_environment(where).world
@@ -383,5 +385,5 @@ def _ends_with_rank_0() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ConnectionError) as error:
-        log.error("rank 0 is gone: %s", first_line(error))
+        log.error("the connection to rank 0 was lost: %s", first_line(error))
         os._exit(_FAILED)

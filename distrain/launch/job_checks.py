@@ -101,7 +101,10 @@ class JobChecks:
 
 
 def _check_files(patterns: Sequence[str]) -> None:
-    """Check that the files exist, without importing slow libraries."""
+    """Raise `DataError` unless the files exist; does not import slow libraries.
+
+    Passes if their storage does not answer.
+    """
     # If the storage does not answer now, the later check that reads footers retries.
     with suppress(Unavailable):
         list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
@@ -137,7 +140,10 @@ def _check_checkpoint_dir(job: JobChecks) -> None:
 
 
 def _check_folder(job: JobChecks, name: str) -> None:
-    """Check `data.cache_dir` or `data.shuffle_dir`."""
+    """Raise `OutputError` if `data.cache_dir` or `data.shuffle_dir` cannot be written here.
+
+    Passes if it is not set, or the ranks run elsewhere.
+    """
     folder = getattr(job.spec.data, name)
     if not job.elsewhere and folder is not None:
         with _field_named(f"data.{name}"):
@@ -184,7 +190,10 @@ def _check_function(job: JobChecks) -> None:
 
 
 def _check_owner(job: JobChecks) -> None:
-    """Check that no other run owns `checkpoint.dir`; add a note if the storage does not answer."""
+    """Raise `SpecError` if another run owns `checkpoint.dir`.
+
+    If the storage does not answer, a note is added instead.
+    """
     from distrain.train.checkpoint.ownership import check_owner
     from distrain.train.loop.checkpoints import checkpoint_dir
 
@@ -310,7 +319,7 @@ def _not_checked(spec: JobSpec) -> list[str]:
         "data.reader": spec.data.needs_gpu,
     }
     names = ", ".join(name for name, is_asked in depends.items() if is_asked)
-    return [f"not checked, as workers may be on other machines: {names}"]
+    return [f"not checked, because workers may be on other machines: {names}"]
 
 
 def _replaced(job: JobChecks) -> list[str]:
@@ -319,7 +328,7 @@ def _replaced(job: JobChecks) -> list[str]:
     reason = untrained(RunPaths(job.run_dir))
     if reason is None:
         return []
-    message = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    message = f"{job.run_dir} contains a job that ended before its first step ({reason})"
     return [f"{message}, and is replaced"]
 
 

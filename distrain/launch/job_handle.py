@@ -87,7 +87,7 @@ class JobHandle:
             ) from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ClusterError(
-                f"cannot read what the scheduler says of a job: {error}",
+                f"cannot read the scheduler's answer about a job: {error}",
                 where={"scheduler": self.client.scheduler.address},
                 hint=_SAME_VERSION,
             ) from None

@@ -1,6 +1,5 @@
 """Makes a job spec for prepared rows, fitted to their schema and the number of rows."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.errors import DistrainError, SchemaError
 from distrain.jobs.spec.fit_to_table import TableFacts, default_kind
 from distrain.jobs.spec.presets import job_for, windows_of
+from distrain.prep.report_file import read_report
 from distrain.schema.column import Tags
 from distrain.schema.files import find_schema
 from distrain.schema.schema import Schema
@@ -58,7 +58,7 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
         moments = column_moments(table, targets.columns, next(iter(weights.names), None))
         cut = windows and read_footers(str(train), schema, windows=windows).windows
     except (DistrainError, OSError, ValueError) as error:
-        say(f"note: the training is not fitted to the table: {first_line(error)}")
+        say(f"note: the training settings are not chosen for the table: {first_line(error)}")
         return None
     count = len(cut.names) if cut else 1
     has_valid = (data / "valid").is_dir()
@@ -67,7 +67,5 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
 
 def _is_split_off(data: Path) -> bool:
     """Return True if `prep` split the validation rows off its input, which had no others."""
-    try:
-        return not json.loads((data / "prep.json").read_text())["valid_inputs"]
-    except (OSError, ValueError, TypeError, KeyError):  # the rows were prepared by another tool
-        return False
+    report = read_report(data)  # `None` if the rows were prepared by another tool
+    return isinstance(report, dict) and report.get("valid_inputs") == []

@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from distrain.errors import DistrainError, InputError, SpecError
+from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
@@ -101,6 +102,35 @@ class Run:
         with handed_over(names=self._names):
             return load_model(RunPaths(self.run_dir).model)
 
+    @property
+    def classes(self) -> "np.ndarray[Any, Any]":
+        """The values of the first target's classes: `run.classes[scores["class"]]`.
+
+        They are in the order of the columns of `predict_proba`, `[classes]`; whole numbers from 0
+        if the rows were prepared by other tools.
+
+        Raises:
+            InputError: The first target is not multiclass.
+        """
+        import numpy as np
+
+        from distrain.predict.raw_rows import workflow_for
+        from distrain.prep.reading import saved_features
+
+        saved = self.load_model()
+        target = saved.model.task.targets[0]
+        if target.kind != "multiclass":
+            raise InputError(
+                "the model's first target has no classes", where={"target": target.name}
+            )
+        values: Sequence[Any] = range(target.classes)
+        with suppress(DataError):  # no workflow: the rows were prepared by other tools
+            features = saved_features(workflow_for(RunPaths(self.run_dir).model, saved))
+            if features is not None and isinstance(features.document.target.classes, tuple):
+                values = features.document.target.classes
+        is_of_one_type = len(set(map(type, values))) == 1
+        return np.array(values, dtype=None if is_of_one_type else object)
+
     def predict(
         self, rows: Any, *, keep: Sequence[str] = (), raw: bool | None = None
     ) -> "pandas.DataFrame":
@@ -120,9 +150,9 @@ class Run:
 
         Returns:
             Columns `logit` and `probability` for a binary target, `prediction` for a regression
-            target, `class` and `probability` (lists) for a multiclass target. With several targets
-            each name ends in `_TARGET`. Raw rows in files also have `file` and `row_number`; raw
-            rows in memory have `row_number`.
+            target, `class` (an index of `classes`) and `probability` (lists) for a multiclass
+            target. With several targets each name ends in `_TARGET`. Raw rows in files also have
+            `file` and `row_number`; raw rows in memory have `row_number`.
         """
         import pandas
 
@@ -154,9 +184,9 @@ class Run:
         scores = self.predict(rows, raw=raw)
         if "probability" not in scores:
             raise InputError(
-                "the model has no one target of classes",
+                "the model does not have exactly one target of classes",
                 where={"scores": ", ".join(scores.columns)},
-                hint="Take the columns of `predict`.",
+                hint="Use the columns that `predict` returns.",
             )
         found = np.array(scores["probability"].tolist(), np.float32)
         return found if found.ndim == 2 else np.column_stack([1 - found, found])
@@ -165,7 +195,7 @@ class Run:
         """Measure, for each column, how much the first target's metric worsens if it is shuffled.
 
         Args:
-            rows: Labelled rows, as for `evaluate`.
+            rows: Labelled rows, as for `evaluate`, whose errors are raised.
             seed: Seed of the shuffling.
         """
         from distrain.models.custom import handed_over
@@ -190,6 +220,11 @@ class Run:
             to: `"torch"` or `"onnx"`.
             with_workflow: Whether the folder also gets the run's workflow, so that it scores raw
                 rows.
+
+        Raises:
+            OutputError: The folder exists or cannot be written.
+            ModelError: The model cannot be exported in this form.
+            InputError: The workflow cannot be exported, or is missing.
         """
         from distrain.predict.serving.folder import export_folder
 
@@ -200,7 +235,9 @@ class Run:
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
         """Score labelled rows in this process and return the metrics; arguments as for `predict`.
 
-        User-defined metrics are computed in validations only.
+        Without `raw`, the columns' names decide whether the rows are raw. User-defined metrics are
+        computed in validations only. Raises `DataError` for rows that cannot be scored or lack the
+        targets, and `InputError` if they could be raw or prepared.
         """
         from distrain.models.custom import handed_over
         from distrain.predict.in_memory import evaluate_rows
@@ -326,7 +363,8 @@ def fit(
                 del data["model"]
         elif asked != (None,) * len(asked):
             raise DistrainError(
-                "task, valid, time, weight and model are of a table, and no target is named",
+                "task, valid, time, weight and model need a table and its target, but no target "
+                "is named",
                 hint="Name the column to predict: fit(table, target=COLUMN).",
             )
         job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
@@ -366,6 +404,7 @@ def _table_job(
     scheduler: Any,
     progress: Progress,
 ) -> "TableJob":
+    progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
     *columns, model = asked

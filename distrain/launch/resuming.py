@@ -97,8 +97,8 @@ def find_run(
 def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
     if spec.train.refit:
         return (
-            "Its refit took as many steps as validations had found. A new run may begin with its "
-            f"weights: --set train.init_from={root}."
+            "The number of steps of its refit was chosen by validations. A new run can start "
+            f"from its weights: --set train.init_from={root}."
         )
     if stopped_early:
         return (
@@ -110,9 +110,9 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
         return "To train longer, pass --set train.epochs=N, or train.max_steps."
     field, decay = course
     return (
-        f"Its learning rate falls until the last step ({field} is "
-        f"{decay}): a longer job would have used other rates for the same steps. "
-        f"A new run can start from its weights: --set train.init_from={root}."
+        f"Its learning rate decays until the last step ({field} is {decay}), so a longer job "
+        "would have had other learning rates in the same steps. A new run can start from its "
+        f"weights: --set train.init_from={root}."
     )
 
 

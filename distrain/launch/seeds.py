@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from distrain.errors import InputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
-from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
+from distrain.jobs.spec.load import parse_spec
 from distrain.launch.reporting import Progress
 from distrain.launch.run import request_in, train
+from distrain.launch.spec_folder import claim_folder
 from distrain.runs.run_file import read_summary
-from distrain.storage.outputs import whole_file
 
 
 def train_seeds(
@@ -28,7 +27,13 @@ def train_seeds(
         InputError: The folder has runs of another spec.
         JobError: A run failed.
     """
-    _claim(folder, spec)
+    claim_folder(
+        folder,
+        spec.model_dump(mode="json"),
+        parse_spec,
+        holds="has runs of another spec",
+        hint="Give the spec as before, or another --out.",
+    )
     roots: list[Path] = []
     for seed in range(spec.train.seed, spec.train.seed + count):
         root = folder / f"seed-{seed}"
@@ -41,18 +46,3 @@ def train_seeds(
 
 def _seeded(spec: JobSpec, seed: int) -> JobSpec:
     return parse_spec(spec.model_dump(mode="json"), [f"train.seed={seed}"])
-
-
-def _claim(folder: Path, spec: JobSpec) -> None:
-    """Write the spec to the folder; raise `InputError` if the folder has another spec."""
-    place = folder / "spec.yaml"
-    if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(place) as file:
-            file.write_text(dump_yaml(spec.model_dump(mode="json")))
-    if parse_spec(parse_yaml(place.read_text())) != spec:
-        raise InputError(
-            "the folder has runs of another spec",
-            where={"path": str(folder)},
-            hint="Give the spec as before, or another --out.",
-        )

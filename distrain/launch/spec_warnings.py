@@ -1,9 +1,7 @@
 """Warns about specs that train, but probably not as intended."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.formatting import some
@@ -12,7 +10,7 @@ from distrain.jobs.spec.data import DataSpec
 from distrain.jobs.spec.fit_to_table import is_retrieval
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.training import TrainSpec, batch_for
-from distrain.storage.urls import is_remote
+from distrain.prep.report_file import report_of
 
 if TYPE_CHECKING:
     from distrain.loader.partition.table import Table
@@ -118,7 +116,8 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
         )
     elif better and steps < _FEW_STEPS and is_free:
         yield (
-            f"the job takes {steps:,} steps, but models need some hundred steps to learn: {remedy}"
+            f"the job takes {steps:,} steps, but models need several hundred steps to learn: "
+            f"{remedy}"
         )
 
 
@@ -151,25 +150,11 @@ def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> l
     for role, patterns, table in tables:
         if table is not None and table.only_label not in (None, *learnable):
             notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
-        preparation = _prepared(patterns)
+        preparation = report_of(patterns)
         if preparation is not None:
             with suppress(AttributeError, KeyError, TypeError):  # written by another version
                 notes += _unknown_notes(role, *preparation)
     return notes
-
-
-def _prepared(patterns: Sequence[str]) -> tuple[str, Any] | None:
-    """Return the name of the patterns' folder, and the content of the `prep.json` beside it.
-
-    The folder is `train` or `valid`. Returns `None` if there is no such folder or file.
-    """
-    for pattern in patterns:
-        path = Path(pattern)
-        for folder in () if is_remote(pattern) else (path, *path.parents[:2]):
-            if folder.name in ("train", "valid"):
-                with suppress(OSError, ValueError):
-                    return folder.name, json.loads((folder.parent / "prep.json").read_bytes())
-    return None
 
 
 def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterator[str]:
@@ -183,4 +168,7 @@ def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterat
     ]
     if columns:
         names = some(columns, _SHOWN)
-        yield f"many values of {role} rows are out of vocabulary and teach a model nothing: {names}"
+        yield (
+            f"many values of {role} rows are out of vocabulary and the model learns nothing from "
+            f"them: {names}"
+        )

@@ -9,6 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from distrain.errors import InputError
 from distrain.formatting import some
 from distrain.jobs.spec.presets import check_kind
@@ -16,7 +18,8 @@ from distrain.launch.new_job import new_job
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.inference.user_choices import Asked, Task
-from distrain.prep.preparation import PREP_JSON, prepare
+from distrain.prep.preparation import prepare
+from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
 from distrain.storage.identity import file_identity
@@ -88,7 +91,9 @@ def asked_of(
     time = None if time is None else _column_name("time", time)
     if weight is not None and weight is not False:
         weight = _column_name("weight", weight)
-    if isinstance(valid, Real) and not isinstance(valid, bool):
+    if isinstance(valid, np.bool_):
+        valid = bool(valid)
+    elif isinstance(valid, Real) and not isinstance(valid, bool):
         valid = int(valid) if isinstance(valid, Integral) else float(valid)
     is_split = isinstance(valid, Mapping) and isinstance(valid.get("by"), str)
     if valid is None or is_split or isinstance(valid, bool | int | float):
@@ -171,7 +176,11 @@ def _files(rows: Any, place: Path) -> list[InputFile]:
 def _features(
     request: TableRequest, files: Sequence[InputFile]
 ) -> tuple[FeatureConfig, str, tuple[str, ...]]:
-    """Return the features document, its text, and lines on what was inferred."""
+    """Return the features document, its text, and lines on what was inferred.
+
+    A given document is read, and there are no lines. Raises `SpecError` if it has mistakes, and
+    `DataError` if nothing can be inferred from the files.
+    """
     if (given := request.features) is not None:
         config = (
             FeatureConfig.load(given)

@@ -29,6 +29,7 @@ from distrain.jobs.spec.load import dump_yaml, flat, parse_spec, parse_yaml
 from distrain.jobs.spec.training import MORE_IS_BETTER
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import CallbackFailed, RunRequest, request_in, train
+from distrain.launch.spec_folder import claim_folder
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import read_summary
 from distrain.storage.outputs import whole_file
@@ -119,7 +120,13 @@ class Search:
             values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
             values |= _values_of(self.spec, space)
             self._request(self.folder / "trials" / "0000", values, lambda _: None).check()
-        self._claim()
+        claim_folder(
+            self.folder,
+            {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)},
+            lambda held: (parse_spec(held["spec"]), held["space"]),
+            holds="holds the trials of another spec or space",
+            hint="Use the same spec and --over, or another --run-dir.",
+        )
         file = self.folder / "trials.journal"
         _drop_torn_line(file)
         journal = optuna.storages.journal.JournalFileBackend(str(file))
@@ -189,25 +196,6 @@ class Search:
             elif not self.of_windows and one.split == "valid":
                 values[one.step] = one.loss if metric == "log_loss" else one.value(metric)
         return {place: value for place, value in values.items() if value is not None}
-
-    def _claim(self) -> None:
-        """Write the search's spec and space to its folder, unless they are there already.
-
-        Raise `InputError` if the folder has the trials of another spec or space.
-        """
-        place = self.folder / "spec.yaml"
-        mine = {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)}
-        if not place.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write(place, dump_yaml(mine))
-        held = parse_yaml(place.read_text())
-        # Parsed, so that fields added in later versions get their defaults.
-        if held["space"] != mine["space"] or parse_spec(held["spec"]) != self.spec:
-            raise InputError(
-                "the folder holds the trials of another spec or space",
-                where={"path": str(self.folder)},
-                hint="Use the same spec and --over, or another --run-dir.",
-            )
 
     def _run_trial(
         self,
@@ -418,7 +406,10 @@ def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
-    """Return the spec with a trial's values, and step counts rescaled to its batch size."""
+    """Return the spec with a trial's values, and step counts rescaled to its batch size.
+
+    Step counts among the values are not rescaled. Raises `SpecError` for invalid values.
+    """
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
     before, now = fields[_BATCH], _parsed(str(values.get(_BATCH, fields[_BATCH])))

@@ -18,12 +18,12 @@ def check_on_worker(
     """
     checked = api.validate(spec, project=project, cluster=cluster, data=True)
     if checked.document.get("state") == "lost":
-        why = checked.document.get("error") or "it was lost"
+        why = checked.document.get("error") or "the check was lost"
         raise ClusterError(
             f"the job could not be checked on a worker: {why}",
             where={"server": api.address},
-            hint="Nothing was submitted. See `distrain jobs` for who has the workers, or submit "
-            "without --check.",
+            hint="Nothing was submitted. `distrain jobs` lists the jobs that use the workers. Or "
+            "submit without --check.",
         )
     mistakes = Mistakes()
     for one in checked.errors:

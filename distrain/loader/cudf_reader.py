@@ -98,7 +98,7 @@ def why_not_cudf(
     if has_cache:
         return "the cache stores data decoded by Arrow"
     if any("." in column.name for column in columns):
-        return "cuDF treats a name with a dot as a field of a struct"
+        return "cuDF treats a column name with a dot as a field of a struct"
     if table.compact.has_constants:
         return "columns come from the names of folders"
     files = table.compact.files
@@ -270,7 +270,10 @@ class CudfReader(Reader):
         return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
     def _values(self, column_data: Any) -> Tensor:
-        """Return a tensor that shares a column's memory and keeps the memory alive."""
+        """Return a tensor, `[values]`, that shares a column's memory and keeps the memory alive.
+
+        Nulls have undefined values.
+        """
         kind = self._types[column_data.type().id()]
         if not column_data.size():  # it may have no memory
             return torch.empty(0, dtype=kind, device=self._device)

@@ -172,7 +172,7 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
             raise SchemaError(
                 "schemas are read from local files only",
                 where={"file": given},
-                hint="Copy it here and name the copy.",
+                hint="Copy the schema to this machine, and pass the path of the copy.",
             )
         return Schema.load(given)
     first = list_inputs(patterns, suffixes=PARQUET_SUFFIXES)[0].path

@@ -104,7 +104,7 @@ class Slab:
         self._is_locked = False
 
     def lend(self, num_bytes: int, device: torch.device) -> Tensor:
-        """Return `num_bytes` uninitialised bytes, page-locked if the device is a GPU."""
+        """Return `num_bytes` uninitialised bytes, uint8, page-locked if the device is a GPU."""
         locked = device.type == "cuda"
         if len(self._memory) < num_bytes or self._is_locked < locked:
             size = (max(num_bytes, self._least_bytes),)

@@ -45,7 +45,7 @@ def position_in(state: Mapping[str, Any], own_state: Mapping[str, Any], num_step
     missing = [name for name in own_state if name not in state and name != "windows"]
     if missing:
         raise SpecError(
-            f"this is not a state of a loader: it lacks {', '.join(missing)}",
+            f"this is not the state of a loader: it lacks {', '.join(missing)}",
             hint="Pass the result of a Loader's `state_dict()`.",
         )
     # A state without windows fits only a table without them.

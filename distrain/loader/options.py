@@ -118,7 +118,9 @@ def refuse_two_names(
     `value` is the argument `name`, or `None`; `options` are the other keyword arguments.
     """
     if value is not None and of_section in options:
-        raise SpecError(f"{name} and {of_section} are the same", hint="Give one of them.")
+        raise SpecError(
+            f"{name} and {of_section} are two names of one option", hint="Give one of them."
+        )
 
 
 def _as_in_a_spec(value: Any) -> Any:

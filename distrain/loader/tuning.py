@@ -152,7 +152,7 @@ def _about_memory(
     now = bytes_as_written(options)
     if now <= budget:
         return None
-    problem = f"a rank's loader may hold {byte_size(now)}, the budget is {byte_size(budget)}"
+    problem = f"a rank's loader may need {byte_size(now)}, but the budget is {byte_size(budget)}"
     if options.shuffle == "full":
         return f"{problem}: {_less_of_a_full_shuffle(dataset, options)}"
     for parts in range(options.parts_per_chunk - 1, 0, -1):
@@ -201,8 +201,8 @@ def _about_small_groups(footers: FooterSummary, lanes: int) -> str | None:
     if middle >= _SMALL_GROUP_ROWS or better < _SMALL_GROUP_ROWS:
         return None  # large enough, or the table is too small for it to matter
     return (
-        f"row groups of about {middle:,} rows: opening each costs more than its rows; "
-        f"write row groups of {better:,} rows (--row-group-rows {better} of `distrain prep`)"
+        f"row groups of about {middle:,} rows: opening a row group takes longer than reading its "
+        f"rows; write row groups of {better:,} rows (--row-group-rows {better} of `distrain prep`)"
     )
 
 
@@ -222,4 +222,4 @@ def _about_wide_ids(footers: FooterSummary) -> str | None:
     if not footers.wide_ids:
         return None
     names = some(footers.wide_ids, _MOST_LISTED)
-    return f"ids are int64 in {names}: as int32, which they fit, they decode faster"
+    return f"ids are int64 in {names}: they fit into int32, which is decoded faster"

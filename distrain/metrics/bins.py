@@ -103,7 +103,7 @@ def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
         raise ValueError(f"unknown dtype of counts {dtype!r}")
     itemsize = np.dtype(dtype).itemsize
     if any(len(gaps) * itemsize != len(counts) for gaps, counts in pairs):
-        raise ValueError("counts cannot be unpacked: they are not as many as their bins")
+        raise ValueError("counts cannot be unpacked: their number differs from the number of bins")
     bins = _bins([gaps for gaps, _ in pairs], len(into))
     counts = np.frombuffer(b"".join(counts for _, counts in pairs), dtype)
     if dtype == _WEIGHTS and not ((counts >= 0) & np.isfinite(counts)).all():

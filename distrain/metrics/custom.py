@@ -101,7 +101,7 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
             f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
         )
         raise SpecError(
-            f"metric {name!r} is {what}, no subclass of distrain.metrics.Metric",
+            f"metric {name!r} is {what}, not a subclass of distrain.metrics.Metric",
             hint="Derive it from distrain.metrics.Metric, and give the class, not an object.",
         )
     with metric_errors(name):

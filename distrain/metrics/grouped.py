@@ -109,7 +109,10 @@ def grouped_metrics(
 
 
 def _firsts(*sorted_keys: np.ndarray[Any, Any]) -> Counts:
-    """Return the indices at which a row differs from the previous one in any of the keys."""
+    """Return the indices at which a row differs from the previous one in any of the keys.
+
+    The first row counts as different.
+    """
     if not len(sorted_keys[0]):
         return np.zeros(0, np.int64)
     differs = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])

@@ -89,7 +89,7 @@ class Blueprint:
             if "overflow" not in str(error):
                 raise
             raise ModelError(
-                "a layer of the model has more values than any memory",
+                "a layer of the model is larger than any memory",
                 hint="Lower the widths of the model section's layers.",
             ) from None
 

@@ -141,7 +141,7 @@ class ClickModel(nn.Module):
         return output
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """Return the ids of a batch; see `InputBlock.table_ids`."""
+        """Return the ids of a batch, and its lists of ids; see `InputBlock.table_ids`."""
         return self.inputs.table_ids(batch)
 
     def check_columns(self, batch: Batch) -> None:

@@ -381,7 +381,8 @@ def _translated_errors(to: Form) -> Iterator[None]:
         raise ModelError(
             f"torch could not export the model: {type(error).__name__}: {first}",
             where={"to": to},
-            hint="Its blocks may use what torch.export cannot follow, such as data-dependent ifs.",
+            hint="Its blocks may use operations that torch.export does not support, such as "
+            "data-dependent ifs.",
         ) from error
 
 

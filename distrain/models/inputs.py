@@ -173,7 +173,7 @@ class InputBlock:
         ):
             if given != needed:
                 raise SchemaError(
-                    f"the batch's {kind} columns are not the model's",
+                    f"the batch's {kind} columns differ from the model's",
                     where={"batch": ", ".join(given), "model": ", ".join(needed)},
                     hint="Read the data with the schema that the model was built or saved with.",
                 )
@@ -186,7 +186,7 @@ class InputBlock:
                     raise SchemaError(
                         f"the lists {first!r} and {name!r} differ in length in a row",
                         where={"events": events.name},
-                        hint="Fields of events are aligned: each row's lists are equally long.",
+                        hint="The lists of events must be equally long in each row.",
                     )
 
 

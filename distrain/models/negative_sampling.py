@@ -74,7 +74,7 @@ class ItemDraws:
         return Ragged((places + FIRST_VALUE_ID).int().flatten(), offsets)
 
     def log_q(self, ids: Tensor) -> Tensor:
-        """Return the log probability of items, float64.
+        """Return the natural logarithm of each item's probability, float64, in the shape of `ids`.
 
         Ids below 3 get the value of the most likely item.
         """

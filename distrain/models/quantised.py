@@ -47,7 +47,7 @@ class QuantisedTable(nn.Module):
         codes, steps = (torch.cat(some) for some in zip(*parts, strict=True))
         if not (steps.isfinite().all() and (form != "fp16" or codes.isfinite().all())):
             raise ModelError(
-                f"a table holds numbers that {form} cannot keep",
+                f"a table has values that {form} cannot represent",
                 where={"greatest": f"{weight.abs().max().item():g}"},
                 hint="Export it with --tables fp32.",
             )

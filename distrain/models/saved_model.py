@@ -186,7 +186,7 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
         section = document["model"]
         named = section.get("members") if isinstance(section, dict) else None
         if not named or not isinstance(named, list):
-            raise DataError("an ensemble of no models", where={"file": str(folder / MODEL_FILE)})
+            raise DataError("the ensemble has no models", where={"file": str(folder / MODEL_FILE)})
         members = [_load_one(folder / str(number), make_tables) for number in range(len(named))]
         return SavedModel.ensemble(members, document.get("about"))
     return _load_one(folder, make_tables)
@@ -230,7 +230,7 @@ def read_description(file: Path) -> Description:
     document = _read_document(file)
     if document["format"] == ENSEMBLE_FORMAT:
         raise DataError(
-            "an ensemble, and one model is needed",
+            "this is an ensemble, but a single model is needed",
             where={"file": str(file)},
             hint=f"Name one of its members, such as {file.parent / '0'}.",
         )

@@ -226,7 +226,7 @@ def some_width(shape: Shape, who: str) -> int:
     if isinstance(shape, Columns) and shape.events:
         names = ", ".join(repr(events.name) for events in shape.events)
         raise ModelError(
-            f"{who} takes one value a row, and {shape.made_by} gives the events {names}",
+            f"{who} takes one value a row, but {shape.made_by} gives the events {names}",
             hint="Put a Filter without events before it, beside a block for the events.",
         )
     if shape.width == 0:
@@ -249,7 +249,7 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
         if len({one.dim for one in shapes}) == 1:
             return Vectors(sum(one.count for one in shapes), shapes[0].dim, shape.made_by)
     raise ModelError(
-        f"{who} takes vectors of one width, and {shape.made_by} gives {shape}",
+        f"{who} takes vectors of one width, but {shape.made_by} gives {shape}",
         hint="Give all embeddings the same width, and bring continuous columns there by a layer.",
     )
 

@@ -59,7 +59,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
         if self._collective:
             problem = self._share(b"")
             if problem:
-                raise DistError(f"rank 0 could not write for all: {problem.decode()}")
+                raise DistError(f"rank 0 could not write the file: {problem.decode()}")
 
     def __exit__(
         self,
@@ -75,7 +75,7 @@ class OneWriter(AbstractContextManager["OneWriter"]):
                 self._share((str(error) or type(error).__name__).encode())
 
     def _share(self, problem: bytes) -> bytes:
-        """Return rank 0's error message on every rank; empty if there is none."""
+        """Return rank 0's error message on every rank; empty if there is none; collective."""
         length = torch.tensor([len(problem)], dtype=torch.int64, device=self._device)
         lengths = self._peers.gather_counts(length).flatten().tolist()
         if not lengths[0]:

@@ -64,12 +64,16 @@ def results(
 ) -> Generator[tuple[int, Any], None, None]:
     """Call `function` on the cluster with each task's arguments; yield its index and result.
 
-    Results are yielded in order of completion. A bounded number of tasks is in flight. Errors of
-    the function are raised, too.
+    Results are yielded in order of completion. A bounded number of tasks is in flight. With the
+    client `None`, tasks run one after another in this thread. Errors of the function are raised,
+    too.
 
     Raises:
         ClusterError: Workers died, or the cluster gave the tasks up.
     """
+    if client is None:
+        yield from ((place, function(*task)) for place, task in enumerate(tasks))
+        return
 
     def submit(_: int, task: tuple[Any, ...]) -> Any:
         return client.submit(function, *task, pure=False)

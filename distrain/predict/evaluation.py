@@ -38,7 +38,10 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
-    """Return True if the model was refitted on a file of the dataset."""
+    """Return True if the model was refitted on a file of the dataset.
+
+    False if the files of the refit are not found any more.
+    """
     patterns = saved.about.get("refitted_on", ())
     found: list[InputFile] = []
     with suppress(DataError, Unavailable):  # the files may be gone

@@ -26,7 +26,7 @@ from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
 from distrain.predict.raw_rows import RawOptions, labelled_rows, table_is_raw, workflow_for
 from distrain.predict.score_columns import score_columns, side_by_side
-from distrain.predict.score_file import model_for_worker, score_file
+from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, score_file
 from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.rows_in_memory import table_of
@@ -142,8 +142,7 @@ def _score_files(
     with TemporaryDirectory(prefix="distrain-scores-") as folder:
         out = Path(folder) / "scores"
         request = PredictRequest(model_dir, inputs, out, tuple(keep), raw=raw)
-        with open_cluster(_HERE) as client:
-            result = predict(request, client)
+        result = predict(request, client=None)
         return pa.concat_tables([pq.read_table(out / name) for name in result.names])
 
 
@@ -151,15 +150,15 @@ def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str])
     with _file_of(table) as file, TemporaryDirectory(prefix="distrain-scores-") as folder:
         out, raw = str(Path(folder) / "scores.parquet"), RawOptions(is_raw=False)
         check_request(PredictRequest(model_dir, (file,), out, tuple(keep), raw=raw))
-        score_file(str(model_dir), file, out, tuple((name, name) for name in keep), _AT_ONCE)
+        score_file(str(model_dir), file, out, tuple((name, name) for name in keep), None)
         return pq.read_table(out)
 
 
 def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
     """Return the score columns of prepared rows, by name (see `score_columns`)."""
-    model, scores = saved.model, []
-    for first in range(0, max(1, made.num_rows), _AT_ONCE):
-        batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
+    model, scores, at_once = saved.model, [], ROWS_AT_ONCE[on.type]
+    for first in range(0, max(1, made.num_rows), at_once):
+        batch = _batch_of(made.slice(first, at_once), saved).to(on)
         with torch.no_grad():
             scores.append(side_by_side(model.scores(batch)).cpu())
     return score_columns(model.task.targets, torch.cat(scores))

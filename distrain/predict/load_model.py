@@ -23,7 +23,10 @@ from distrain.train.warm_start.matching import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """Return the model of a saved model's folder or of one checkpoint, on the CPU."""
+    """Return the model of a saved model's folder or of one checkpoint, on the CPU.
+
+    A URL is always that of a checkpoint. Raises the errors of `load_checkpoint` or `load_model`.
+    """
     if is_remote(path) or (Path(path) / MANIFEST_FILE).is_file():
         return load_checkpoint(str(path))
     return load_model(path)
@@ -32,7 +35,8 @@ def open_model(path: str | Path) -> SavedModel:
 def load_checkpoint(url: str) -> SavedModel:
     """Return the model of a checkpoint, on the CPU; nothing in it is unpickled.
 
-    Raises `DataError` if the checkpoint is damaged or is not of a training job.
+    Raises `DataError` if the checkpoint is missing, damaged or not of a training job, and
+    `Unavailable` if the storage does not answer.
     """
     text = url if is_remote(url) else str(Path(url).absolute())
     parent, _, name = text.rstrip("/").rpartition("/")

@@ -23,14 +23,10 @@ from distrain.loader.partition.table import Table
 from distrain.models.heads.targets import Target
 from distrain.models.saved_model import SavedModel
 from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
-from distrain.predict.score_file import model_for_worker, scoring_loader
+from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, scoring_loader
 from distrain.storage.outputs import whole_file
 from distrain.train.loop.evaluation import scored_batches
 from distrain.train.step.device_metrics import TargetRows
-
-ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
-"""Rows scored at once, by type of device. On a CPU, 4096 rows of a layer's values fit a core's
-caches; 65,536 rows took 42 % more processor time."""
 
 _NUMBERS = ("", *map(str, range(1, 1000)))
 """The suffixes of the columns of the first target, the second, ..."""

@@ -57,7 +57,7 @@ class PredictRequest:
     # input file. Scores of raw rows identify a row by `file` and `row_number`.
     out: Path | str
     keep: tuple[str, ...] = ()  # columns to copy over from the input
-    batch_rows: int = 65536  # rows scored at once
+    batch_rows: int | None = None  # rows scored at once; `None` chooses by device
     overwrite: bool = False  # whether `out` may be replaced
     device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
     # whether scores are kept if the work is interrupted, and kept scores are reused; only for a
@@ -88,7 +88,7 @@ def predict(
     `resume`, finished scores (`finished_scores`) are not written again.
 
     Args:
-        client: A `distributed.Client`.
+        client: A `distributed.Client`; `None` scores in this process.
         on_progress: Called with tasks done, tasks in all, and rows done.
         on_prepare: Called with the progress of the preparation of raw rows.
 
@@ -212,7 +212,10 @@ class _Inputs:
     def prepared(
         self, client: Any, place: str, on_progress: ProgressCallback | None
     ) -> Iterator[_Rows]:
-        """Yield the prepared rows; raw rows are first prepared in a scratch folder in `place`."""
+        """Yield the prepared rows; raw rows are first prepared in a scratch folder in `place`.
+
+        The folder is removed after the block. Raises the errors of `prepare`.
+        """
         if self.raw is None:
             assert self.rows is not None
             yield self.rows

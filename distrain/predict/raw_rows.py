@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,11 @@ class RawRows:
     ) -> Iterator[PrepResult]:
         """Yield the rows prepared in a scratch folder in `place`; it is removed afterwards.
 
-        The client's workers must see `place`.
+        The client's workers must see `place`. With the client `None`, threads of this process
+        prepare the rows.
         """
-        with scratch_folder(place) as scratch:
+        opened = _in_this_process() if client is None else nullcontext(client)
+        with scratch_folder(place) as scratch, opened as client:
             yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
 
     def _request(self, out: str) -> PrepRequest:

@@ -49,7 +49,10 @@ def name_of_scores(
 
 
 def open_scored(folder: Path, name: str) -> Path:
-    """Create or reuse the folder `name` in `folder`, and return it; remove all other folders."""
+    """Create or reuse the folder `name` in `folder`, and return it; remove all other folders.
+
+    Raises `OutputError` if it cannot be created.
+    """
     own = folder / name
     with translated_errors(folder):
         own.mkdir(parents=True, exist_ok=True)

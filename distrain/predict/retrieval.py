@@ -20,8 +20,8 @@ from distrain.models.export import Form, write_query
 from distrain.models.negative_sampling import FIRST_VALUE_ID
 from distrain.models.saved_model import SavedModel
 from distrain.models.zoo.two_tower import check_towers, id_column, tower_vectors
-from distrain.predict.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
-from distrain.predict.score_file import model_for_worker, scoring_loader
+from distrain.predict.logits import RowsOfPiece, Scored, Scorer, ScorerInProcess
+from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, scoring_loader
 from distrain.schema.column import Tags
 from distrain.train.data.vocabularies import Vocabularies
 from distrain.version import how_to_install
@@ -49,7 +49,10 @@ def item_vectors(
 
 
 def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
-    """Return the rows of a table of items; `ModelError` if the model does not have two towers."""
+    """Return the rows of a table of items.
+
+    Raises `ModelError` if the model does not have two towers, and the errors of `Dataset`.
+    """
     check_towers(saved.model)
     return Dataset(place, saved.schema, need_label=False)
 

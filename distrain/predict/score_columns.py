@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +39,7 @@ def side_by_side(scores: Sequence[Tensor]) -> Tensor:
     return torch.cat(columns, dim=1)
 
 
-def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, Any]:
+def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, pa.Array]:
     """Return the score columns, by name, of scores that `side_by_side` returned.
 
     A binary target has a logit and a probability, a regression target a prediction, all float32. A
@@ -49,7 +48,7 @@ def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, Any]:
     values = scores if scores.dim() == 2 else scores[:, None]
     widths = [target.classes if target.kind == "multiclass" else 1 for target in targets]
     bounds = pairwise(np.append(0, np.cumsum(widths)).tolist())
-    columns_by_name: dict[str, Any] = {}
+    columns_by_name: dict[str, pa.Array] = {}
     for target, (start, stop) in zip(targets, bounds, strict=True):
         own = values[:, start:stop]
         columns = _classes(own) if target.kind == "multiclass" else _numbers(target, own[:, 0])
@@ -61,13 +60,20 @@ def _names_of(target: Target, targets: Sequence[Target]) -> list[str]:
     return [name if len(targets) == 1 else f"{name}_{target.name}" for name in _NAMES[target.kind]]
 
 
-def _numbers(target: Target, scores: Tensor) -> list[Any]:
+def _numbers(target: Target, scores: Tensor) -> list[pa.Array]:
     if target.kind == "regression":
-        return [scores.numpy()]
-    return [scores.numpy(), torch.sigmoid(scores).numpy()]
+        return [_array(scores)]
+    return [_array(scores), _array(torch.sigmoid(scores))]
 
 
-def _classes(logits: Tensor) -> list[Any]:
+def _classes(logits: Tensor) -> list[pa.Array]:
     shares = torch.softmax(logits, dim=1)
-    lists = pa.FixedSizeListArray.from_arrays(shares.flatten().numpy(), logits.shape[1])
-    return [logits.argmax(dim=1).int().numpy(), lists]
+    lists = pa.FixedSizeListArray.from_arrays(_array(shares.flatten()), logits.shape[1])
+    return [_array(logits.argmax(dim=1).int()), lists]
+
+
+def _array(values: Tensor) -> pa.Array:
+    """Return an Arrow array of a tensor. From a NumPy array, Arrow makes it only with pandas."""
+    held = values.contiguous().numpy()
+    buffers = [None, pa.py_buffer(held)]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(held.dtype), len(held), buffers)

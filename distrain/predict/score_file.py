@@ -26,6 +26,13 @@ from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote
 from distrain.train.checkpoint.manifest import MANIFEST_FILE
 
+ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
+"""Rows scored at once, by type of device. On a CPU, 4096 rows of a layer's values fit a core's
+caches; 65,536 rows took 42 % more processor time."""
+
+_GROUP_ROWS = 65536
+"""Rows per row group of the scores, at least; the file's last row group may have fewer."""
+
 _GPU_THREADS = 4
 """Decoding threads for a GPU, which scores more rows a second than one or two threads decode."""
 
@@ -35,7 +42,7 @@ def score_file(
     source: str,
     target: str,
     keep: tuple[tuple[str, str], ...],
-    batch_rows: int,
+    batch_rows: int | None,
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
 ) -> int:
@@ -43,10 +50,11 @@ def score_file(
 
     The score columns are those of `score_columns`. Probabilities near 1 round to the same number;
     order rows by logit, as `evaluate` does. `keep` has pairs of a name in the scores and a column
-    of `source`. `row_groups` are the indices of the row groups to score; `None` scores all. Returns
-    the number of rows in `target`.
+    of `source`. `batch_rows` are scored at once; `None` chooses by device. `row_groups` are the
+    indices of the row groups to score; `None` scores all. Returns the number of rows in `target`.
     """
     saved, on = model_for_worker(model_dir, device)
+    batch_rows = batch_rows or ROWS_AT_ONCE[on.type]
     dataset = Dataset(source, saved.schema, need_label=False)
     if row_groups is not None:
         groups = [group for group in dataset.table.row_groups if group.index in row_groups]
@@ -56,20 +64,26 @@ def score_file(
     loader = scoring_loader(dataset, batch_rows, on, threads=1)
     columns = [column for _, column in keep]
     kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
-    with whole_file(target, make_folder=False) as partial:
-        writer = None
-        try:
-            with loader.epoch(0) as batches:
-                for values in in_turn(_scores(saved, on, batches)):
-                    scores = score_columns(targets, values)
-                    beside = next(kept, None)
-                    held = {} if beside is None else {name: beside[c] for name, c in keep}
-                    rows = pa.table(held | scores)
-                    writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
-                    writer.write_table(rows)
-        finally:
-            if writer is not None:
-                writer.close()
+    writer, pending = None, list[pa.Table]()
+    with (
+        whole_file(target, make_folder=False) as partial,
+        ExitStack() as opened,
+        loader.epoch(0) as batches,
+    ):
+        for values in in_turn(_scores(saved, on, batches)):
+            scores = score_columns(targets, values)
+            beside = next(kept, None)
+            held = {} if beside is None else {name: beside[c] for name, c in keep}
+            pending.append(pa.table(held | scores))
+            if writer is None:
+                writer = opened.enter_context(
+                    pq.ParquetWriter(partial, pending[0].schema, compression="lz4")
+                )
+            if sum(map(len, pending)) >= _GROUP_ROWS:
+                writer.write_table(pa.concat_tables(pending))
+                pending.clear()
+        if writer is not None and pending:
+            writer.write_table(pa.concat_tables(pending))
     return len(dataset)
 
 
@@ -139,7 +153,8 @@ def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
     """Concatenate the files `pieces` into `target`, in order; return the number of rows.
 
     The pieces are removed afterwards, unless `keep` is set or they are in an object store. A local
-    `target` that exists is complete, and is not written again.
+    `target` that exists is complete, and is not written again. Raises `OutputError` if the target
+    cannot be written, and `DataError` if a piece cannot be read.
     """
     local = not is_remote(target)
     if local and Path(target).exists():  # complete: a worker that was lost later wrote it

@@ -41,7 +41,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, whether they have 32 or 64 bits, as words for errors.
+    """Return the kind of a type's values, as words for errors; types of 32 and 64 bits are equal.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')

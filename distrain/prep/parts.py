@@ -117,7 +117,7 @@ def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFil
 
     The file is read once per fitting pass, and then deleted. So it is an Arrow file, neither
     encoded nor compressed. Readers map it into memory, or fetch only the columns that they need.
-    Its folder must exist, as for `write_parquet`.
+    Its folder must exist, as for `write_parquet`. Raises `OutputError` if it cannot be written.
     """
     with (
         whole_file(path, make_folder=False, sync=False) as partial,
@@ -211,6 +211,7 @@ def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
     """Write a parquet file atomically; `settings` are those of `pq.write_table`.
 
     The file's folder must exist: late tasks must not recreate the folder of an abandoned run.
+    Raises `OutputError` if the file cannot be written.
     """
     with whole_file(path, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)

@@ -42,6 +42,7 @@ from distrain.prep.reading import (
     with_features,
     workflow_of,
 )
+from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest, PrepResult, SplitReport, output_schema
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.transforming import split_report, transform_part
@@ -155,7 +156,6 @@ def _workflow(request: PrepRequest) -> Workflow:
 
 
 _STAGING = ".staging"
-PREP_JSON = "prep.json"
 
 
 @dataclass

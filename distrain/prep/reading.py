@@ -113,13 +113,15 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
         raise InputError(
             "the saved workflow and the features document have different columns",
             where={"columns": ", ".join(others[:10])},
-            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
+            hint=f"The workflow's folder contains its own {FEATURES_FILE}, which is used without "
+            "--config.",
         )
     if made.history != saved.history:
         raise InputError(
             "the saved workflow and the features document have different histories",
             where={"saved": saved.history, "document": made.history},
-            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
+            hint=f"The workflow's folder contains its own {FEATURES_FILE}, which is used without "
+            "--config.",
         )
     return saved
 
@@ -179,7 +181,7 @@ def read_inputs(
     of_files = [(file.path, file.category_types(features)) for file in tables]
     reading = workflow.reading(features.document.format.null_values)
     if features.as_is:
-        hint = "Raw Criteo text counts as int64; prepare such files separately."
+        hint = "Raw Criteo text has values of the type int64; prepare such files separately."
         types = same_in_all(of_files, hint)
     else:
         types = _types_for_all([of for _, of in of_files], workflow.domains) | reading["holds"]
@@ -328,7 +330,7 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
     wanted = "validation" if read.parts else "training"
     num_rows = _num_rows((*read.parts, *(read.valid_parts or ())))
     raise DataError(
-        f"no {wanted} rows: split by {split.by} puts all {num_rows:,} rows on the other side",
+        f"no {wanted} rows: split by {split.by} puts all {num_rows:,} rows into the other part",
         where={"column": getattr(split, "column", "")},
         hint="Check the column's values, and change split in the features document.",
     )

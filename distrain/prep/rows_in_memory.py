@@ -56,13 +56,16 @@ def table_of(rows: Any) -> pa.Table:
     _check_names(table.column_names)
     table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
     for place, field in enumerate(table.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            decoded = pc.run_end_decode(table[place])
+            return table_of(table.set_column(place, field.name, decoded))
         if (plain := _without_views(field.type)) != field.type:
             table = table.set_column(place, field.name, table[place].cast(plain))
         elif _is_unusable(field.type):
             raise InputError(
                 f"a column of the {kind} given has values of the type {field.type}",
                 where={"column": field.name},
-                hint="Make texts or numbers of the column, or leave it out.",
+                hint="Convert the column to texts or numbers, or leave it out.",
             )
         elif table.num_rows and _is_empty(table[place]):
             # A column without values becomes null-typed, which fits any type, even if all are NaN.
@@ -94,6 +97,8 @@ def store_rows(rows: Any, place: Path) -> str:
             folder.mkdir()
             # Metadata of a library, such as an index, must not change the hash of the content.
             table = table_of(rows).replace_schema_metadata()
+            if not table.num_rows:
+                raise InputError(f"the {type(rows).__name__} given has no rows")
             pq.write_table(table, folder / "part-0.parquet")
         digest = hashlib.sha256()
         for file in sorted(folder.iterdir()):
@@ -139,18 +144,22 @@ def _without_views(dtype: pa.DataType) -> pa.DataType:
 def _is_unusable(dtype: pa.DataType) -> bool:
     """Return True for types that parquet cannot hold.
 
-    These are intervals, and dictionaries of nested or extension types.
+    These are intervals, dictionaries of nested or extension types, and lists or structs of such
+    types or of run-end-encoded values.
     """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
         return pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
-    return bool(pa.types.is_interval(dtype))
+    if pa.types.is_interval(dtype) or pa.types.is_run_end_encoded(dtype):
+        return True
+    return any(_is_unusable(dtype.field(place).type) for place in range(dtype.num_fields))
 
 
 def _column(name: str, values: Any) -> Any:
     """Return one column as an Arrow array.
 
-    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts.
+    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts. Raises `InputError`
+    for other values that Arrow rejects, such as objects.
     """
     if not isinstance(values, list | tuple):
         try:

@@ -52,7 +52,9 @@ class SavedVocabulary(Vocabulary):
         return self.first_value_id + self.num_values
 
     def places_of(self, distinct: pa.Array) -> NoReturn:
-        raise RuntimeError(f"the vocabulary {self.name} was not read; load it to look values up")
+        raise RuntimeError(
+            f"the vocabulary {self.name} was not read; load it before looking up values"
+        )
 
     def save(self, folder: Path | str, column: str) -> None:
         """Copy the vocabulary's files, and the counts kept with it, to another folder or URL.

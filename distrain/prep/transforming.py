@@ -394,7 +394,7 @@ def _checked_label(values: pa.ChunkedArray) -> pa.Array:
         raise DataError(
             f"the label is {problem}",
             where={"column": LABEL, "row": row},
-            hint="Labels say whether there was a click.",
+            hint="Labels are 0 or 1: whether there was a click.",
         )
     return pa.array(labels.astype(np.float32))
 

@@ -144,7 +144,10 @@ class Vocabulary:
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
-        """Read the files that `save` wrote; raises `DataError` if one is missing or unreadable."""
+        """Read the files that `save` wrote.
+
+        Raises `DataError` if one is missing or unreadable, or if they do not belong together.
+        """
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
         with readable(file):
@@ -354,7 +357,10 @@ def read_table(file: str) -> pa.Table:
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy a file of a saved workflow, a MiB at a time."""
+    """Copy a file of a saved workflow, a MiB at a time; each may be a path or a URL.
+
+    Raises `DataError` if it cannot be read, and `OutputError` if it cannot be written.
+    """
     with (
         open_input(source, retry_s=RETRY_S) as handle,
         whole_file(target, make_folder=False, sync=False) as partial_file,

@@ -132,11 +132,12 @@ def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
         raise ClusterError(
             f"workers died repeatedly while they {doing}",
             where={"last worker": getattr(error.last_worker, "address", "unknown")},
-            hint=f"Most often they lack memory: give them more, or a smaller {smaller}.",
+            hint="Usually workers run out of memory: give them more memory, or use a smaller "
+            f"{smaller}.",
         ) from None
     except FutureCancelledError:
         raise ClusterError(
-            f"the cluster gave up {tasks}",
+            f"the cluster cancelled {tasks}",
             hint="The scheduler may have been restarted; start again.",
         ) from None
 
@@ -177,7 +178,7 @@ def check_shared(places: Sequence[str], client: Client) -> None:
         blind = sorted({host for host, sees in answers.values() if not sees})
         if blind:
             raise OutputError(
-                "workers do not see this folder, in which they share files",
+                "workers cannot access this folder, which they need to exchange files",
                 where={"path": place, "workers on": some(blind, _MOST_NAMED)},
                 hint="Name a folder on a filesystem that all workers share, or an object store: "
                 "--staging s3://BUCKET/PATH of `distrain prep` for temporary files, "

@@ -346,7 +346,11 @@ class Workflow:
             vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
     def save_document(self, folder: str | Path) -> None:
-        """Write everything except the vocabularies, which the tasks that made them have written."""
+        """Write everything except the vocabularies, which the tasks that made them have written.
+
+        `workflow.json` is written last, and appears complete. Raises `OutputError` if a file cannot
+        be written.
+        """
         open_folder(f"{folder}/{CATEGORIES}").make()
         for group in self.groups:
             group.save_tables(f"{folder}/{CATEGORIES}")

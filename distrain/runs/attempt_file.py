@@ -54,7 +54,7 @@ class AttemptFile:
             now_s = time.monotonic()
             if self._failing_since_s is None:
                 self._failing_since_s = now_s
-                return f"records cannot be written, and are tried again: {error}"
+                return f"records cannot be written; the rank tries again: {error}"
             if now_s - self._failing_since_s >= FULL_DISK_S:
                 raise
             return ""

@@ -36,14 +36,14 @@ class OpenRun(AbstractContextManager["OpenRun"]):
         self._lock.close()
 
     def forget(self) -> None:
-        """Remove the files of a job that was never submitted."""
+        """Remove the files of a job that was never submitted; restore the spec of a resumed run."""
         if self._spec_before is None:
             _forget(self.paths)
         else:
             self.put_spec_back()
 
     def put_spec_back(self) -> None:
-        """Restore the spec of a run whose resumption failed."""
+        """Restore the spec of a run whose resumption failed; does nothing for a new run."""
         if self._spec_before is not None:
             with whole_file(self.paths.spec) as partial:
                 partial.write_bytes(self._spec_before)

@@ -122,6 +122,12 @@ _RUN_FILE = TypeAdapter(RunFile)
 
 def read_run_file(paths: RunPaths) -> RunFile:
     """Read `run.json` of a run folder on a filesystem; `InputError` if it cannot be read."""
+    if paths.model.is_dir() and not paths.run.exists():
+        raise InputError(
+            "the folder holds a saved model, such as an ensemble, and no run",
+            where={"path": str(paths.root)},
+            hint="`distrain evaluate` measures it; name the run directories that it was made of.",
+        )
     return _run_file(_read(paths.run, json_of), paths)
 
 
@@ -219,7 +225,10 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove a run's files from its directory; other files are kept."""
+    """Remove a run's files from its directory, not those in an object store; other files are kept.
+
+    Raises `OutputError` if a file cannot be removed.
+    """
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
         for folder in (

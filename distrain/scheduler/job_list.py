@@ -58,7 +58,7 @@ def _full_message(failure: AttemptFailure) -> str:
     if failure.traceback:
         parts.append(failure.traceback.rstrip())
     elif failure.log_tail:
-        parts.append("its last words:\n" + failure.log_tail.rstrip())
+        parts.append("its last output:\n" + failure.log_tail.rstrip())
     return "\n".join(parts)
 
 
@@ -156,7 +156,7 @@ def other_builds(builds: Mapping[str, str]) -> str:
         )
     if builds:
         return (
-            f"{len(builds)} more have not told their build of distrain yet, such as {min(builds)}; "
-            f"one that is older than this version never does: install {build()} there"
+            f"{len(builds)} more have not reported their build of distrain yet, such as "
+            f"{min(builds)}; versions older than this one never do: install {build()} there"
         )
     return ""

@@ -23,7 +23,7 @@ ASK_AGAIN_S = 60.0  # how long a worker may take for a summary before another on
 
 SENT_AGAIN = 100  # number of last entries whose records also go into the next attempt's file
 
-NO_WORKER = "no worker is there to write the summary; the next one that comes writes it"
+NO_WORKER = "no worker is available to write the summary; the next worker writes it"
 
 _OFTEN = (Heartbeat, StepsDone, EvaluationDone)
 

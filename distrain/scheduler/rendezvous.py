@@ -57,7 +57,7 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | Non
     ports = PortRange(int(match[1]), int(match[2])) if match else None
     if ports is None or not 1024 <= ports.first <= ports.last <= 65535:
         raise ClusterError(
-            f"{PORTS} is {text!r}; it is to be FIRST-LAST, two ports from 1024 to 65535",
+            f"{PORTS} is {text!r}; it must be FIRST-LAST, two ports from 1024 to 65535",
             hint=f"Start the scheduler with {PORTS}=29400-29499, or without it for any free port.",
         )
     return ports
@@ -67,6 +67,7 @@ class Stores:
     """Opens one scheduler's stores.
 
     Ports are used in turn, so that late ranks of the previous attempt do not reach the new store.
+    `open` raises `ClusterError` if no port can be used.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -116,10 +117,10 @@ def listen_for_store(
         listener = _listen_at_one_of(candidates, listens_at)
     if listener is None:
         raise ClusterError(
-            f"all ports of {PORTS} ({ports}) are taken on the scheduler's host",
+            f"all ports of {PORTS} ({ports}) are in use on the scheduler's host",
             where={"host": host},
-            hint=f"Each attempt that runs takes one; start the scheduler with a wider {PORTS}. "
-            f"`ss -ltnp` there says who has them.",
+            hint=f"Each running attempt uses one; start the scheduler with a wider {PORTS}. `ss "
+            "-ltnp` there shows the processes that use them.",
         )
     return listener
 

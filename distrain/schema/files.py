@@ -237,6 +237,6 @@ def _json_document(text: str) -> dict[str, Any]:
         ) from None
     if not isinstance(document, dict) or not {"feature", "columns"} & document.keys():
         raise SchemaError(
-            "not a schema: it has neither `feature` (Merlin's form) nor `columns` (ours)"
+            "not a schema: it has neither `feature` (Merlin's form) nor `columns` (distrain's form)"
         )
     return document

@@ -69,7 +69,7 @@ def _encode_value(value: Any, key: str) -> bytes:
     if isinstance(value, list | tuple):
         items = (_chunk(1, _encode_value(item, key)) for item in value)
         return _chunk(_LIST, b"".join(items))
-    raise ValueError(f"{key} is a {type(value).__name__}, which JSON has no form for")
+    raise ValueError(f"{key} is a {type(value).__name__}, which JSON cannot represent")
 
 
 def _decode_value(data: bytes) -> Any:
@@ -147,7 +147,7 @@ def _double(value: float, key: str) -> bytes:
     except OverflowError:
         raise ValueError(f"{key} is too large for a double") from None
     if not math.isfinite(number):
-        raise ValueError(f"{key} is {number}, which JSON has no form for")
+        raise ValueError(f"{key} is {number}, which JSON cannot represent")
     return struct.pack("<d", number)
 
 

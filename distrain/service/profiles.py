@@ -136,15 +136,17 @@ class Kubernetes(SettingsSection):
     def _check_api(self, api_url: str) -> None:
         parts = urlsplit(api_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("the api_url is https://HOST:PORT")
+            raise ValueError("the api_url must be https://HOST:PORT")
         if parts.username or parts.password:
             raise ValueError("no credentials in the api_url: name a token_file")
         if self.namespace is None:
-            raise ValueError("with an api_url there is no own namespace: name it")
+            raise ValueError("an api_url needs a namespace: set it")
         if is_loopback(parts.hostname):
             return  # perhaps of `kubectl proxy`
         if parts.scheme != "https" or self.token_file is None:
-            raise ValueError("an api_url beyond this machine is https://, with a token_file")
+            raise ValueError(
+                "an api_url on another machine must begin with https://, and needs a token_file"
+            )
 
 
 ClusterKind = Literal["address", "local", "slurm", "kubernetes"]
@@ -181,8 +183,8 @@ TRAITS: Mapping[ClusterKind, Traits] = {
         section_names="workload and max_workers",
         needs_section=True,
         unused=("num_workers", "device", "environment"),
-        unused_since="the workload's pods say that, and kubernetes.min_workers and max_workers how "
-        "many there are",
+        unused_since="the workload's pods set these, and kubernetes.min_workers and max_workers "
+        "their number",
     ),
 }
 
@@ -259,8 +261,8 @@ class ClusterProfile(SettingsSection):
             return
         if not has_conditional_writes(root):
             raise ValueError(
-                f"run_root {root}: of URLs, run directories can lie at s3:// alone: other stores "
-                "are not known to have conditional writes"
+                f"run_root {root}: of URLs, only s3:// can hold run folders: other stores are not "
+                "known to have conditional writes"
             )
         try:
             check_url(root)
@@ -271,7 +273,7 @@ class ClusterProfile(SettingsSection):
         if not self.traits.takes_run_urls:
             raise ValueError(
                 f"run_root {root}: with the kind `{self.kind}` it must be on a shared filesystem, "
-                "since the job's scheduler writes there where it is"
+                "because the cluster's scheduler writes to it"
             )
 
     @property
@@ -284,12 +286,16 @@ class ClusterProfile(SettingsSection):
         if not traits.is_started and not self.url:
             raise ValueError(f"a cluster of the kind `{self.kind}` needs its url")
         if traits.is_started and self.url:
-            raise ValueError(f"the service starts a cluster of the kind `{self.kind}`: no url")
+            raise ValueError(
+                f"the service starts a cluster of the kind `{self.kind}`: leave url out"
+            )
         self._check_run_root()
         if self.url:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("the url is that of the dashboard: http://HOST:PORT or https://")
+                raise ValueError(
+                    "the url must be that of the dashboard: http://HOST:PORT or https://"
+                )
             if parts.username or parts.password:
                 raise ValueError("no credentials in the url: name a token_file")
         if traits.needs_run_root and not self.run_root:

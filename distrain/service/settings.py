@@ -120,9 +120,9 @@ class Listen(SettingsSection):
         open_to_all = self.unix_socket is None and not is_loopback(self.host)
         if open_to_all and self.tls.cert_file is None and not self.insecure:
             raise ValueError(
-                f"{self.host} is reached from other machines, and there is no TLS: set "
-                "tls.cert_file and tls.key_file, listen on 127.0.0.1 or a unix_socket behind a "
-                "proxy, or set insecure: true on a network that you trust"
+                f"other machines can reach {self.host}, and there is no TLS: set tls.cert_file "
+                "and tls.key_file, listen on 127.0.0.1 or a unix_socket behind a proxy, or set "
+                "insecure: true on a network that you trust"
             )
         return self
 
@@ -179,8 +179,9 @@ class Settings(BaseSettings):
         listen = self.listen
         if self.sign_on and not (listen.unix_socket or listen.tls.ca_file):
             raise ValueError(
-                "sign_on: whoever reaches the port could name any user: listen on a unix_socket, "
-                "or set listen.tls.ca_file so that only the proxy's certificate is let in"
+                "sign_on: anyone who reaches the port could claim to be any user: listen on a "
+                "unix_socket, or set listen.tls.ca_file so that only the proxy's certificate is "
+                "accepted"
             )
         return self
 
@@ -228,7 +229,7 @@ def _values_of(file: Path) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise InputError(
-            f"the configuration is not YAML: {error}", where=where, hint="Mend the file."
+            f"the configuration is not YAML: {error}", where=where, hint="Correct the file."
         ) from error
     if values is None:
         return {}
@@ -262,10 +263,10 @@ def _mistakes(error: ValidationError | SettingsError, file: Path | None) -> Inpu
         place = ".".join(map(str, mistake["loc"])) or "settings"
         text = mistake["msg"].removeprefix("Value error, ")
         if mistake["type"] == "extra_forbidden":
-            text = "there is no such key"
+            text = "unknown key"
         lines.append(f"{place}: {text}")
     return InputError(
         "\n".join(lines),
         where={"file": str(file)} if file else None,
-        hint="docs/operate.md lists the keys; `distrain serve check` tries a file.",
+        hint="docs/operate.md lists the keys; `distrain serve check` checks a file.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Intent(StrEnum):
-    """What users have requested for a job: to run, or to be cancelled."""
+    """The request of users for a job: to run, or to be cancelled."""
 
     RUN = "run"
     CANCEL = "cancel"

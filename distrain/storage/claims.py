@@ -179,7 +179,8 @@ class Claim:
         """Release the claim and remove its object.
 
         If some objects may have their final names already, the claim's object remains, so that
-        readers reject the output as unfinished.
+        readers reject the output as unfinished. Waits for a renewal in progress. Raises
+        `Unavailable` if the storage does not answer.
         """
         self._ended.set()
         self._thread.join()

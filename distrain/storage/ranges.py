@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from fsspec.asyn import sync
-
 from distrain.errors import DataError
 from distrain.storage.identity import version_in
 from distrain.storage.retrying import with_retries
@@ -250,6 +248,8 @@ def _sign_by_version_4(filesystem: Any, path: str) -> None:
         client.meta.events.register_first(
             "choose-signer.s3.GetObject", choose, unique_id="distrain-version-4"
         )
+
+    from fsspec.asyn import sync  # late: local files need no fsspec
 
     with suppress(AttributeError):  # in other versions of s3fs; the default may work
         sync(filesystem.loop, register)

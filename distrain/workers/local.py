@@ -56,6 +56,9 @@ _PRELOAD_KEY = "distributed.scheduler.preload"
 _PRELOAD = "distrain.preload"
 """Installs the coordinator and the dashboard pages of its jobs in the scheduler."""
 
+ON_REQUEST = "distrain.dashboard-on-request"
+"""A setting of Dask: whether the preload adds a dashboard that is loaded at its first request."""
+
 
 @contextmanager
 def local_cluster(
@@ -84,6 +87,7 @@ def local_cluster(
         "dashboard_address": dashboard_address,
         "host": "127.0.0.1",
         "silence_logs": _ONLY_CRITICAL,  # also in the worker processes
+        "scheduler_kwargs": {"dashboard": False},  # the preload adds it
         "security": True if private else None,
     }
     _check_main_guard()
@@ -98,7 +102,7 @@ def local_cluster(
     with ExitStack() as until_end:
         until_end.enter_context(_dask_is_quiet.held())
         until_end.enter_context(nannies_kept.held())
-        with _start_with({_PRELOAD_KEY: preloads}):
+        with _start_with({_PRELOAD_KEY: preloads, ON_REQUEST: True}):
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
             else:

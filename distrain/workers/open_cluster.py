@@ -50,7 +50,7 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         client = Client(address, timeout=timeout_s)
     except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
-            f"cannot reach the Dask scheduler: {error or f'it is silent for {timeout_s:g} s'}",
+            f"cannot reach the Dask scheduler: {error or f'no answer for {timeout_s:g} s'}",
             where={"scheduler": address},
             hint="Check the address; with TLS it begins with tls://. `dask scheduler --preload "
             "distrain.preload` starts a scheduler; without an address `distrain train` starts a "

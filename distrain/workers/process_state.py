@@ -50,7 +50,8 @@ def resident_bytes(pid: int) -> int:
 async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
     """Return a process's state, and the Python stacks that it writes to `path` on SIGUSR2.
 
-    The stacks are "" if the process does not handle the signal, or does not write them in time.
+    The stacks are "" if the process does not handle the signal, or does not write them within
+    `STACKS_WAIT_S`.
     """
     now = process_state(pid)
     # Without a handler, as in a process that is just starting, the signal would kill it.

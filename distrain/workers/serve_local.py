@@ -39,7 +39,7 @@ def main(args: list[str] | None = None) -> int:
     try:
         with on_sigterm(), only_one(given.folder / "alive.lock") as is_it:
             if not is_it:
-                logging.info("another process already is the cluster of %s", given.folder)
+                logging.info("another process already runs the cluster of %s", given.folder)
                 return 0
             _run(given.folder, given.workers, given.device)
     except Terminated:

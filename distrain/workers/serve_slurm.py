@@ -179,7 +179,10 @@ class _Task:
         self._leaving = True
 
     def _wait_for_others(self) -> None:
-        """Wait until the workers of other tasks have left, since they need the scheduler."""
+        """Wait until the workers of other tasks have left, since they need the scheduler.
+
+        The wait takes at most `LEAVE_S`.
+        """
         until_s = time.monotonic() + LEAVE_S
         others = int(self._environment.get("SLURM_NTASKS", "1")) - 1
         while time.monotonic() < until_s and len(self._left_files()) < others:

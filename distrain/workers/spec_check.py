@@ -78,7 +78,9 @@ def _wait(
             process.wait(_POLL_S)
             return ""
         if time.monotonic() > until_s:
-            return f"the check did not end within {limit_s:g} s: do its files answer?"
+            return (
+                f"the check did not end within {limit_s:g} s: does the storage of its files answer?"
+            )
         if sum((folder / name).stat().st_size for name in ("out", "err")) > MOST_OUTPUT_BYTES:
             return f"the check printed more than {MOST_OUTPUT_BYTES:,} bytes"
         if not is_wanted():

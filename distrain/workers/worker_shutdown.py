@@ -43,7 +43,10 @@ class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is unt
 
 
 async def leave(worker: Any) -> None:
-    """Ask a worker by RPC to stop its ranks; wait for their end, at most for the grace period."""
+    """Ask a worker by RPC to stop its ranks; wait for their end, at most for the grace period.
+
+    Raises `TimeoutError` if the worker does not answer within `ANSWER_S`.
+    """
     why = "its nanny is closing"
     grace_s = await asyncio.wait_for(getattr(worker, LEAVE_RPC)(why=why), ANSWER_S)
     loop = asyncio.get_running_loop()

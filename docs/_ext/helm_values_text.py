@@ -36,7 +36,7 @@ def sections() -> str:
 
 
 def comments(text: str) -> dict[str, str]:
-    """What stands above each key, by its path such as `workers.gpu.perPod`."""
+    """The comment above each key, by its path such as `workers.gpu.perPod`."""
     found, path, words = dict[str, str](), list[str](), list[str]()
     for line in text.splitlines():
         stripped = line.strip()

@@ -17,7 +17,7 @@ def code(text: object) -> str:
 
 
 def comments_of(module: object) -> dict[str, str]:
-    """What a module's source says after `NAME = ...  #` or `"name",  #`, by the name."""
+    """The comments in a module's source after `NAME = ...  #` or `"name",  #`, by the name."""
     pattern = re.compile(r'^ +(?:(\w+) = "[^"]*"|"(\w+)",) +# (.+)$', re.MULTILINE)
     found = pattern.finditer(inspect.getsource(module))  # type: ignore[arg-type]
     return {match[1] or match[2]: match[3] for match in found}

@@ -90,7 +90,7 @@ def take_pictures(told: dict[str, Any], jobs: list[str], out: Path) -> None:
 
 
 def save(page: Page, path: Path) -> None:
-    """What the window shows, in few colours, so that the file is small."""
+    """A picture of the window in few colours, so that the file is small."""
     page.wait_for_timeout(3000)  # animations of charts, and fonts
     page.screenshot(path=path)
     with Image.open(path) as picture:

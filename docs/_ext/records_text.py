@@ -21,7 +21,7 @@ from distrain.jobs.reasons import Reason
 _COMMON = {
     "attempt": "Which attempt, from 1; 0 before the first.",
     "attempts": "Attempts that it took.",
-    "auc_bound": "The true AUC lies within +- this.",
+    "auc_bound": "Maximum error of the AUC due to bins.",
     "device": "`cpu` or `cuda:0`.",
     "elapsed_s": "Wall time since training started on this rank.",
     "epoch": "From 0.",
@@ -96,7 +96,7 @@ def events() -> str:
 
 
 def phases() -> str:
-    """What each phase of a rank's wall time is."""
+    """The meaning of each phase of a rank's wall time."""
     missing = set(PHASES) - set(_PHASE_WORDS)
     if missing:
         raise LookupError(f"no words for the phases {', '.join(sorted(missing))}")

@@ -35,14 +35,14 @@ PIECES: Mapping[str, Callable[[], str]] = {
     "spec": spec_text.sections,
     "states": states_text.table,
 }
-"""What stands in pages, by its name; `record PATH` has the fields of a dataclass."""
+"""Generated texts in pages, by name; `record PATH` has the fields of a dataclass."""
 
 FILES: Mapping[str, Callable[[], str]] = {
     "service-openapi.json": service_api_text.document_text,
     "images/comparison.svg": comparison_chart.svg,
     "images/job-states.svg": states_text.svg,
 }
-"""What stands beside them."""
+"""Generated files beside the pages."""
 
 
 def made_anew(page: str) -> str:

@@ -31,7 +31,7 @@ def sections() -> str:
 
 
 def _of_tasks() -> Iterator[str]:
-    """What the fields `tasks` and `sharing` hold, which many models have."""
+    """The sections `tasks` and `sharing`, which many models have."""
     yield from ("## model.tasks.NAME", _about(TaskSpec), _fields("model.tasks.NAME.", TaskSpec))
     for kind in get_args(get_args(SharingSpec)[0]):
         yield f"## model.sharing (kind: {kind.model_fields['kind'].default})"

@@ -86,7 +86,7 @@ def _arrow(start: JobState, end: JobState) -> str:
 
 
 def _edge(state: JobState, other: JobState) -> tuple[float, float]:
-    """Where the line between two boxes' centres leaves the first box."""
+    """The point at which the line between two boxes' centres leaves the first box."""
     (x, y), (to_x, to_y) = _centre(state), _centre(other)
     dx, dy = to_x - x, to_y - y
     share = min(

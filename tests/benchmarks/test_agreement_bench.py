@@ -23,11 +23,6 @@ def test_a_ranks_calls_do_not_grow_with_the_number_of_ranks(agreement, num_ranks
     assert max(calls) <= 6
 
 
-def test_the_plain_way_asks_after_each_of_the_others():
-    calls = bench.plain_step_agreement(clients(12)).without_questions
-    assert sum(calls) >= 12 * 2 + 12
-
-
 def test_who_waits_asks_ever_more_rarely():
     pauses_s = []
 

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from waiting import until
 
 from benchmarks.gpu_bench import budget, commands, run, stages
@@ -26,7 +25,7 @@ def lives(pid):
     return state != "Z"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_command_that_is_stopped_takes_its_children_with_it(tmp_path):
     script = "trap '' TERM; sleep 600 & echo $!; echo so far >&2; wait"
     done = commands.run(["sh", "-c", script], 10.0, tmp_path, tmp_path, os.environ)
@@ -114,7 +113,7 @@ def test_what_was_done_before_an_interruption_is_kept(runner, monkeypatch):
     assert "Not finished" in (runner[1] / "gpu.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(runner, tmp_path):
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (tmp_path / "test_here.py").write_text(
@@ -149,27 +148,6 @@ def gpu_py(*arguments, **options):
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_what_it_looked_for(tmp_path):
-    process = gpu_py("--out", str(tmp_path / "out"))
-    stdout, stderr = process.communicate()
-    assert process.returncode == 69
-    assert (stdout, (tmp_path / "out").exists()) == ("", False)
-    assert f"torch {torch.__version__}" in stderr
-    assert "nvidia-smi" in stderr
-    assert "gpu.py --rehearse" in stderr
-
-
-def test_a_missing_package_is_named_before_anything_runs(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pydantic'] = None\n")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    process = gpu_py("--rehearse", "--out", str(tmp_path / "out"), env=environment)
-    _, stderr = process.communicate()
-    assert process.returncode == 69
-    assert "Missing packages: pydantic." in stderr
 
 
 @pytest.mark.release

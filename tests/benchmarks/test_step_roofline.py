@@ -43,34 +43,3 @@ def test_bytes_of_a_path_by_hand():
     by_hand = 3 * 26 * 4 + 2 * 3 * 26 * 2 * 4 + 10 * (8 + 2 * 8 + 2 * 8 + 2 * 8)
     cost = roofline.step_cost(contender.Setup("path", 2, "adagrad"), 3, distinct=10)
     assert cost == roofline.Cost(by_hand, 0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "memory_bytes"), [("sgd", 0), ("rowwise_adagrad", 4), ("adagrad", 64), ("adam", 128)]
-)
-def test_bytes_of_an_optimizers_memory(kind, memory_bytes):
-    rows = [roofline.step_cost(contender.Setup("path", 16, kind), 1, count) for count in (1, 2)]
-    # lookup, sums written and read, weight read and written; the memory read and written
-    assert rows[1].bytes - rows[0].bytes == 5 * 64 + 2 * memory_bytes
-
-
-def test_bytes_of_a_whole_step_by_hand():
-    ids, inputs = 26 * 4, 13 * 4 + 4
-    leaf = 26 * 16 * 4 * 5  # written, read twice; its gradient written and read
-    hidden = 3 * 128 * 4 * 6  # the same, and the gradient read twice
-    cost = roofline.step_cost(contender.Setup("mlp", 16), 7, distinct=0)
-    assert cost.bytes == 7 * (ids + inputs + leaf + hidden)
-
-
-def test_bfloat16_halves_what_lies_between_layers():
-    fp32, bf16 = (
-        roofline.step_cost(contender.Setup("dlrm", 16, precision=p), 1, 0) for p in ("fp32", "bf16")
-    )
-    ids_and_inputs = 26 * 4 + 14 * 4
-    assert bf16.bytes - ids_and_inputs == (fp32.bytes - ids_and_inputs) / 2
-
-
-def test_the_slower_of_memory_and_products_bounds():
-    cost = roofline.Cost(bytes=100.0, flops=1000.0)
-    assert cost.floor_s(bytes_per_s=10.0, flops_per_s=1000.0) == 10.0
-    assert cost.floor_s(bytes_per_s=100.0, flops_per_s=10.0) == 100.0

@@ -13,7 +13,6 @@ from distrain.scheduler.dashboard.figure_data import (
     rank_series,
     step_time_columns,
     step_time_title,
-    timeline_columns,
     train_series,
     valid_series,
 )
@@ -67,12 +66,6 @@ def test_the_slowest_rank_is_marked_and_named() -> None:
     assert "rank 7 on w7 (host)" in headline(job(ranks=ranks, slowest=far), "")
 
 
-def test_losses_and_aucs_say_whether_they_are_of_training_or_validation() -> None:
-    scored = job(loss=0.3, auc=0.9, auc_bound=None, valid_loss=0.7, valid_auc=0.61)
-    text = headline(scored, "")
-    assert "validation loss 0.7000, AUC 0.6100 · training loss 0.3000, AUC 0.9000" in text
-
-
 def test_what_is_not_known_yet_is_drawn_as_nothing() -> None:
     assert step_time_columns([rank(0, step_time_s=None)], None)["step_time_ms"] == [0.0]  # type: ignore[arg-type]
     assert progress_pct(job(num_steps=None)) == progress_pct(job(step=None)) == 0.0
@@ -91,13 +84,6 @@ def test_only_ranks_with_a_gpu_have_bars_for_it() -> None:
     assert gpu_columns([rank(0)])["rank"] == []
 
 
-def test_the_time_line_leaves_out_kinds_of_a_later_version() -> None:
-    moment = {"at_s": 2.0, "kind": "restart", "attempt": 1, "step": 5, "text": "attempt 1 ended"}
-    columns = timeline_columns([moment, {**moment, "kind": "unheard-of"}])
-    assert columns["at_ms"] == [2_000.0]
-    assert columns["kind"] == ["restart"]
-
-
 def test_the_table_and_the_selector_hold_every_job() -> None:
     jobs = [job("b"), job("a", "failed", reason="RankDied", eta_s=None, loss=None)]
     columns = job_columns(jobs)
@@ -107,12 +93,6 @@ def test_the_table_and_the_selector_hold_every_job() -> None:
     assert columns["eta_s"] == ["1m15s", "-"]
     assert [value for value, _ in job_options(jobs)] == ["", "b", "a"]
     assert {name for name, values in job_columns([]).items() if values == []} == set(columns)
-
-
-def test_a_job_that_is_not_known_is_named() -> None:
-    text = headline(None, "tcp://a:1", missing="<nosuch>")
-    assert "No job <code>&lt;nosuch&gt;</code> is known here" in text
-    assert "train job.yaml" not in text
 
 
 def test_why_an_attempt_ended_is_told_while_the_next_one_starts() -> None:

@@ -3,11 +3,17 @@
 import asyncio
 import json
 
+import dask
 import pytest
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient
 
-from distrain.scheduler.dashboard.dask_dashboard import INDIVIDUAL_PREFIX, PAGE_URL, install_pages
+from distrain.scheduler.dashboard.dask_dashboard import (
+    INDIVIDUAL_PREFIX,
+    PAGE_URL,
+    DashboardOnRequest,
+)
+from distrain.workers.local import ON_REQUEST
 
 
 async def fetch(url: str) -> str:
@@ -16,14 +22,20 @@ async def fetch(url: str) -> str:
 
 
 @pytest.mark.slow
-def test_pages_are_served_under_dasks_own_prefix() -> None:
+@pytest.mark.parametrize("on_request", [False, True])
+def test_pages_are_served_under_dasks_own_prefix(on_request: bool) -> None:
     prefix = "team/dask"
-    assert install_pages()
-    assert install_pages(), "again: nothing changes"
 
     async def look() -> None:
-        options = {"dashboard": True, "dashboard_address": "127.0.0.1:0", "http_prefix": prefix}
+        options = {
+            "dashboard": not on_request,
+            "dashboard_address": "127.0.0.1:0",
+            "http_prefix": prefix,
+            "preload": "distrain.preload",
+        }
         async with Scheduler(host="127.0.0.1", port=0, **options) as scheduler:
+            served = scheduler.http_application.applications
+            assert any(isinstance(one, DashboardOnRequest) for one in served) == on_request
             url = f"http://127.0.0.1:{scheduler.http_server.port}/{prefix}"
             page = await fetch(url + PAGE_URL)
             assert page.count('<a href="training">Training</a>') == 1, "relative, and once"
@@ -36,4 +48,5 @@ def test_pages_are_served_under_dasks_own_prefix() -> None:
             for path in own:
                 assert "Dask: Training" in await fetch(url + path)
 
-    asyncio.run(look())
+    with dask.config.set({ON_REQUEST: on_request}):
+        asyncio.run(look())

@@ -101,6 +101,7 @@ def test_a_job_from_its_submission_to_its_clone(service: LiveService, spec_file:
     refused(103, "wait", job_id)
     refused(103, "attach", job_id)
     assert run("logs", job_id, "-f").output == ""
+    refused(1, "logs", job_id, "--rank", 9)
     assert good("resume", job_id)["job"]["state"] == "queued"
     assert good("clone", job_id, "--set", "train.epochs=2")["job"]["parent"] == job_id
     job = service.store.job(job_id)
@@ -301,16 +302,6 @@ def test_a_command_that_is_not_answered_can_be_repeated_with_the_id(
         assert job_id in printed
         good(*words, "--id", job_id)
     assert paths == [f"/v1/jobs/{job_id}"] * 2
-
-
-def test_a_repeated_command_with_an_id_makes_nothing_twice(spec_file: Path) -> None:
-    first = good("submit", spec_file, "--id", "nightly-1")
-    assert good("submit", spec_file, "--id", "nightly-1") == first
-    refused(1, "submit", spec_file, "--id", "nightly-1", "--priority", "1")
-    twin = good("clone", "nightly-1", "--id", "nightly-2")
-    assert twin["job_id"] == "nightly-2"
-    assert good("clone", "nightly-1", "--id", "nightly-2") == twin
-    assert run("submit", spec_file, "--id", "-x y").exit_code == 2
 
 
 def test_the_example_of_the_page_about_the_client(

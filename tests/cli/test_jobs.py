@@ -211,7 +211,7 @@ def test_people_see_a_row_a_job_and_all_that_is_known_of_one(
         {
             "id": "a-1", "name": "a", "state": "failed", "attempt": 2, "num_ranks": 2, "step": 45,
             "created_at": "2026-03-01T12:00:00Z", "reason": "RankDied", "run_dir": "/r/a",
-            "message": "rank 1 was killed\nits last words: none", "restarts": 1, "checkpoints": 3,
+            "message": "rank 1 was killed\nits last output: none", "restarts": 1, "checkpoints": 3,
             "last_checkpoint": {"step": 40, "path": "/r/a/checkpoints/40"},
             "setbacks": [
                 vars(Restart(1, "WorkerLost", "worker w1 left\nmore", 20, 12.0)),

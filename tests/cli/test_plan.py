@@ -54,7 +54,9 @@ def test_mistakes_and_notes_come_as_json_too(job):
     words = ["plan", str(job), "--json", "--scheduler", "tcp://elsewhere:1"]
     done = CliRunner().invoke(cli, words)
     (note,) = json.loads(done.stdout)["notes"]
-    assert note.startswith("not checked, as workers may be on other machines: resources.device")
+    assert note.startswith(
+        "not checked, because workers may be on other machines: resources.device"
+    )
     done = CliRunner().invoke(cli, [*words, "--set", "data.train=/nowhere"])
     assert isinstance(done.exception, DataError)
     (mistake,) = json.loads(done.stdout)["errors"]

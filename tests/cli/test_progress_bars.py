@@ -10,7 +10,7 @@ from distrain.cli.progress_bars import WorkProgress
 from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record, Restart
 from distrain.jobs.states import JobState
 
-KILLED = Restart(1, "RankDied", "rank 1 was killed by SIGKILL\nits last words: none", 40, 12.0)
+KILLED = Restart(1, "RankDied", "rank 1 was killed by SIGKILL\nits last output: none", 40, 12.0)
 
 
 def view(state: JobState, *progress: object, **fields: object) -> JobView:

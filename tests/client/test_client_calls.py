@@ -31,13 +31,6 @@ SPEC = {"name": "dlrm", "data": {"train": "/data/train"}}
 
 
 @pytest.fixture(autouse=True)
-def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN", "DISTRAIN_CA_FILE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
 def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_calls, "_LEAST_S", 0.001)
 

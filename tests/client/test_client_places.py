@@ -27,11 +27,8 @@ TOKEN = "dtr_0123456789_verysecretverysecret_abcdef"
 ONCE = Retries(for_s=0.0)
 
 
-@pytest.fixture(autouse=True)
-def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN", "DISTRAIN_CA_FILE"):
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture
+def config() -> Path:
     return servers_file()
 
 

@@ -66,13 +66,6 @@ def token(service: LiveService) -> str:
     return service.token("alice", Role.SUBMITTER).label
 
 
-@pytest.fixture(autouse=True)
-def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN", "DISTRAIN_CA_FILE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 class Story:
     """A job from its submission to its deletion, told to either kind of client.
 

@@ -22,13 +22,6 @@ SSE = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 @pytest.fixture(autouse=True)
-def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("DISTRAIN_SERVER", "DISTRAIN_TOKEN", "DISTRAIN_CA_FILE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
 def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_POLL_S", (0.001, 0.002))
 

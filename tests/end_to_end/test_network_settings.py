@@ -21,7 +21,7 @@ def has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(480)
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1; enable IPv6")
 def test_two_ranks_train_over_ipv6(prepared: Path, tmp_path: Path) -> None:

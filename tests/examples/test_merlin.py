@@ -16,7 +16,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ITEMS, CIRCLES = 120, 6
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 
 
 def run(script: str, *args: object) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def run(script: str, *args: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "schema",
-    [None, pytest.param("models__entertainment_movielens_1m.pbtxt", marks=pytest.mark.release)],
+    [None, "models__entertainment_movielens_1m.pbtxt"],
 )
 def test_the_introductions_models_learn(
     tmp_path: Path, shared_data: Path, schema: str | None
@@ -53,7 +53,6 @@ def test_the_introductions_models_learn(
         assert 0.6 < auc < best + 0.02, name
 
 
-@pytest.mark.release
 def test_the_labs_models_learn_in_two_epochs(tmp_path: Path) -> None:
     figures = run("merlin_extend.py", "--quick", "--work", tmp_path)
     for name in ("dlrm_with_cross", "crosses_instead"):
@@ -93,7 +92,6 @@ def write_log(path: Path) -> None:
         rows.writerow(["9999", "POST", "POSTAGE", 1, "2011-01-05T09:00:00", 1.5, 1, "France"])
 
 
-@pytest.mark.release
 def test_a_shops_circles_are_found(tmp_path: Path) -> None:
     write_log(tmp_path / "log.csv.gz")
     args = ("--split", "2011-03-02", "--epochs", 60, "--work", tmp_path)
@@ -104,7 +102,6 @@ def test_a_shops_circles_are_found(tmp_path: Path) -> None:
     assert figures["two-tower, new items"] > 0.8
 
 
-@pytest.mark.release
 def test_a_real_shops_customers_are_told_better_than_by_popularity(
     tmp_path: Path, shared_data: Path
 ) -> None:

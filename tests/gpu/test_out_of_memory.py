@@ -30,7 +30,7 @@ def test_who_asked_for_too_much_is_named_and_what_to_do(device: str) -> None:
     first, asker, hint = failure.message.splitlines()[-3:]
     assert failure.message.startswith("rank 3: ")
     assert "tried to allocate" in first.lower()
-    assert asker.startswith("  asked for by: distrain/models/embeddings/kernels/on_torch.py:")
+    assert asker.startswith("  allocated by: distrain/models/embeddings/kernels/on_torch.py:")
     assert "in gather: rows = weight.index_select(0, keys)" in asker
     assert "train.micro_batches" in hint
 
@@ -55,6 +55,6 @@ def test_a_step_that_does_not_fit_ends_its_rank_in_order(tmp_path: Path) -> None
         rank.close()
     assert failed["reason"] == "OutOfMemory"
     assert failed["message"].startswith("rank 0: OutOfMemoryError: CUDA out of memory.")
-    assert "asked for by: distrain/" in failed["message"]
+    assert "allocated by: distrain/" in failed["message"]
     assert "train.micro_batches" in failed["message"]
     assert "Traceback" in failed["traceback"]

@@ -3,7 +3,7 @@
 import re
 import shutil
 
-from helm_chart import CHART, NAMES, rendered, template
+from helm_chart import CHART, rendered, template
 
 
 def immutable(objects):
@@ -39,13 +39,3 @@ def test_a_later_version_changes_neither_selectors_nor_claims(tmp_path):
     objects = template(chart=later)
     assert immutable(objects) == immutable(rendered("minimal"))
     assert "distrain:9.9.9-cpu" in str(objects)
-
-
-def test_selectors_of_workloads_do_not_overlap():
-    for name in NAMES:
-        selectors = [
-            tuple(sorted(each["spec"]["selector"]["matchLabels"].items()))
-            for each in rendered(name)
-            if each["kind"] in ("Deployment", "StatefulSet")
-        ]
-        assert len(set(selectors)) == len(selectors)

@@ -11,7 +11,12 @@ from hypothesis import given, strategies as st
 
 sklearn = pytest.importorskip("sklearn", reason="the extra 'sklearn' is not installed")
 
-from sklearn.datasets import load_iris  # noqa: E402
+from sklearn.datasets import (  # noqa: E402
+    load_breast_cancer,
+    load_diabetes,
+    load_iris,
+    load_wine,
+)
 from sklearn.metrics import ndcg_score  # noqa: E402
 from sklearn.model_selection import GroupKFold, KFold, cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
@@ -48,21 +53,33 @@ def test_folds_are_separate_fits_of_tables_with_texts_and_gaps():
     )
     classes = np.array(["no", "yes", "perhaps"])[draw.integers(0, 3, rows)]
     numbers = table["price"].fillna(0) * 3 + draw.normal(size=rows)
-    folds = KFold(2, shuffle=True, random_state=0)
-    for estimator, target in (
-        (Classifier(overrides=FEW), classes),
-        (Regressor(overrides=FEW), numbers),
-    ):
-        found = cross_val_score(
-            make_pipeline(FunctionTransformer(), estimator), table, target, cv=folds
-        )
-        expected = []
-        for train, test in folds.split(table):
-            fitted = type(estimator)(overrides=FEW).fit(
-                table.iloc[train], np.asarray(target)[train]
-            )
-            expected.append(fitted.score(table.iloc[test], np.asarray(target)[test]))
-        assert found.tolist() == expected
+    check_folds(Classifier, table, classes)
+    check_folds(Regressor, table, numbers, num_folds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("load", "kind"),
+    [
+        (load_iris, Classifier),
+        (load_breast_cancer, Classifier),
+        (load_wine, Classifier),
+        (load_diabetes, Regressor),
+    ],
+)
+def test_folds_are_separate_fits_of_tables_of_scikit_learn(load, kind):
+    check_folds(kind, *load(return_X_y=True, as_frame=True))
+
+
+def check_folds(kind, table, target, num_folds=2):
+    folds = list(KFold(2, shuffle=True, random_state=0).split(table))[:num_folds]
+    pipeline = make_pipeline(FunctionTransformer(), kind(overrides=FEW))
+    found = cross_val_score(pipeline, table, target, cv=folds)
+    expected = []
+    for train, test in folds:
+        fitted = kind(overrides=FEW).fit(table.iloc[train], np.asarray(target)[train])
+        expected.append(fitted.score(table.iloc[test], np.asarray(target)[test]))
+    assert found.tolist() == expected
 
 
 def test_an_estimator_is_fit_of_the_same_table_and_is_pickled_whole(tmp_path):
@@ -93,7 +110,7 @@ def test_a_ranker_validates_and_scores_whole_groups():
     groups = draw.integers(0, 40, 200).astype(str)
     X = draw.normal(size=(200, 2))
     y = np.clip(np.round(X[:, 0]), 0, 2)
-    folds = list(GroupKFold(2).split(X, y, groups))
+    folds = list(GroupKFold(2).split(X, y, groups))[:1]
     with sklearn.config_context(enable_metadata_routing=True):
         ranker = Ranker(overrides=FEW).set_fit_request(qid=True).set_score_request(qid=True)
         found = cross_val_score(ranker, X, y, cv=folds, params={"qid": groups})

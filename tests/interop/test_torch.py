@@ -66,7 +66,7 @@ def test_spawned_workers_give_what_forked_ones_give_and_start_where_they_are_tol
 ) -> None:
     given = batches_of(table, form=as_tuple)
     spawned = DataLoader(given, batch_size=None, num_workers=2, multiprocessing_context="spawn")
-    for epoch in (0, 1, 7):
+    for epoch in (0, 7):
         if epoch == 7:
             given.set_epoch(7)
         rows = [ids[:, 0] for ids, _, _ in spawned]

@@ -9,7 +9,7 @@ from distrain.cli.jobs.list import jobs_table
 from distrain.cli.jobs.status_lines import job_lines
 from distrain.cli.top.tables import job_line, screen
 from distrain.jobs.api_answers import FIGURES, Job
-from distrain.jobs.figures import SHOWN, Figure, Screen
+from distrain.jobs.figures import SHOWN, Figure
 from distrain.scheduler.dashboard import tables
 from distrain.scheduler.dashboard.job_text import headline, job_columns
 from distrain.scheduler.http import prometheus
@@ -30,17 +30,17 @@ def test_a_figure_is_on_each_screen_that_it_names(figure: Figure) -> None:
     job, title, text = Job.read(document), figure.title, figure.of(VALUES)
     phrase = figure.phrase.format(title=title.lower(), text=text)
     texts = {
-        Screen.STATUS: ("\n".join(job_lines(job)), f"{title.lower():15}{text}"),
-        Screen.JOBS: (drawn(jobs_table([job])), text),
-        Screen.LINE: (job_line(document) + drawn(screen([document], document, 24, "")), phrase),
-        Screen.TRAINING: (headline(document, ""), phrase),
+        "status": ("\n".join(job_lines(job)), f"{title.lower():15}{text}"),
+        "jobs": (drawn(jobs_table([job])), text),
+        "line": (job_line(document) + drawn(screen([document], document, 24, "")), phrase),
+        "training": (headline(document, ""), phrase),
     }
     for where, (shown, part) in texts.items():
         assert (part in shown) or where not in figure.on, where
-    assert (job_columns([document]).get(figure.name) == [text]) is (Screen.TRAINING in figure.on)
-    assert (figure.name in tables._TITLES) or Screen.TRAINING not in figure.on
+    assert (job_columns([document]).get(figure.name) == [text]) is ("training" in figure.on)
+    assert (figure.name in tables._TITLES) or "training" not in figure.on
     compared = {row.field: row.values for row in metric_rows([job, job], [None, None])}
-    assert (compared.get(title) == (text, text)) is (Screen.COMPARISON in figure.on)
+    assert (compared.get(title) == (text, text)) is ("comparison" in figure.on)
     if figure.metric:
         assert figure.name in FIGURES
         assert f"distrain_job_{figure.metric}" in {

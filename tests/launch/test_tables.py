@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -26,6 +27,9 @@ from distrain.prep.rows_in_memory import table_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
+INTERVALS = pa.table(
+    {"a": pa.array([[(1, 2, 3)]] * 2, pa.list_(pa.month_day_nano_interval())), "bought": [0, 1]}
+)
 ROWS = 600
 FEW = {"train.max_steps": 3}
 
@@ -56,12 +60,19 @@ class Exported:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+def rows_of(job):
+    data = job.document["data"]
+    return pa.concat_tables(
+        [pq.read_table(file) for part in ("train", "valid") for file in data[part]]
+    )
+
+
 def same_bits(run, other):
     first, second = (one.load_model().model.state_dict() for one in (run, other))
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
-def test_every_form_of_a_table_gives_the_same_bits_and_is_prepared_once(table, tmp_path):
+def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(table, tmp_path):
     import dask.dataframe as dd
 
     table.to_parquet(tmp_path / "rows.parquet")
@@ -75,17 +86,15 @@ def test_every_form_of_a_table_gives_the_same_bits_and_is_prepared_once(table, t
         "glob": [str(tmp_path / "*.csv")],
         "dask": dd.from_pandas(table, npartitions=1),
     }
-    runs, prepared = {}, {}
+    kept = tmp_path / "kept"
+    jobs, folders = {}, {}
     for name, form in forms.items():
-        runs[name] = distrain.fit(
-            form, target="bought", run_dir=tmp_path / "runs" / name, overrides=FEW
-        )
-        prepared[name] = {*(tmp_path / "runs" / ".prepared").glob("data-*")}
-    assert prepared["frame"] == prepared["again"], "rows were prepared a second time"
-    scores = runs["frame"].predict(table)["probability"]
-    for name, run in runs.items():
-        assert same_bits(run, runs["frame"]), name
-        assert run.predict(table)["probability"].equals(scores)
+        jobs[name] = job_of_table(TableRequest(form, kept, Asked(("bought",))), print)
+        folders[name] = {*kept.glob("data-*")}
+    assert folders["frame"] == folders["again"], "rows were prepared a second time"
+    expected = rows_of(jobs["frame"])
+    for name, job in jobs.items():
+        assert rows_of(job).equals(expected), name
 
 
 MAKER = """
@@ -192,6 +201,19 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         assert CliRunner().invoke(command, wrong).exit_code != 0
 
 
+@pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70], [0, 1, 2]])
+def test_classes_are_the_values_of_the_target(table, tmp_path, values):
+    target = np.array(values)[table["stars"].to_numpy() % 3]
+    run = distrain.fit(
+        table.assign(goal=target), target="goal", task="multiclass", run_dir=tmp_path / "run",
+        overrides={"train.epochs": 40, "train.optimizer.lr": 0.05},
+    )  # fmt: skip
+    assert run.classes.tolist() == sorted(values)
+    scores = run.predict(table)
+    assert (run.classes[scores["class"]] == target).mean() > 0.6
+    assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
+
+
 def test_rows_of_its_own_validate_a_model(table, tmp_path):
     run = distrain.fit(
         table[100:], target="price", valid=table[:100], run_dir=tmp_path / "run", overrides=FEW
@@ -216,6 +238,20 @@ def test_columns_may_be_named_by_numbers_of_numpy(table, tmp_path):
     job = job_of_table(TableRequest(numbered, tmp_path / "kept", asked), print)
     document = FeatureConfig.parse(yaml.safe_load(job.features)).document
     assert (document.target.column, document.weight) == (str(target), str(weight))
+
+
+def test_no_validation_may_be_said_with_a_truth_value_of_numpy():
+    assert asked_of("bought", valid=np.False_) == asked_of("bought", valid=False)
+
+
+def test_runs_become_single_values():
+    plain = pa.table({"shop": ["a", "a", None, "b"], "price": [1.5, 1.5, 1.5, 2.0]})
+    columns = [pc.run_end_encode(values.combine_chunks()) for values in plain.columns]
+    encoded = pa.table(columns, plain.column_names)
+    assert table_of(encoded).equals(plain)
+    assert table_of(pa.concat_tables([encoded, encoded[1:3]])).to_pydict() == (
+        pa.concat_tables([plain, plain[1:3]]).to_pydict()
+    )
 
 
 def test_string_views_become_strings_at_any_depth():
@@ -268,6 +304,12 @@ def test_string_views_become_strings_at_any_depth():
         ("frame", {"target": "bought", "task": "ranking"}),
         (pd.DataFrame({"": ["a", "b"] * 20, "bought": [0, 1] * 20}), {"target": "bought"}),
         ("frame", {"target": "bought", "weight": pd.Series([0, 1])}),
+        (pd.DataFrame({"a": [1, 2], "b": 1.5}), {"target": "b", "task": "regression"}),
+        (pd.DataFrame({"a": [1, 2], "b": [0, 1], "w": 0}), {"target": "b", "weight": "w"}),
+        (pd.DataFrame({"a": [1, 2], "b": pd.to_timedelta([1, 2], "h")}), {"target": "b"}),
+        (pd.DataFrame({"a": [1, 2], "b": [["x"], ["y"]]}), {"target": "b"}),
+        (pd.DataFrame({"a": [1, 2], "b": [0, 1]})[:0], {"target": "b"}),
+        (INTERVALS, {"target": "bought"}),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_run_begins(table, tmp_path, wording, data, arguments):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from int_arrays import int32, int64
 from wording import Wording
 
 _fill = pytest.importorskip(
@@ -13,14 +14,6 @@ _fill = pytest.importorskip(
 
 UNTOUCHED = -889275714
 GUARD = 64
-
-
-def int32(*values: int) -> np.ndarray:
-    return np.array(values, np.int32)
-
-
-def int64(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
 
 
 def good_call(memory: np.ndarray) -> dict[str, Any]:

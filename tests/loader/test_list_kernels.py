@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from int_arrays import int32, int64
 
 from distrain.loader.filling import fill_numpy as lists_numpy
 
@@ -95,14 +96,6 @@ def test_dealt_and_joined_lists_equal_lists_of_python(
         kernels.place_lists(block[:-1], places[run], joined, values)
     row_at = np.argsort(places)
     assert values.view(np.uint32).tolist() == [c for row in row_at for c in cells[row]]
-
-
-def int32(*values: int) -> np.ndarray:
-    return np.array(values, np.int32)
-
-
-def int64(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
 
 
 # Three lists, [10, 11], [] and [12], of which rows 2 and 0 are taken by two runs.

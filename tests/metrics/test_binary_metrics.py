@@ -62,6 +62,21 @@ def test_counts_of_every_width_round_trip():
         assert BinaryMetrics.from_json(state.to_json()).negatives[5] == peak
 
 
+@given(ROWS, st.integers(0, 60), st.sampled_from(["none", "first", "second", "both"]))
+@settings(deadline=None, max_examples=30)
+def test_rows_that_are_weighted_are_counted_whatever_their_weights(rows, cut, weighted):
+    parts = []
+    for part, own in ((rows[:cut], "first"), (rows[cut:], "second")):
+        one, (logits, labels) = BinaryMetrics(), arrays(part)
+        has_weights = weighted in (own, "both")
+        one.update(logits, labels, np.full(len(part), 0.25, np.float32) if has_weights else None)
+        parts.append(one)
+    found = parts[0].merge(parts[1])
+    positives = sum(label for _, label in rows)
+    assert found.counted in ((len(rows), positives), None)
+    assert (found.counted is None) == (weighted == "none")
+
+
 def test_no_rows_compute_to_nothing():
     metrics = BinaryMetrics()
     metrics.update(np.empty(0, np.float32), np.empty(0, np.int64))

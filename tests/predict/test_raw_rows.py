@@ -14,8 +14,6 @@ from click.testing import CliRunner
 from distributed import Client
 from wording import Wording
 
-import distrain
-import distrain.workers
 from distrain import Run, fit
 from distrain.cli.models.evaluate import command as evaluate_command
 from distrain.cli.models.predict import command as predict_command
@@ -268,42 +266,6 @@ def test_words_of_criteo_in_memory_are_numbers(wording: Wording) -> None:
     wording.refused(
         DataError, lambda: with_words_as_numbers(pa.table({"C1": ["0000000a", "x"]}), {"C1"})
     )
-
-
-class Stream:
-    """A table of another library, such as polars, which hands it over as Arrow's C stream."""
-
-    def __init__(self, table: pa.Table):
-        self._table = table
-
-    def __arrow_c_stream__(self, requested: object = None) -> object:
-        return self._table.__arrow_c_stream__(requested)
-
-
-@pytest.mark.parametrize(
-    ("shop", "price"),
-    [
-        (pa.string_view(), pa.decimal128(8, 2)),
-        (pa.dictionary(pa.int8(), pa.string()), pa.float32()),
-        (pa.large_string(), pa.decimal64(8, 2)),
-        (pa.binary(), pa.float64()),
-    ],
-)
-def test_tables_of_any_library_and_type_have_the_same_scores(
-    root: Path, shop: pa.DataType, price: pa.DataType
-) -> None:
-    run = distrain.load(root / "r")
-    odd = [{**ROWS[0], "shop": "\U0001f600 \u00df\u0301"}, {**ROWS[1], "shop": None}, *ROWS[2:]]
-    plain = pa.Table.from_pylist(odd).drop_columns(["order"])
-    wanted = run.predict(plain)
-    table = plain
-    for name, dtype in {"shop": shop, "price": price}.items():
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, table[name].cast(dtype))
-    assert run.predict(Stream(table)).equals(wanted)
-    columns = {name: plain[name].to_numpy(zero_copy_only=False) for name in plain.column_names}
-    assert run.predict(columns).equals(wanted)
-    assert wanted["probability"].between(0, 1).all()
 
 
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_values_that_do_not_come_again_are_no_ids(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     inferred = infer(tmp_path / "t.parquet")
     assert list(inferred.features.document.columns) == ["item"]
-    assert inferred.left_out["basket"].startswith("its values do not come again")
+    assert inferred.left_out["basket"].startswith("its values do not recur")
 
 
 def test_guesses_of_targets(tmp_path: Path) -> None:
@@ -158,7 +158,10 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
     for wanted, columns in (
         ("bought", {"bought": bits, "other": bits}),
         ("second", {"first": bits, "second": bits}),
-        ({"column": "rating", "at_least": 3}, {"rating": [n % 5 + 1 for n in range(60)]}),
+        (
+            {"column": "rating", "kind": "multiclass", "classes": [1, 2, 3, 4, 5]},
+            {"rating": [n % 5 + 1 for n in range(60)]},
+        ),
         (
             {"column": "amount", "at_least": 44.25, "placeholder": True},
             {"amount": [float(n) for n in range(60)]},
@@ -166,6 +169,16 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
     ):
         inferred = inferred_of(tmp_path, {"item": [f"i{n % 9}" for n in range(60)], **columns})
         assert parse_yaml(inferred.text)["target"] == wanted
+
+
+def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Path) -> None:
+    table = {"split": ["train", "test"] * 30, "item": [f"i{n % 9}" for n in range(60)]}
+    table["bought"] = [0, 0, 1] * 20
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    files = list_inputs([str(tmp_path / "t.parquet")])
+    for valid, is_feature in ((None, False), (0.2, True), (False, True)):
+        document = infer_features(files, Asked(("bought",), valid=valid)).features.document
+        assert ("split" in document.columns) == is_feature
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)

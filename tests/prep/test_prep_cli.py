@@ -1,6 +1,5 @@
 """`distrain prep` from the command line."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,35 +105,6 @@ def test_it_starts_worker_processes_itself(
     assert again.exit_code == 0, again.output
     first, second = (pq.read_table(folder / "train") for folder in (out, tmp_path / "again"))
     assert first.equals(second)
-
-
-def test_drift_is_warned_about_and_an_update_learns_new_values(
-    in_process: list[ClusterRequest], tmp_path: Path
-) -> None:
-    table = "target: label\ncolumns: {shop: {kind: categorical, freq_threshold: 2}}\n"
-    (tmp_path / "features.yaml").write_text(table)
-    for name, shops in (("first.csv", "aab"), ("second.csv", "bccd")):
-        rows = "".join(f"{place % 2},{shop}\n" for place, shop in enumerate(shops))
-        (tmp_path / name).write_text("label,shop\n" + rows)
-
-    def prepared(table: str, out: str, *words: object) -> tuple[dict[str, Any], Any]:
-        done = run(tmp_path / table, *words, "--out", tmp_path / out, "--json")
-        assert done.exit_code == 0, done.output
-        return json.loads((tmp_path / out / "prep.json").read_text()), done
-
-    words = ("--config", tmp_path / "features.yaml", "--keep-counts", "1M")
-    assert prepared("first.csv", "1", *words)[0]["kept_counts"]["values"] == {"shop": 1}
-    saved = ("--workflow", tmp_path / "1" / "workflow")
-    report, done = prepared("second.csv", "drifted", *saved)
-    assert [(one["column"], one["what"]) for one in report["drifted"]] == [
-        ("shop", "unknown_share")
-    ]
-    assert "--update" in done.stderr
-    report, done = prepared("second.csv", "wide", *saved, "--drift-share", 1)
-    assert "warning" not in done.stderr
-    assert prepared("second.csv", "2", *saved, "--update")[0]["new_ids"] == {"shop": 2}
-    again = prepared("second.csv", "3", "--workflow", tmp_path / "2" / "workflow", "--update")[1]
-    assert str(tmp_path / "second.csv") in again.stderr
 
 
 def test_the_end_says_what_is_next(

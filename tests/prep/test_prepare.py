@@ -481,21 +481,6 @@ def test_a_run_that_is_stopped_leaves_nothing(
     assert nothing_is_left(tmp_path)
 
 
-def test_real_rows(prep: Callable[..., PrepResult], shared_data: Path) -> None:
-    folder = shared_data / "criteo"
-    result = prep(folder / "*.tsv.gz", workflow=ALL_COLUMNS, block_bytes=1 << 18)
-    assert (result.train.num_rows, result.bad_lines.count) == (7500, 0)
-    numbers = [0.24, 0.10, 0.25, 0.50, 0.46, 0.09, 0.03, 0, 0, 0.09, 0.46, 0.02, 0.25]
-    stated = dict(zip(CONTINUOUS, numbers, strict=True)) | dict.fromkeys(CATEGORICAL, 0.0)
-    stated |= dict.fromkeys(("C14", "C16", "C17", "C23"), 0.47)
-    stated |= dict.fromkeys(("C1", "C10", "C11", "C20", "C21", "C22"), 0.03)
-    assert result.train.missing_share == pytest.approx(stated, abs=0.0051)
-    assert result.train.num_ones == 198
-    # Without the missing value: pad, null and unknown have ids of their own.
-    distinct = {"C1": 2071, "C2": 1526, "C6": 3, "C14": 285, "C17": 3, "C26": 24}
-    assert {c: result.cardinalities[c] - 3 for c in distinct} == distinct
-
-
 def test_errors_of_tasks_are_the_errors_of_the_tree(client: Any, wording: Wording) -> None:
     runner = TaskRunner(client)
     assert runner.run("square", _square, [(n,) for n in range(30)]) == [n * n for n in range(30)]

@@ -104,7 +104,7 @@ def test_the_command_prints_the_last_attempt_or_the_first_error(paths: RunPaths)
     paths.summary.write_text('{"restarts": [{"reason": "RankDied", "message": "rank 1 killed"}]}')
     told = ["rank 1 killed" in run(paths.root, "--first-error", *more)
             for more in ((), ("--rank", 0), ("--attempt", 2))]  # fmt: skip
-    assert told == [False, True, True], "the coordinator's account where logs have no cause"
+    assert told == [False, True, True], "the coordinator's report where logs have no cause"
     for command in ("logs", "audit"):
         done = CliRunner().invoke(cli, [command, str(paths.root / "nope")])
         assert isinstance(done.exception, InputError)
@@ -118,6 +118,6 @@ def test_ranks_that_logged_nothing_are_named_where_all_others_lost_a_peer(paths:
     assert output.index(killed) < output.index("==> attempt 1, rank 0")
     paths.summary.write_text('{"restarts": [{"reason": "RankDied", "message": "rank 1 killed"}]}')
     output = run(paths.root, "--first-error")
-    assert output.startswith("The coordinator's account: RankDied: rank 1 killed\n")
+    assert output.startswith("The coordinator's report: RankDied: rank 1 killed\n")
     found = json.loads(run(paths.root, "--first-error", "--json"))
     assert (found["error"]["rank"], found["error"]["ranks_without_output"]) == (0, [1])

@@ -101,7 +101,7 @@ def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
         # One of a version that tells nothing is another build, too.
         del coordinator.builds[older]
         coordinator._workers_changed()
-        assert "1 more have not told their build" in coordinator.view("a")["why_pending"]
+        assert "1 more have not reported their build" in coordinator.view("a")["why_pending"]
         coordinator.tell(Cancel("a"))
         coordinator.worker_runs(worker=older, build=build())
         assert len(coordinator.lifecycle.slots) == 2

@@ -10,7 +10,7 @@ from distrain.models import build_model
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.storage.folder import open_folder
-from distrain.train.checkpoint import CheckpointWriter, RankStore, TrainingState
+from distrain.train.checkpoint import CheckpointWriter, RankStore, TrainingState, load_newest
 from distrain.train.checkpoint.manifest import from_document
 from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
 
@@ -135,3 +135,10 @@ def read_all(place, name, states):
         own.append(reading.run())
         state.adopt(manifest.state)
     return own
+
+
+def load_again(place):
+    """Load the newest checkpoint into a new state; what was loaded, the state, and the reports."""
+    told = []
+    state = new_state("adagrad", seed=5)
+    return load_newest(place, state, Peers(), report=told.append), state, told

@@ -117,8 +117,10 @@ _BAD_GROUP = "row group: 1"
 FOOTER_DAMAGES = (
     Damage("missing file", Path.unlink, ("no such file",)),
     Damage("empty file", lambda path: path.write_bytes(b""), ("the file is empty (0 bytes)",)),
-    Damage("truncated", cut_short, ("not a whole parquet file",)),
-    Damage("text", lambda path: path.write_text("label,I1\n" * 50), ("not a whole parquet file",)),
+    Damage("truncated", cut_short, ("not a complete parquet file",)),
+    Damage(
+        "text", lambda path: path.write_text("label,I1\n" * 50), ("not a complete parquet file",)
+    ),
     Damage("no rows", lambda path: write_rows(draw_rows(0, 1), path), ("no rows",)),
     Damage("missing column", without("C7"), ("column 'C7' is missing",)),
     Damage("missing label", without("label"), ("column 'label' is missing",), needs_label=True),
@@ -158,7 +160,7 @@ ROW_DAMAGES = (
     Damage(
         "id too large without statistics",
         changed("C2", _TOO_LARGE, **_UNTOLD),
-        (f"id {_TOO_LARGE} of column 'C2'", "column: C2", "prep run", *_BAD_PLACE),
+        (f"id {_TOO_LARGE} of column 'C2'", "column: C2", "another run of prep", *_BAD_PLACE),
     ),
     Damage(
         "null without statistics",

@@ -20,7 +20,7 @@ from distrain.runs.open_run import OpenRun, open_run, reopen_run
 from distrain.runs.run_file import read_run_and_spec
 from distrain.runs.summary import Summary
 
-LOST = Restart(1, "RankDied", "rank 1 was killed by <SIGKILL>\nits last words: none", 60, 12.0)
+LOST = Restart(1, "RankDied", "rank 1 was killed by <SIGKILL>\nits last output: none", 60, 12.0)
 RELIABILITY = {"predicted": [0.1, 0.3, 0.6], "observed": [0.12, 0.28, 0.7], "rows": [400, 400, 200]}
 
 

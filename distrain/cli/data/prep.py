@@ -70,8 +70,9 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
 @click.option(
     "--log",
     multiple=True,
-    help="File, folder or glob with the rows before these, for a workflow with a history; they are "
-    "neither fitted nor written; may be repeated. With --workflow, `none` means no such rows.",
+    help="File, folder or glob with earlier rows, whose events are included in histories; the "
+    "earlier rows are neither fitted nor written; may be repeated. With --workflow, `none` means "
+    "no earlier rows.",
 )
 @click.option(
     "--update",
@@ -90,8 +91,8 @@ _NOT_WITH_CONFIG = "{}; with --config, set it in the document"
     type=COUNT,
     default=None,
     help="Store the counts of this many out-of-vocabulary categories per column, the most "
-    "frequent, so "
-    "that --update adds to them; 0 stores none. Default: 0, with --update as before.",
+    "frequent, so that --update adds to them; 0 stores none. Default: 0; with --update, as in the "
+    "workflow.",
 )
 @click.option(
     "--drift-mean",

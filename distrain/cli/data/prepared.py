@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     seconds = result.seconds["total"]
-    lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
+    rows = "rows" if result.train.num_ones is None else "training rows"  # `None`: unlabelled
+    lines = {rows: f"{result.train.num_rows:,} in {result.train.num_files} files"}
     if result.valid:
         lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
     lines |= left_out_of(result)

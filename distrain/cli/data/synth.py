@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 @click.option(
     "--scale",
     default=0.01,
-    help="Factor on the cardinalities of large category columns; 1 is Criteo's own size.",
+    help="Factor of the cardinalities of large category columns; 1 gives Criteo's cardinalities.",
 )
-@click.option("--click-rate", default=0.03, help="Mean click probability.")
+@click.option("--click-rate", default=0.03, help="The mean probability of a click.")
 @click.option("--seed", default=0, help="Seed of the planted model and of the rows.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier dataset in that folder.")
-@json_option("Print what was written as JSON.")
+@json_option("Print the result as JSON.")
 def command(
     rows: int,
     out: Path,

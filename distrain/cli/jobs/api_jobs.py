@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from distrain.cli.jobs.status_lines import job_lines
-from distrain.cli.output import print_answer, print_result
 from distrain.client.client import Client
 from distrain.jobs.api_answers import Job
 
@@ -40,11 +39,6 @@ class ApiJobs:
         """Cancel a job unless it has ended; return its facts for JSON."""
         job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": job_json(job)}
-
-    def set_priority(self, word: str, priority: int) -> None:
-        job = self.client.set_priority(self.find(word).id, priority)
-        print_answer(job=job_json(job))
-        print_result(f"job {job.id}: priority {job.priority}")
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class SchedulerJobs(ApiJobs):
         printed: list[str] = []
 
         def look(view: JobView) -> None:
-            if view.state.value not in printed[-1:]:
+            if not view.state.is_final and view.state.value not in printed[-1:]:
                 printed.append(view.state.value)
                 print_remark(view.state.value)
             if until_s is not None and time.monotonic() >= until_s and not view.state.is_final:
@@ -169,7 +169,7 @@ class SchedulerJobs(ApiJobs):
             raise InputError(
                 f"the run directory of job {job.job_id} is not on this machine",
                 where={"run directory": job.run_dir or "unknown"},
-                hint="Where it is: distrain train --resume RUN_DIR --detach.",
+                hint="On the machine that has it, run: distrain train --resume RUN_DIR --detach.",
             )
         return root
 

@@ -19,7 +19,8 @@ from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
 from distrain.formatting import scores
 from distrain.jobs.api_answers import Job
-from distrain.jobs.figures import Screen, phrases
+from distrain.jobs.figures import phrases
+from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
@@ -56,9 +57,11 @@ class ServiceJobs(ApiJobs):
         return {"server": self.address, **document}, lines
 
     def wait(self, found: Job, timeout_s: float | None = None) -> Job:
-        return self.client.wait(
-            found.id, timeout_s, lambda job: print_remark(_state_line(job.document))
-        )
+        def look(job: Job) -> None:
+            if not job.is_final:  # `print_end` prints the end
+                print_remark(_state_line(job.document))
+
+        return self.client.wait(found.id, timeout_s, look)
 
     def print_end(self, _: Job, end: Job) -> None:
         """Print how a job ended; raise an error unless it succeeded."""
@@ -68,11 +71,13 @@ class ServiceJobs(ApiJobs):
             return
         kind = JobCancelled if end.state == "cancelled" else JobError
         where = at(self.address)
+        again = f"resume it: distrain resume {end.id}{where}"
+        if end.reason in (Reason.DATA_ERROR, Reason.INVALID_SPEC):
+            again = "correct the data or the spec, and submit it again"
         raise kind(
             end.message or f"job {end.id}: {end.state}",
             where={"job": end.id, "attempt": end.attempt, "reason": end.reason or end.state},
-            hint=f"Its logs: distrain logs {end.id}{where}; "
-            f"resume it: distrain resume {end.id}{where}",
+            hint=f"Its logs: distrain logs {end.id}{where}; {again}",
         )
 
     print_cancelled = print_end
@@ -135,7 +140,7 @@ class ServiceJobs(ApiJobs):
             raise InputError(
                 "a browser cannot open a Unix socket",
                 where={"server": address.text},
-                hint="Ask who runs the service for its address for browsers.",
+                hint="Ask the service's operator for its URL for browsers.",
             )
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
@@ -155,7 +160,8 @@ class ServiceJobs(ApiJobs):
     def _check_data(self, spec: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Have a worker check a job's data; print its notes, and raise an error for mistakes."""
         print_remark(
-            "a worker checks the data, which may wait for a free one; nothing is submitted yet"
+            "a worker checks the data, which may wait for a free one; nothing has been submitted "
+            "yet"
         )
         notes = check_on_worker(
             self.client, spec, project=asked["project"], cluster=asked["cluster"]
@@ -216,7 +222,7 @@ def _state_line(data: Mapping[str, Any]) -> str:
 def _progress_line(data: Mapping[str, Any]) -> str:
     numbers = figures_in(data)
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
-    words += phrases(numbers, Screen.LINE)
+    words += phrases(numbers, "line")
     for split, before in (("training", ""), ("validation", "valid_")):
         figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
         if any(value is not None for value in figures):

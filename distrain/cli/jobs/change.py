@@ -14,9 +14,11 @@ from distrain.cli.output import print_answer, print_result
 @click.argument("job")
 @job_options
 @wait_option
-@json_option("Print what was done as JSON.")
+@json_option("Print the result as JSON.")
 def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
-    """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
+    """Stop JOB: its ranks save a checkpoint within 3 seconds, and end.
+
+    A shorter deadlines.stop_grace_s of the job replaces the 3 seconds.
 
     JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain resume JOB`
     continues a stopped job.
@@ -37,7 +39,7 @@ def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
         job_id = target.job_id
         if_interrupted(f"see whether job {job_id} is being stopped: distrain status {job_id}")
         facts = jobs.cancel(target, why)
-        if_interrupted(f"job {job_id} is being stopped all the same")
+        if_interrupted(f"job {job_id} is still being stopped")
         if waits:
             jobs.print_cancelled(target, jobs.wait(target))
             return
@@ -57,9 +59,9 @@ def resume(
 ) -> None:
     """Resume JOB, which failed or was cancelled, from its last checkpoint.
 
-    JOB is a job's id, or its beginning. It keeps its id and its run directory. --set changes its
-    spec, as long as the training stays the same; a job that has succeeded needs
-    train.epochs or train.max_steps. With --scheduler the run directory must be on this machine.
+    JOB is a job's id, or its beginning. It keeps its id and its run folder. --set changes fields of
+    its spec that do not change the training; to extend a job that has succeeded, set train.epochs
+    or train.max_steps. With --scheduler the run folder must be on this machine.
 
     \b
     Examples:
@@ -87,8 +89,8 @@ def clone(
 ) -> None:
     """Submit a new job with the spec of JOB, changed by --set.
 
-    JOB is a job's id, or its beginning. The new job starts at step 0, in its own run directory.
-    With --scheduler that is beside JOB's, which must be on this machine.
+    JOB is a job's id, or its beginning. The new job starts at step 0, in its own run folder. With
+    --scheduler the new run folder is beside that of JOB, which must be on this machine.
 
     \b
     Examples:
@@ -105,7 +107,7 @@ def clone(
 @job_options
 @json_option("Print the job as JSON.")
 def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
-    """Set the PRIORITY of JOB, which waits: the highest is first.
+    """Set the PRIORITY of JOB, which is waiting; the highest priority starts first.
 
     JOB is a job's id, or its beginning. A running job is not affected.
 
@@ -114,5 +116,9 @@ def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
       distrain priority dlrm-20260301-123000-ab12 10
       distrain priority dlrm 0
     """
+    from distrain.cli.jobs.api_jobs import job_json
+
     with place.jobs() as jobs:
-        jobs.set_priority(job, priority)
+        found = jobs.client.set_priority(jobs.find(job).id, priority)
+    print_answer(job=job_json(found))
+    print_result(f"job {found.id}: priority {found.priority}")

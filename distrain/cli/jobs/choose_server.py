@@ -51,7 +51,7 @@ def server_option(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_keep_no_retry,
-        help="Of a service that does not answer: end at once.",
+        help="Try once; do not retry if the service does not answer.",
     )
     return click.option(
         "--server",
@@ -59,8 +59,8 @@ def server_option(function: Function) -> Function:
         envvar=SERVER_VARIABLE,
         callback=lambda context, parameter, value: value or None,
         help="The service that has the job: https://HOST, http://127.0.0.1:PORT or unix:/PATH. "
-        f"Default: {SERVER_VARIABLE}, then that of `distrain login`; --scheduler and "
-        f"{SCHEDULER_VARIABLE} go before both.",
+        f"Default: {SERVER_VARIABLE}, then that of `distrain login`, unless --scheduler or "
+        f"{SCHEDULER_VARIABLE} is set.",
     )(once(function))
 
 
@@ -94,7 +94,7 @@ id_option = click.option(
     "job_id",
     callback=_job_id,
     help="The new job's id. A repeated command with the same id submits nothing twice. Default: "
-    "made of the job's name and the time.",
+    "the job's name and the time.",
 )
 job_options = place_options("The Dask scheduler that has the job.")
 wait_option = click.option(
@@ -128,7 +128,11 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:
-    """Return the service that has the job `run`; `None` if `run` is a run directory."""
+    """Return the service that has the job `run`; `None` if `run` is a run directory.
+
+    It is a job if `--server` is on the command line, or if no file has the name `run` and it is a
+    name without folders; then `None` means that no service is known.
+    """
     source = click.get_current_context().get_parameter_source("server")
     if server and source is ParameterSource.COMMANDLINE:
         return server

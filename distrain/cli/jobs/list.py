@@ -16,7 +16,7 @@ from distrain.cli.output import (
     result_console,
 )
 from distrain.formatting import aucs, duration
-from distrain.jobs.figures import Screen, shown_on
+from distrain.jobs.figures import shown_on
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,16 +32,20 @@ if TYPE_CHECKING:
     metavar="STATE",
     help="Only jobs in this state; may be repeated.",
 )
-@click.option("--project", help="Of a service: only jobs of this project.")
-@click.option("--owner", help="Of a service: only jobs of this user.")
+@click.option("--project", help="Only jobs of this project of a service.")
+@click.option("--owner", help="Only jobs of this user of a service.")
 @click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only jobs of a service with this tag; may be repeated.",
 )
 @click.option(
     "--limit",
     type=POSITIVE,
     default=100,
-    help="The largest number of jobs to list, the newest first.",
+    help="The maximum number of jobs, the newest.",
 )
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
@@ -88,7 +92,7 @@ def _cells(job: "Job") -> tuple[str, ...]:
         job.state,
         str(job.num_ranks),
         f"{job.step or 0}/{job.num_steps or '?'}",
-        *(figure.of(job.figures) for figure in shown_on(Screen.JOBS)),
+        *(figure.of(job.figures) for figure in shown_on("jobs")),
         aucs(job.valid_auc, job.auc, job.valid_targets, job.targets),
         duration(job.age_s, 0),
         clean_line(job.why_pending or job.reason or ""),
@@ -100,7 +104,7 @@ def jobs_table(jobs: "Sequence[Job]") -> "Table":
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
-    figures = (figure.title.upper() for figure in shown_on(Screen.JOBS))
+    figures = (figure.title.upper() for figure in shown_on("jobs"))
     numbers = ("RANKS", "STEP", *figures, "VALID/TRAIN AUC", "AGE")
     for heading in ("JOB", "NAME", "STATE", *numbers, "WHY"):
         # Ids, which other commands take, and reasons are never truncated.

@@ -54,9 +54,9 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 def teller(address: str, retries: "Retries") -> Callable[[str], None]:
     """Return a callback that prints, once for each reason, that a service is being retried."""
     reasons: set[str] = set()
-    how = f"it is tried for up to {retries.for_s:g} s; Ctrl-C ends this, --no-retry tries once"
+    how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it, --no-retry tries once"
     if retries.most_tries == 1:
-        how = "it is asked once"
+        how = "one try"
 
     def tell(why: str) -> None:
         reason = why.rpartition("; again in")[0] or why

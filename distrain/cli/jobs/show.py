@@ -36,7 +36,12 @@ def status(job: str, place: JobPlace, as_json: bool) -> None:
 
 @click.command("wait")
 @click.argument("job")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="Seconds at most.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    help="The maximum time to wait, in seconds. Default: no limit.",
+)
 @job_options
 @json_option("Print the job as JSON at its end.")
 def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> None:
@@ -62,14 +67,15 @@ def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> N
 @click.option(
     "--run-dir",
     type=PATH,
-    help="With --scheduler: the run directory on this machine. Default: as the submitter named it.",
+    help="With --scheduler: the run directory on this machine. Default: the path given at "
+    "submission.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
 def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> None:
-    """Follow JOB to its end; with a scheduler as `distrain train` does, run directory included.
+    """Follow JOB to its end; with a scheduler, also write its run folder as `distrain train` does.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
-    stops it. Missing records are written now and, if the job has ended, its summary and curves.
+    stops it. The command writes missing records and, if the job has ended, its summary and curves.
     Several commands may follow a job; only one of them writes.
 
     The exit code is that of the job's end, as from `distrain train`.
@@ -89,13 +95,13 @@ def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> No
 
 @click.command("open")
 @click.argument("job", required=False)
-@click.option("--no-browser", is_flag=True, help="Print the address alone.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
 @job_options
 @json_option("Print the address as JSON; no browser is opened.")
 def open_page(job: str | None, no_browser: bool, place: JobPlace, as_json: bool) -> None:
     """Open the page of JOB, or of all jobs, in the browser, and print its address.
 
-    JOB is a job's id, or its beginning. A bare scheduler has one page for all its jobs, in Dask's
+    JOB is a job's id, or its beginning. A scheduler has one page for all its jobs, in Dask's
     dashboard.
 
     \b

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import clean_line
 from distrain.formatting import UNKNOWN, kept_step, scores
-from distrain.jobs.figures import Screen, shown_on
+from distrain.jobs.figures import shown_on
 
 if TYPE_CHECKING:
     from distrain.jobs.api_answers import Job
@@ -29,7 +29,7 @@ def job_lines(job: "Job") -> list[str]:
         "ranks": str(job.num_ranks),
         "attempt": str(job.attempt),
         "step": f"{job.step or 0}/{job.num_steps or '?'}",
-        **{one.title.lower(): one.of(job.figures) for one in shown_on(Screen.STATUS)},
+        **{one.title.lower(): one.of(job.figures) for one in shown_on("status")},
         "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
         "training": scores(job.loss, job.auc, targets=job.targets),
         "kept": kept,

@@ -16,22 +16,24 @@ if TYPE_CHECKING:
 @click.command("submit")
 @click.argument("spec_file", metavar="SPEC.yaml", type=PATH)
 @overrides_option
-@click.option("--project", help="The service's project. Default: the service's own.")
-@click.option("--cluster", help="The service's cluster; needed where several can be used.")
-@click.option("--priority", type=int, help="Default: the spec's queue.priority.")
+@click.option("--project", help="The project in the service. Default: `default`.")
+@click.option(
+    "--cluster", help="The cluster in the service; required if the project may use several."
+)
+@click.option(
+    "--priority", type=int, help="The priority of the job. Default: queue.priority of the spec."
+)
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="A tag; may be repeated.")
 @click.option(
     "--check",
     "checks",
     is_flag=True,
-    help="First have a worker look at the data; submit nothing that it finds mistakes in.",
+    help="First let a worker check the data; do not submit the job if it finds mistakes.",
 )
 @wait_option
-@click.option("--follow", "follows", is_flag=True, help="--wait, and print its progress.")
+@click.option("--follow", "follows", is_flag=True, help="Like --wait, and print the progress.")
 @id_option
-@click.option(
-    "--run-dir", type=PATH, help="With --scheduler: where the run's files go. Default: runs/JOB."
-)
+@click.option("--run-dir", type=PATH, help="With --scheduler: the run folder. Default: runs/JOB.")
 @place_options("The Dask scheduler to submit to.")
 @json_option("Print the job as JSON: as it was submitted, or with --wait at its end.")
 def command(
@@ -51,18 +53,18 @@ def command(
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 
-    With a service, relative paths of the spec are made absolute: they begin in the folder in which
-    the command runs, not in that of the spec. The service chooses the run directory. If this
-    command ends before the service has answered, it prints the job's id: with --id, the same
-    command finds the submitted job, and does not submit it twice.
+    With a service, relative paths of the spec are made absolute, from the folder in which the
+    command runs, not the folder of the spec. The service chooses the run folder. If this command
+    ends before the service has answered, it prints the job's id: with --id, the same command finds
+    the submitted job, and does not submit it twice.
 
     With --wait or --follow, Ctrl-C ends this command but not the job. The exit code is then that of
     the job's end: 0, 100 if it failed, 103 if it was cancelled.
 
-    With --check a worker reads the files' footers and checks places and model before anything is
-    submitted. That takes some seconds, and needs a running cluster with a free worker. Without it,
-    a file that the workers cannot see ends the job's first attempt. With --check the exit code is 1
-    for mistakes, 69 if no worker could check.
+    With --check a worker first reads the files' footers and checks paths and model. This takes some
+    seconds, and needs a running cluster with a free worker. Without --check, the job's first
+    attempt fails if the workers cannot read a file. With --check the exit code is 1 for mistakes,
+    69 if no worker could check.
 
     With --scheduler this is `distrain train --detach`.
 

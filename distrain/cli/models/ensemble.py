@@ -20,7 +20,7 @@ _FIGURES = ("auc", "log_loss", "normalised_entropy", "calibration")
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN ... | SPEC.yaml", nargs=-1, required=True, type=PATH)
-@click.option("--out", required=True, type=PATH, help="The folder to write: a run directory.")
+@click.option("--out", required=True, type=PATH, help="The run folder to write.")
 @click.option(
     "--valid",
     metavar="DATA",
@@ -48,8 +48,8 @@ def command(
 ) -> None:
     """Average several runs' models, measure the result, and write it as a run.
 
-    Each RUN is a run directory or its model folder. The runs may differ in seeds, models and
-    training settings; targets, columns and ids must be the same in all.
+    Each RUN is a run folder or its model folder. The runs may differ in seeds, models and
+    training settings; targets, columns and ids must be the same.
 
     With --seeds and SPEC.yaml, a job spec, the command trains the runs first. Repeat the command to
     continue interrupted runs; finished runs are not trained again.
@@ -93,7 +93,9 @@ def command(
     whole = ensemble_of(members)
     judged = members
     if not valid and any("refitted_on" in saved.about for saved in members.values()):
-        print_remark("the figures are of the models before their refits, which saw these rows")
+        print_remark(
+            "the metrics are those of the models before their refits, which trained on these rows"
+        )
         judged = {
             str(run): open_model(find_model(run, "best"))
             if "refitted_on" in members[str(run)].about

@@ -97,7 +97,7 @@ class ScoringPlace:
 
 
 @click.command()
-@scoring_options(None, "; default: 4,096 on a CPU, 65,536 on a GPU")
+@scoring_options
 @click.option(
     "--threads", type=POSITIVE, default=1, help="Number of torch's CPU threads in this process."
 )
@@ -123,8 +123,8 @@ class ScoringPlace:
 @click.option(
     "--by-day",
     is_flag=True,
-    help="Also print these for each UTC day of the time column: that of --group, or the one "
-    "tagged `time` in the schema of the model's data.",
+    help="Also print these metrics for each UTC day of a time column: the column of --group, or "
+    "the column with the tag `time` in the schema of the model's data.",
 )
 @click.option(
     "--drift",
@@ -137,8 +137,8 @@ class ScoringPlace:
 @click.option(
     "--importance",
     is_flag=True,
-    help="Also print how much worse the metric of the first target is with each column shuffled "
-    "within a batch; all rows are scored once for each column.",
+    help="Also print how much worse the metric of the first target becomes when one column is "
+    "shuffled within each batch; all rows are scored once for each column.",
 )
 @click.option(
     "--seed",
@@ -196,7 +196,7 @@ def command(
 ) -> None:
     """Score the labelled rows of DATA with a saved model and print its metrics.
 
-    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint. DATA are
+    RUN_OR_MODEL is a run folder, its model folder, or the folder of one checkpoint. DATA are
     prepared parquet files, folders or globs, or raw rows; raw rows are first prepared here by the
     model's own workflow. Rows are scored in pieces of about a million.
 
@@ -306,7 +306,7 @@ def _warn_of_seen(saved: "SavedModel", dataset: "Dataset") -> None:
 
     if has_seen(saved, dataset):
         print_warning(
-            "warning: the model's refit has trained on these rows, so its figures are too good; "
+            "warning: the model's refit trained on these rows, so its metrics are too good; "
             "--checkpoint best evaluates the model before the refit"
         )
 
@@ -358,7 +358,7 @@ def _print_results(results: "dict[str, Any]") -> None:
         for name, value in metrics.items():
             print_result(f"  {name.replace('_', ' '):26} {_shown(value)}")
     if importance:
-        print_result(f"\nhow much worse {importance['metric']} is with a column shuffled:")
+        print_result(f"\nhow much worse {importance['metric']} becomes when a column is shuffled:")
         for column, loss in importance["loss"].items():
             print_result(f"  {column:26} {loss:+.6f}")
     if drift:

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @checkpoint_option
-@json_option("Print what was written as JSON.")
+@json_option("Print the result as JSON.")
 def command(
     model: Path,
     place: Path | None,
@@ -103,7 +103,7 @@ def command(
 ) -> None:
     """Write a saved model to the folder OUT in a form that does not need distrain.
 
-    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
+    RUN_OR_MODEL is a run folder, its model folder, or the folder of one checkpoint.
 
     The folder contains `model.pt2`, or `model.onnx` with its weights in `model.onnx.data`, and
     `inputs.json`, which describes the model's inputs: the columns in order, their types and

@@ -24,12 +24,12 @@ checkpoint_option = click.option(
 )
 
 
-def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
-    """Add RUN_OR_MODEL, DATA and `--batch-size`, with its default and an addition to its help."""
-    help_text = f"Rows scored at once{more_help}."
-    batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
+def scoring_options(function: Function) -> Function:
+    """Add RUN_OR_MODEL, DATA and `--batch-size`."""
+    help_text = "Rows scored at once; default: 4,096 on a CPU, 65,536 on a GPU."
+    batch_size = click.option("--batch-size", type=POSITIVE, help=help_text)
     data = click.argument("data", nargs=-1, required=True)
-    return lambda function: model_argument(data(batch_size(function)))
+    return model_argument(data(batch_size(function)))
 
 
 def raw_options(function: Function) -> Function:

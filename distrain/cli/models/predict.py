@@ -1,5 +1,6 @@
 """`distrain predict`: writes a saved model's scores of prepared or raw rows to parquet."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,12 @@ from distrain.cli.progress_bars import WorkProgress
 if TYPE_CHECKING:
     from distrain.predict.prediction import PredictResult
 
-_BATCH_ROWS = 65536
-"""Rows scored at once, and rows per row group of the scores."""
 _SMALL_BYTES = 64 << 20
 """Below this total size, files are scored in this process: faster than starting a worker."""
 
 
 @click.command()
-@scoring_options(_BATCH_ROWS)
+@scoring_options
 @click.option(
     "--out",
     required=True,
@@ -43,11 +42,10 @@ _SMALL_BYTES = 64 << 20
     "--resume",
     is_flag=True,
     help="Keep the scores in .OUT.scored beside OUT if the command ends early, and continue from "
-    "there with the same model, data and options. A finished OUT is kept as it "
-    "is.",
+    "there with the same model, data and options. A finished OUT is not changed.",
 )
 @checkpoint_option
-@json_option("Print what was written as JSON.")
+@json_option("Print the result as JSON.")
 def command(
     model: Path,
     data: tuple[str, ...],
@@ -56,7 +54,7 @@ def command(
     is_raw: bool | None,
     bad_lines: str,
     max_bad: float,
-    batch_size: int,
+    batch_size: int | None,
     workers: int,
     scheduler: str | None,
     overwrite: bool,
@@ -66,11 +64,11 @@ def command(
 ) -> None:
     """Write one file of scores per file of DATA, on a Dask cluster.
 
-    RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
+    RUN_OR_MODEL is a run folder, its model folder, or the folder of one checkpoint.
 
-    Each output row has the kept columns, `logit` and `probability`, in the order of the input
-    rows; for targets other than a single binary one see docs/models/tasks.md. The folder appears
-    when all files are done. All workers must see model, data and output. Without --workers and
+    Each output row has the kept columns, `logit` and `probability`, in the order of the input rows;
+    for targets other than a single binary one see docs/models/tasks.md. The folder appears when all
+    files are done. All workers must be able to access model, data and output. Without --workers and
     --scheduler, files of less than 64 MiB in total are scored on the CPU in this process, unless
     there is a GPU for each worker.
 
@@ -127,10 +125,11 @@ def command(
     wanted = ClusterRequest(scheduler, workers, device=device)
     workers_given = given_options(click.get_current_context(), ["workers"])
     are_small = sum(file.size_bytes for file in files) < _SMALL_BYTES
-    if are_small and device == "cpu" and not workers_given:
+    here = are_small and device == "cpu" and not workers_given
+    if here:
         torch.set_num_threads(1)  # as in each worker
-        wanted = ClusterRequest(num_workers=1, in_process=True)
-    with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:
+    opened = nullcontext() if here else open_cluster(wanted)
+    with opened as client, WorkProgress(progress_console()) as progress:
         result = predict(
             request,
             client,

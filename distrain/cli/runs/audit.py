@@ -15,7 +15,7 @@ from distrain.jobs.run_paths import RunPaths, check_run_dir
 def command(run: Path, as_json: bool) -> None:
     """Prove that a run trained each row of each epoch exactly once.
 
-    RUN is the directory of a run with `train.audit`. All training data is read again and compared
+    RUN is the run folder of a run with `train.audit`. All training data is read again and compared
     with the hashes that the ranks wrote, over all restarts. The exit code is 0 if they agree, 1 if
     not.
 
@@ -32,19 +32,17 @@ def command(run: Path, as_json: bool) -> None:
     from distrain.train.audit.audit import audit_run
 
     audit = audit_run(run)
-    if as_json:
-        print_json(audit.to_json())
-    else:
-        print_result(
-            f"{audit.table_rows:,} rows in the table; {audit.steps:,} of {audit.num_steps:,} steps "
-            f"in {audit.attempts} attempt{'s' if audit.attempts > 1 else ''}"
-        )
-        for epoch in audit.epochs:
-            times = "once" if epoch.whole else "at most once (it is incomplete)"
-            verdict = f"each {times}" if not epoch.problems else "NOT as expected"
-            which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
-            print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
-            for problem in epoch.problems:
-                print_result(f"  {problem}")
+    print_json(audit.to_json())
+    print_result(
+        f"{audit.table_rows:,} rows in the table; {audit.steps:,} of {audit.num_steps:,} steps "
+        f"in {audit.attempts} attempt{'s' if audit.attempts > 1 else ''}"
+    )
+    for epoch in audit.epochs:
+        times = "once" if epoch.whole else "at most once (it is incomplete)"
+        verdict = f"each {times}" if not epoch.problems else "NOT as expected"
+        which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
+        print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
+        for problem in epoch.problems:
+            print_result(f"  {problem}")
     if not audit.proved:
         click.get_current_context().exit(1)

@@ -50,12 +50,12 @@ def command(
 ) -> None:
     """Print the output of the ranks of a run, also while they run.
 
-    Each rank of each attempt has its own log in the run directory's folder `logs`. If a rank prints
-    very much, the first and last 64 MiB are kept.
+    Each rank of each attempt has its own log in the folder `logs` of the run folder. If a rank
+    prints very much, the first and last 64 MiB are kept.
 
-    If RUN_OR_JOB is not a run directory on this machine, it is a job of a service: its id, or the
-    beginning of it. --follow prints the log of rank 0, or of --rank, as it is written, over all
-    attempts to the end of the job. Ctrl-C does not stop the job.
+    If RUN_OR_JOB is not a run folder on this machine, it is a job of a service: an id, or its
+    beginning. --follow prints the log of rank 0, or of --rank, as it is written, over all attempts
+    to the end of the job. Ctrl-C does not stop the job.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def _print_error(
     if error is None:
         print_result("No rank has logged an error.")
     if account:
-        print_result(f"The coordinator's account: {account['reason']}: {account['message']}")
+        print_result(f"The coordinator's report: {account['reason']}: {account['message']}")
     if error is None:
         return
     if of_peers:
@@ -147,7 +147,7 @@ def _print_error(
 
 
 def _of_lost_peers(silent: Sequence[int]) -> str:
-    lost = "No rank has logged a cause, only that it lost a peer."
+    lost = "No rank logged a cause, only that it lost another rank."
     if not silent:
         return lost
     ranks = f"Rank{'s' if len(silent) > 1 else ''} {', '.join(map(str, silent))}"

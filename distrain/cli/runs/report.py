@@ -63,9 +63,9 @@ def command(
     It shows the outcome, curves over rows and wall time, the time by phase and rank, checkpoints
     and restarts. Tables list the data, hardware, versions and the spec.
 
-    If RUN_OR_JOB is not a run directory on this machine, it is a job of a service: its id, or the
-    beginning of it. Its records are downloaded and drawn here. If it is a URL, such as that of a
-    job's run directory in a bucket, the report is also uploaded there.
+    If RUN_OR_JOB is not a run folder on this machine, it is a job of a service: an id, or its
+    beginning. Its records are downloaded and drawn here. If it is a URL, such as that of a job's
+    run directory in a bucket, the report is also uploaded there.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def _drawn_of_service(server: str, word: str, out: Path | None, evaluation: Path
                 client.download(job.id, name, _made(paths.root / name))
         if not paths.run.exists():
             raise InputError(
-                f"job {job.id} has not begun: there is nothing to draw",
+                f"job {job.id} has not started: there is nothing to draw",
                 where={"server": client.address, "state": job.state},
                 hint=f"distrain status {job.id}{at(server)}",
             )
@@ -156,8 +156,8 @@ def _made(path: Path) -> Path:
 def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Compare runs: their metrics, and the fields of the spec in which they differ.
 
-    Each RUN is a run directory on this machine; `distrain status JOB` prints that of a service's
-    job. Running runs are compared by their records so far.
+    Each RUN is a run folder on this machine; `distrain status JOB` prints the run folder of a
+    service's job. Running runs are compared by their records so far.
 
     \b
     Examples:

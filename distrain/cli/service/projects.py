@@ -48,10 +48,20 @@ def project() -> None:
 @project.command("set")
 @with_settings
 @click.argument("name")
-@click.option("--max-ranks", type=LimitType(), help="The most ranks that run at once, or `none`.")
-@click.option("--max-queued", type=LimitType(), help="The most jobs that wait at once, or `none`.")
-@click.option("--max-queued-per-user", type=LimitType(), help="The same for each user, or `none`.")
-@click.option("--max-priority", type=int, help="The highest priority of its submitters.")
+@click.option(
+    "--max-ranks",
+    type=LimitType(),
+    help="The maximum number of ranks that run at the same time, or `none`.",
+)
+@click.option(
+    "--max-queued", type=LimitType(), help="The maximum number of waiting jobs, or `none`."
+)
+@click.option(
+    "--max-queued-per-user",
+    type=LimitType(),
+    help="The maximum number of waiting jobs of one user, or `none`.",
+)
+@click.option("--max-priority", type=int, help="The highest priority that submitters may request.")
 @json_option("Print one JSON document.")
 def put(
     settings: "Settings",

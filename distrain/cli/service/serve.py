@@ -47,7 +47,7 @@ def backup(settings: "Settings", file: Path, as_json: bool) -> None:
     with open_database(settings) as store:
         store.backup(file)
     print_answer(file=str(file))
-    print_result(f"the database of the service in {settings.data_dir} is in {file}")
+    print_result(f"the database of the service in {settings.data_dir} was copied to {file}")
 
 
 @click.command("restore")
@@ -57,7 +57,7 @@ def backup(settings: "Settings", file: Path, as_json: bool) -> None:
 def restore(settings: "Settings", file: Path, as_json: bool) -> None:
     """Replace the database with a copy. The service must not run.
 
-    The service will not know jobs that were submitted after the copy was made.
+    Jobs that were submitted after the copy are lost.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def restore(settings: "Settings", file: Path, as_json: bool) -> None:
     before = put_back(settings, file)
     print_answer(file=str(file), before=str(before) if before else None)
     # The folder is printed since, without --config, it is not that of a systemd service.
-    print_result(f"{file} is the database of the service in {settings.data_dir}")
+    print_result(f"{file} is now the database of the service in {settings.data_dir}")
     if before:
         print_result(f"the previous database is {before}")
 
@@ -82,7 +82,7 @@ def restore(settings: "Settings", file: Path, as_json: bool) -> None:
 def prune(settings: "Settings", dry_run: bool, as_json: bool) -> None:
     """Delete rows and run directories that are older than `retention`.
 
-    The service also does so, many times a day. Run directories in a bucket are kept.
+    The service does this many times a day. Run directories in a bucket are kept.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def prune(settings: "Settings", dry_run: bool, as_json: bool) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 means any free port.")
 @click.option("--no-cluster", is_flag=True, help="Start no cluster on this machine.")
 @click.option(
-    "--stop-clusters", is_flag=True, help="At the end, stop the clusters that it started."
+    "--stop-clusters", is_flag=True, help="Stop the started clusters when the service ends."
 )
 @click.option(
     "--no-token", is_flag=True, help="Do not create and print a token at the first start."
@@ -129,14 +129,14 @@ def command(
 ) -> None:
     """Run the job service: an HTTP API and a web page for one or more clusters.
 
-    Without a configuration it keeps its database in a folder of yours, starts a cluster on this
-    machine, and listens on 127.0.0.1:8686. The first start prints the operator's token, once.
+    Without a configuration, the service keeps its database in your home folder, starts a cluster on
+    this machine and listens on 127.0.0.1:8686. The first start prints the operator's token, once.
 
     Ctrl-C and SIGTERM end only the service: clusters and jobs continue, and the next start finds
     them. Restart it to apply a changed configuration.
 
     \b
-    Commands for parts of it (each has --help):
+    Commands for parts of the service (each has --help):
       distrain serve api               only the API
       distrain serve reconcile         only the reconciler
       distrain serve check             check configuration, database and clusters
@@ -266,7 +266,7 @@ def migrate(settings: "Settings", as_json: bool) -> None:
         keep_key(store, settings)
         where = store.db.where
     print_answer(database=where)
-    print_result(f"{where} has this version")
+    print_result(f"the database {where} is up to date")
 
 
 for _command in (token, project, backup, restore, prune):

@@ -49,7 +49,7 @@ class Dashboard:
             yield
         except NotAuthorised:
             raise ClusterError(
-                "the dashboard asks for a token, and this is not it",
+                "the dashboard requires a token, which is missing or wrong",
                 where=where,
                 hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
             ) from None

@@ -17,7 +17,7 @@ from distrain.formatting import (
     percent,
     scores,
 )
-from distrain.jobs.figures import Screen, phrases
+from distrain.jobs.figures import phrases
 from distrain.jobs.states import FINAL_STATES
 from distrain.runs.records.merging import phase_shares
 from distrain.scheduler.history.ranks import stands_out
@@ -56,7 +56,7 @@ def job_line(job: Document) -> str:
     if job.get("step"):
         parts.append(f"step {job['step']}/{job.get('num_steps') or '?'}")
         parts += _scores(job)
-    return "  ".join([*parts, *phrases(job, Screen.LINE)])
+    return "  ".join([*parts, *phrases(job, "line")])
 
 
 def rank_line(rank: Document) -> str:
@@ -173,7 +173,7 @@ def _about(job: Document) -> list[str]:
         f"attempt {job.get('attempt')}",
         f"step {job.get('step') or 0}/{job.get('num_steps') or '?'}",
     ]
-    lines = [", ".join([*facts, *phrases(job, Screen.LINE)])]
+    lines = [", ".join([*facts, *phrases(job, "line")])]
     lines += [
         clean_line(job[name])[: 2 * COLUMNS] for name in ("why_pending", "message") if job.get(name)
     ]

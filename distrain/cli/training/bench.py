@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     "profile",
     metavar="PROFILE",
     type=EXISTING_FILE,
-    help="YAML file with this machine type's thresholds; a miss or an outlier fails.",
+    help="YAML file with this machine type's thresholds; a missed threshold or an outlier gives "
+    "FAIL.",
 )
 @click.option(
     "--compare",
     "earlier",
     metavar="EARLIER.json",
     type=EXISTING_FILE,
-    help="An earlier bench; a significantly worse measure fails.",
+    help="bench.json of an earlier run; a significantly worse measure gives FAIL.",
 )
 @click.option(
     "--out",
@@ -98,20 +99,15 @@ def command(
         shutil.rmtree(work)
         verdict = judge(bench, thresholds, before)
         write_bench(bench, verdict, folder)
-    _print(bench, verdict, summary_lines(bench, verdict), out, as_json)
+    _print(bench, verdict, summary_lines(bench, verdict), out)
     if not verdict.passed:
         raise click.exceptions.Exit(1)
 
 
-def _print(
-    bench: "Bench", verdict: "BenchVerdict", lines: list[str], out: Path, as_json: bool
-) -> None:
+def _print(bench: "Bench", verdict: "BenchVerdict", lines: list[str], out: Path) -> None:
     from distrain.diagnostics.bench.results import bench_json
 
-    if as_json:
-        document = bench_json(bench)
-        print_answer(passed=verdict.passed, summary=lines, folder=str(out), **document)
-        return
+    print_answer(passed=verdict.passed, summary=lines, folder=str(out), **bench_json(bench))
     first, *rest = lines
     print_result(first, bold=True)
     for line in rest:

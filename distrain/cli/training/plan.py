@@ -74,11 +74,9 @@ def command(
     except DistrainError as error:
         print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
         raise
-    if as_json:
-        print_json({**plan.to_json(), "notes": notes})
-    else:
-        for line in plan_lines(plan):
-            print_result(line)
+    print_json({**plan.to_json(), "notes": notes})
+    for line in plan_lines(plan):
+        print_result(line)
     for note in notes:
         print_warning(f"note: {note}")
 

@@ -47,14 +47,16 @@ if TYPE_CHECKING:
     metavar="SHARE|ROWS|SPLIT|FILE",
     help="With --target: what to validate on. A share of the rows, a number of last rows, a split "
     "of a features document ('{by: hash, column: user, share: 0.1}'), files, or none. Default: "
-    "about a tenth, the latest rows where there are times.",
+    "about a tenth; the latest rows if there is a column of times.",
 )
-@click.option("--model", help="With --target: a model by name. Default: one that suits the table.")
+@click.option(
+    "--model", help="With --target: the model, such as mlp. Default: chosen for the table."
+)
 @click.option(
     "--features",
     type=PLACE,
     metavar="FILE",
-    help="The table's features document, instead of --target and what is inferred.",
+    help="The table's features document, instead of --target and inference.",
 )
 @click.option(
     "--resume",
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
 @click.option(
     "--run-dir",
     type=PATH,
-    help="The run directory; every worker must see it. Default: runs/JOB.",
+    help="The run folder; all workers must be able to access it. Default: runs/JOB.",
 )
 @connection_options("Use this Dask cluster instead of a local one.")
 @click.option(
@@ -115,16 +117,16 @@ def command(
 
     With --target, TABLE is files, folders, globs or URLs of parquet, CSV or JSON lines. The command
     infers the columns as `distrain prep --infer` does, prepares the rows and fits a job to them. It
-    prints these decisions, and the run directory holds them as features.yaml and job.yaml. Prepared
-    rows are kept in .prepared beside the run directory and used again. Without --scheduler the job
-    trains in this process.
+    prints these decisions, and writes them to features.yaml and job.yaml in the run folder.
+    Prepared rows are kept in .prepared beside the run folder and reused. Without --scheduler the
+    job trains in this process.
 
-    Progress is shown on the screen. The run directory gets the resolved spec, records,
+    Progress is shown on the screen. The run folder receives the resolved spec, records,
     summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
 
     A job that loses a rank or a worker is restarted from its last checkpoint. --resume continues a
-    run that was left by a lost scheduler or a stopped command. The number of ranks may differ, but
-    the data must be the same, and the spec must give the same training.
+    run whose scheduler was lost or whose command was stopped. The number of ranks may differ, but
+    data and training settings must be the same.
 
     A sink receives the records as they arrive. If it fails or hangs, it loses records, with a
     warning; training continues.
@@ -203,6 +205,7 @@ def _table_job(
     rows: tuple[str, ...], place: Path, scheduler: str | None, options: dict[str, Any]
 ) -> "TableJob":
     """Prepare a table and fit a job to it; prints what was decided, and warnings."""
+    print_remark("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
     features, valid = options["features"], _valid_of(options["valid"])

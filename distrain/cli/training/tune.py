@@ -52,11 +52,11 @@ def command(
     """Train a spec with other values, and write the best one as a spec.
 
     The first trial is the given spec, if its values are in the search space. Optuna chooses the
-    values of the others, and prunes a trial (successive halving) if others were better after the
-    same number of validations. Trials are compared by the best value of checkpoint.keep_best; with
-    evaluate.next_window and without keep_best, by the metric of all windows before they were
-    trained. With many trials on the same rows the best result is partly luck; --test measures it
-    on other rows.
+    values of the other trials, and prunes a trial (successive halving) if others were better after
+    the same number of validations. Trials are compared by the best value of checkpoint.keep_best;
+    with evaluate.next_window and without keep_best, by the metric of all windows before they were
+    trained. With many trials on the same rows the best result is partly luck; --test measures it on
+    other rows.
 
     The same command continues a stopped search: finished trials stay, a killed one resumes from its
     checkpoint. `--trials` may be larger then.

@@ -72,7 +72,10 @@ def _median_of(step: Step, phases: Sequence[str]) -> float:
 
 
 def _loading_s(step: Step, measures: Sequence[Measure]) -> float:
-    """Return the loaders' time for a step's rows, even if it overlaps with training."""
+    """Return the loaders' seconds for a step's rows, even if they overlap with training.
+
+    0 if loaders were not measured on this number of ranks.
+    """
     place = f"{step.ranks} ranks"
     rates = [m.median for m in measures if m.name == LOADER_RATE and m.place == place]
     return step.rows / max(rates) if rates else 0.0

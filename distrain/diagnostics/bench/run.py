@@ -27,7 +27,8 @@ def run_bench(
 
     `folder` must be empty and shared by all workers; its content may be removed afterwards. `mode`
     is the name of `sizes` in the document. The device `auto` means `cuda` if every host has a GPU.
-    `say` gets the name of each part that begins.
+    `say` gets the name of each part that begins. Waits for all parts, which take minutes. Raises
+    `ClusterError` if a measurement fails, and `JobError` if a training does.
     """
     say("inventory")
     inventory = take_inventory(client)

@@ -255,7 +255,10 @@ def get_host(place: ProcessPlace) -> str:
 
 
 def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
-    """Return one worker for each network and address at which ranks would listen."""
+    """Return one worker for each network and address at which ranks would listen.
+
+    Workers without such an address are left out.
+    """
     hosts: dict[tuple[str, str], ProcessPlace] = {}
     for place, facts in sorted(workers.items()):
         if facts.rank_address:

@@ -58,7 +58,8 @@ def check_write_access(folder: Path) -> Check:
 def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
     """Check that a cluster answers within `timeout_s`, and that its workers have equal versions.
 
-    The versions of distrain, torch and distributed are compared with this process's.
+    The versions of distrain, torch and distributed are compared with this process's. Failures are
+    yielded as checks, not raised.
     """
     from distrain.workers.open_cluster import connect
 

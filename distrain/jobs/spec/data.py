@@ -57,7 +57,7 @@ NotNegative = Annotated[Real, Field(ge=0)]
 
 
 class FilesSpec(Section):
-    """Where the training rows, the validation rows and their schema are."""
+    """The paths of the training rows, the validation rows and their schema."""
 
     train: tuple[str, ...] = Field(
         description="The parquet files with the training rows: paths, folders, globs or URLs.",
@@ -202,7 +202,7 @@ class LoadingSpec(Section):
 
 
 class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
-    """Where the rows are and how they are read."""
+    """The paths of the rows, and how rows are read."""
 
     # Paths may differ, because the files' fingerprints are compared instead; the columns are
     # checked together with the embedding tables.

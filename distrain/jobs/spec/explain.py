@@ -39,7 +39,8 @@ _WORDS = {
 _OF_PATTERNS = {
     JOB_NAME: "1 to 63 letters, digits, dots, hyphens and underscores are needed, the first a "
     "letter or digit",
-    TASK_NAME: "1 to 63 letters, digits, hyphens and underscores are needed, the first no hyphen",
+    TASK_NAME: "1 to 63 letters, digits, hyphens and underscores are needed, the first not a "
+    "hyphen",
     FUNCTION: "package.module:NAME is needed",
 }
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
@@ -126,7 +127,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             what = "model" if keys == ["model"] else tag
             given = shown(item["input"].get(tag))
             guess = _guess(str(item["input"].get(tag)), list(kinds))
-            return f"{path}.{tag}: {given} is no {what}{guess} (allowed: {', '.join(kinds)})"
+            return f"{path}.{tag}: {given} is not a {what}{guess} (allowed: {', '.join(kinds)})"
         case "too_short":
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":

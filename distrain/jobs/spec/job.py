@@ -148,11 +148,11 @@ class JobSpec(Section):
             )
         if self.train.table_weight_decay and self.train.ema is not None:
             raise ValueError(
-                "train.table_weight_decay goes without train.ema, whose step knows of the rows of "
-                "its batch alone"
+                "train.table_weight_decay cannot be combined with train.ema, which updates only "
+                "the rows of the batch"
             )
         if self.train.init_state == "all" and self.train.init_from is None:
-            raise ValueError("train.init_state all needs a run to go on from: set train.init_from")
+            raise ValueError("train.init_state all needs a run to continue: set train.init_from")
         if self.train.precision == "tf32" and self.resources.device == "cpu":
             raise ValueError(
                 "train.precision tf32 needs NVIDIA's GPUs, but resources.device is cpu; "
@@ -170,13 +170,13 @@ class JobSpec(Section):
         if not self.data.valid:
             raise ValueError("train.refit trains on the validation rows, too: set data.valid")
         reasons = (
-            ("data.windows", self.data.windows, "whose order a second training would undo"),
-            ("data.negatives", self.data.negatives < 1, "which leaves no validation row out"),
+            ("data.windows", self.data.windows, "whose order a second training would break"),
+            ("data.negatives", self.data.negatives < 1, "which does not apply to validation rows"),
             ("train.reduce_on_plateau", self.train.reduce_on_plateau, "which needs validations"),
-            ("train.audit", self.train.audit, "which compares with the training rows alone"),
+            ("train.audit", self.train.audit, "which compares only training rows"),
         )
         for field, is_set, why in reasons:
             if is_set:
                 raise ValueError(
-                    f"train.refit goes without {field}, {why}; set train.refit to false"
+                    f"train.refit cannot be combined with {field}, {why}; set train.refit to false"
                 )

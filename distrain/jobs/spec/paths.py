@@ -70,5 +70,5 @@ def with_home(path: str) -> str:
     """
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
-        raise ValueError(f"{path!r} begins with the home of a user that is not known")
+        raise ValueError(f"{path!r} begins with the home folder of an unknown user")
     return expanded

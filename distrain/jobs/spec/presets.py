@@ -104,7 +104,7 @@ def job_for(
     if tasks := _tasks(schema):
         if "tasks" not in MODELS[kind].model_fields:
             raise SpecError(
-                f"{kind} learns one target of 0 and 1, and the schema has {', '.join(tasks)}",
+                f"{kind} needs one target of 0 and 1, but the schema has {', '.join(tasks)}",
                 hint="Choose another model, such as mlp, or name one target when preparing.",
             )
         document["model"]["tasks"] = tasks
@@ -160,7 +160,7 @@ def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
     if kind == "dlrm_cross":
         crossed = sorted(flat, key=lambda column: -(column.cardinality or 0))[:2]
         if len(crossed) < 2:
-            raise SpecError("dlrm_cross crosses two categorical columns, and there are not two")
+            raise SpecError("dlrm_cross needs at least two categorical columns to cross")
         return {"crosses": [{"columns": [column.name for column in crossed]}]}
     if kind in ("two_tower", "ncf"):
         tags = [side[1:] if kind == "ncf" else side for side in _SIDES]
@@ -169,21 +169,22 @@ def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
             raise SpecError(
                 f"{kind} needs columns of a user and of an item: none is tagged "
                 f"{' or '.join(lacking)}",
-                hint="Say which in the features document (tags: [user_id]), and prepare again.",
+                hint="Tag them in the features document (tags: [user_id]), and prepare the data "
+                "again.",
             )
     own = {column.domain for column in flat}
     lists = [c for c in schema.categorical if c.holds_lists and c.domain in own] if schema else []
     if kind in _OF_EVENTS and schema and not lists:
         raise SpecError(
-            f"{kind} reads events: lists of ids of one domain with a column of the row, and the "
-            "data have none",
-            hint="Write them by `history` in the features document, or give list and column one "
-            "`domain` there (docs/any-table.md), and prepare the rows again.",
+            f"{kind} needs events: lists of ids of the same domain as a column of the row; the "
+            "data has none",
+            hint="Create them with `history` in the features document, or give list and column "
+            "the same `domain` there (docs/any-table.md), and prepare the rows again.",
         )
     if kind == "sasrec_retrieval" and schema and not len(flat.select_by_tag(Tags.ITEM_ID)):
         raise SpecError(
-            f"{kind} finds items, and no column is tagged item_id",
-            hint="Say which in the features document (tags: [item_id]), and prepare again.",
+            f"{kind} needs a column with the tag item_id",
+            hint="Tag it in the features document (tags: [item_id]), and prepare the data again.",
         )
     if kind == "sasrec_retrieval" and len(lists) < 2:  # with more lists, no negatives are drawn
         # This came closest to a softmax over all items (docs/benchmarks.md).

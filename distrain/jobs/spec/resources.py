@@ -91,7 +91,7 @@ class CheckpointSpec(Section):
 
 
 class RestartSpec(Section):
-    """How often a job restarts from its last checkpoint before it fails."""
+    """The limits of restarts from the last checkpoint, after which a job fails."""
 
     max_rank_failures: Whole = Field(
         3,

@@ -27,8 +27,8 @@ _MOST_TESTS = 1000  # tests in one filter; Arrow needs seconds for more
 _DEEPEST = 100  # maximum nesting of conditions; Python's own limit depends on the caller's depth
 _MOST_BITS = 1024  # of an integer; Python refuses to print some that have more
 _HINT = (
-    "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "
-    "no word is col('its name')."
+    "Write it like: country in ('de', 'at') and (age > 18 or age is null). Write a column whose "
+    "name is not a word as col('its name')."
 )
 
 
@@ -83,18 +83,16 @@ def parse_filter(text: str) -> Condition:
         condition = _condition(text, tree.body, negated=False)
     except SyntaxError as error:
         place = _indent(text) + (error.offset or 1)
-        raise _error(text, place, f"no condition: {error.msg}") from None
+        raise _error(text, place, f"not a condition: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         nested = isinstance(error, RecursionError | MemoryError)
         message = f"nested deeper than {_DEEPEST}" if nested else str(error)
-        raise _error(text, 1, f"no condition: {message}") from None
+        raise _error(text, 1, f"not a condition: {message}") from None
     if "#" in text:
         _refuse_comments(text)
     for number, test in enumerate(tests_in(condition)):
         if number == _MOST_TESTS:
-            message = (
-                f"more than {_MOST_TESTS:,} tests; many values of a column stand after one `in`"
-            )
+            message = f"more than {_MOST_TESTS:,} tests; use one `in` for many values of a column"
             raise _error(text, test.column.place, message)
     return condition
 
@@ -122,7 +120,7 @@ def _condition(text: str, node: ast.expr, *, negated: bool, depth: int = 1) -> C
             pairs = zip([left, *others], operators, others, strict=False)
             tests = tuple(_test(text, *pair, negated=negated) for pair in pairs)
             return tests[0] if len(tests) == 1 else Joined("or" if negated else "and", tests)
-    raise _refused(text, node, "this is no condition")
+    raise _refused(text, node, "this is not a condition")
 
 
 def _test(
@@ -140,7 +138,7 @@ def _test(
     if word == "in" and isinstance(other, bool | int | float | str) and before[-1:] == b"(":
         other = (other,)  # Python reads (7) as 7
     if isinstance(other, tuple) != (word == "in"):
-        raise _refused(text, right, "values in parentheses follow `in`, and nothing else")
+        raise _refused(text, right, "values in parentheses are only allowed after `in`")
     return ColumnTest(column, word, () if other is None else other, is_not != negated)
 
 
@@ -163,7 +161,7 @@ def _operand(text: str, node: ast.expr) -> Value | ColumnName | tuple[Value, ...
         case ast.Constant(int() as number) if number.bit_length() > _MOST_BITS:
             raise _refused(text, node, "this number is too large")
         case ast.Constant(str()) if "\n" in _source(text, node):
-            raise _refused(text, node, "a text ends in its line; write a line break as \\n")
+            raise _refused(text, node, "a text must end in its line; write a line break as \\n")
         case ast.Constant(bool() | int() | float() | str() | None as value):
             return value
     raise _refused(text, node, "a column, a number, a text in quotes, true or false is needed here")
@@ -182,7 +180,7 @@ def _refuse_comments(text: str) -> None:
     for token in tokenize.generate_tokens(io.StringIO(line).readline):
         if token.type == tokenize.COMMENT:
             place = _indent(text) + token.start[1] + 1
-            raise _error(text, place, "a filter takes no comments")
+            raise _error(text, place, "a filter cannot have comments")
 
 
 def _source(text: str, node: ast.expr) -> str:

@@ -11,20 +11,20 @@ _COMMENTS = {
     "data.train": "prepared parquet: files, folders, globs or URLs",
     "data.valid": "scored during training; [] for none",
     "model.kind": "docs/models/index.md lists the models and their options",
-    "model.embedding_dim": "numbers that are learnt for each category",
-    "model.hidden": "widths of the layers; wider ones learn more and take longer",
-    "model.dropout": "more of it keeps small tables from being learnt by heart",
+    "model.embedding_dim": "the number of learnt values per category",
+    "model.hidden": "widths of the hidden layers; wider ones learn more and take longer",
+    "model.dropout": "a higher rate reduces overfitting on small tables",
     "train.global_batch_size": "rows of a step, over all ranks together",
     "train.epochs": "passes over the training rows",
-    "train.early_stopping": "ends after `patience` validations without a gain",
-    "train.refit": "then trains again, with the validation rows; false for half the time",
+    "train.early_stopping": "stops after `patience` validations without improvement",
+    "train.refit": "then trains again with the validation rows; false takes half the time",
     "train.optimizer": "first try a larger and a smaller lr",
-    "train.schedule": "the learning rate's course",
+    "train.schedule": "the learning rate schedule",
     "train.ema": "the model is a moving average of the weights; null: the last weights",
     "train.seed": "of the initial weights and the order of rows",
     "evaluate.every_steps": "steps between two validations",
     "resources.num_ranks": "processes that train together: one for each GPU",
-    "checkpoint.keep_best": "the metric that says which validation is the best",
+    "checkpoint.keep_best": "the metric that selects the best validation",
 }
 """The fields that users often set, by path, with their comments; they are always written."""
 
@@ -37,9 +37,9 @@ def short_yaml(spec: JobSpec) -> str:
     >>> print(short_yaml(parse_spec(document)).split("model:")[1].split("train:")[0].rstrip())
     <BLANKLINE>
       kind: mlp  # docs/models/index.md lists the models and their options
-      embedding_dim: 16  # numbers that are learnt for each category
-      hidden: [128, 128, 128]  # widths of the layers; wider ones learn more and take longer
-      dropout: 0.5  # more of it keeps small tables from being learnt by heart
+      embedding_dim: 16  # the number of learnt values per category
+      hidden: [128, 128, 128]  # widths of the hidden layers; wider ones learn more and take longer
+      dropout: 0.5  # a higher rate reduces overfitting on small tables
     """
     head = "# `distrain init --full` writes every field; docs/spec.md explains each.\n"
     return head + "\n".join(_lines(spec, "", "")) + "\n"

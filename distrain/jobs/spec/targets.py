@@ -69,7 +69,7 @@ def _target(schema: Schema, name: str, task: TaskSpec) -> ColumnSchema:
     _check_mean(kind, name, task)
     if wrong:
         raise SpecError(
-            f"the task {name!r} is {kind}, and has no use for: {', '.join(wrong)}",
+            f"the task {name!r} is {kind}, and does not use: {', '.join(wrong)}",
             where={"model.tasks": name},
             hint="Leave them out, or set the task's kind.",
         )
@@ -84,9 +84,9 @@ def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
     most = 1.0 if kind == "binary" else math.inf
     if (kind == "binary" or task.loss == "poisson") and not 0 < task.mean < most:
         raise SpecError(
-            f"the task {name!r} has the mean {task.mean:g}, whose logarithm it would begin at",
+            f"the task {name!r} has the mean {task.mean:g}, which has no logarithm",
             where={"model.tasks": name},
-            hint="A share of ones lies between 0 and 1, the mean of counts above 0.",
+            hint="A share of ones must be between 0 and 1, the mean of counts above 0.",
         )
 
 

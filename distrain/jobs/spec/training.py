@@ -220,7 +220,7 @@ class EarlyStoppingSpec(Section):
 
 
 class TrainSpec(Section):
-    """How long to train, and what each step does."""
+    """The length of the training, and the work of each step."""
 
     may_differ = (
         *("early_stopping", "init_from", "init_state", "init_strict", "log_every_steps"),

@@ -206,7 +206,7 @@ class EntryFile(RawFile):
     def _joined(self, lengths: NDArray[Any], items: NDArray[Any]) -> pa.ListArray:
         # Checked although there are checksums, which can be forged: Arrow does not check offsets.
         if lengths.min(initial=0) < 0 or lengths.sum(dtype=np.int64) != len(items):
-            raise self.error("lengths of lists that no rows can have", _DAMAGED)
+            raise self.error("the list lengths are impossible", _DAMAGED)
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
@@ -232,7 +232,7 @@ class EntryFile(RawFile):
         tail = self._bytes(self.num_bytes - _TAIL.size, _TAIL.size)
         sum_, length, name = _TAIL.unpack(tail)
         if name != _FORMAT:
-            raise self.error("not a whole entry", _DAMAGED)
+            raise self.error("the entry is incomplete", _DAMAGED)
         text = self._bytes(self.num_bytes - _TAIL.size - length, length)
         if _checksum(text) != sum_:
             raise self.error("the list of columns is damaged", _DAMAGED)
@@ -241,7 +241,7 @@ class EntryFile(RawFile):
 
     def _bytes(self, start: int, length: int) -> bytearray:
         if start < 0:
-            raise self.error("not a whole entry", _DAMAGED)
+            raise self.error("the entry is incomplete", _DAMAGED)
         content = bytearray(length)
         self.fill(memoryview(content), start)
         return content

@@ -252,7 +252,9 @@ class RowGroupCache:
         with self._lock:
             is_first, self.problem = not self.problem, self.problem or reason
         if is_first:
-            message = "the cache in %s gets no more entries, the run continues without them: %s"
+            message = (
+                "no more entries are written to the cache in %s; the run continues without them: %s"
+            )
             _log.warning(message, self._folder.path, reason)
 
     def _count(self, **more: int) -> None:

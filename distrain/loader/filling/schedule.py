@@ -276,7 +276,7 @@ class ChunkDealer:
     ):
         if chunk.num_rows > _MOST_ROWS:
             raise SpecError(
-                f"{chunk.num_rows} rows are to be shuffled together; at most {_MOST_ROWS} can be",
+                f"{chunk.num_rows} rows would be shuffled together; the maximum is {_MOST_ROWS}",
                 hint='Choose shuffle "chunk" instead of "full", or fewer parts_per_chunk.',
             )
         self._load = load

@@ -153,7 +153,7 @@ class ColumnChunk:
             return block
         # The codec does not report how much it wrote; beyond that would be uninitialised memory.
         if _pages.content_bytes(self._codec, raw) != size:
-            raise ValueError("a page does not hold as much as its header says")
+            raise ValueError("the size of a page differs from its header")
         return self._pyarrow_codec.decompress(raw, size)
 
 
@@ -164,5 +164,5 @@ def _inflated(raw: memoryview, size: int) -> bytes:
     except zlib.error as error:
         raise ValueError(f"a page cannot be decompressed: {error}") from error
     if len(content) != size or not stream.eof:  # the stream's checksum is checked only at its end
-        raise ValueError("a page does not hold as much as its header says")
+        raise ValueError("the size of a page differs from its header")
     return content

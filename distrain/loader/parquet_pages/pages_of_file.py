@@ -266,7 +266,7 @@ class PagesOfFile:
         if 0 < facts.dictionary_page < start:
             start = facts.dictionary_page
         if start < 0 or not 0 <= count <= self._opened_file().num_bytes - start:
-            raise ValueError("a column chunk lies beyond its file")
+            raise ValueError("a column chunk is beyond the end of its file")
         return start, count
 
     def _bytes_at(self, start: int, count: int) -> bytes:

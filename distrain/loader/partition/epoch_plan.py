@@ -57,7 +57,9 @@ class EpochPlan:
         if self.num_rows < 0:
             raise ValueError(f"num_rows is {self.num_rows}, not 0 or more")
         if self.lanes < 1:
-            raise SpecError(f"lanes is {self.lanes}, not 1 or more", hint="24 suits most gangs.")
+            raise SpecError(
+                f"lanes is {self.lanes}, not 1 or more", hint="24 suits most numbers of ranks."
+            )
         if self.global_batch_size < 1:
             raise SpecError(f"global_batch_size is {self.global_batch_size}, not 1 or more")
 

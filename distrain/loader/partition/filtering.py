@@ -43,7 +43,7 @@ _COMPARE = {
 }  # fmt: skip
 _TOO_FINE = re.compile(r"[.,][0-9]{7}")
 _TRUTHS = {"true": True, "false": False}
-_HINT = "Put texts and dates in quotes: '2026-11-30'. Numbers, true and false have none."
+_HINT = "Put texts and dates in quotes: '2026-11-30'. Write numbers, true and false without quotes."
 
 
 class RowFilter:
@@ -271,7 +271,8 @@ def _equal_floats(numbers: Any, kind: DataType) -> Any:
 def _literal(value: Value, kind: DataType) -> Scalar:
     """Return a filter's value as a scalar that can be compared with a column of type `kind`.
 
-    Raises a `ValueError` for a text that is not a date or time, if the column has these.
+    Raises a `ValueError` for a text that is not a date or time, or has digits below microseconds,
+    if the column has dates or times.
     """
     import pyarrow as pa
 

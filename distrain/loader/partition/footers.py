@@ -199,7 +199,7 @@ def _read_footer(
         if not isinstance(error, OSError | pa.ArrowException | UnicodeDecodeError | IndexError):
             raise
         problem = DataError(
-            f"not a whole parquet file: {first_line(error)}",
+            f"not a complete parquet file: {first_line(error)}",
             where={"file": file.path, "size_bytes": file.size_bytes},
             hint=reading_hint(error, _not_parquet_hint(file.path)),
         )
@@ -208,10 +208,10 @@ def _read_footer(
 
 def _not_parquet_hint(path: str) -> str:
     if path.endswith(PARQUET_SUFFIXES):
-        return "Its writer died, or it's still being copied, or it is another kind of file."
+        return "Its writer died, it is still being copied, or it is another kind of file."
     return (
-        "Prepare text files first with `distrain prep`; later rows need --workflow. "
-        "If it is parquet, its writer died, or it's still being copied."
+        "Prepare text files first with `distrain prep`; later rows need --workflow. If it is "
+        "parquet, its writer died, or it is still being copied."
     )
 
 
@@ -233,7 +233,7 @@ def _checked_footer(
     if twice:
         hint = "Write the file with one column of each name."
         where = {"file": file.path, "columns": ", ".join(twice)}
-        raise DataError("several columns have one name", where=where, hint=hint)
+        raise DataError("several columns have the same name", where=where, hint=hint)
     refuse_bad_chunks(metadata, file.size_bytes, sorted(names.intersection(schema.names)))
     rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if min(rows, default=0) < 0:

@@ -80,7 +80,7 @@ def _constant(column: WantedColumn, texts: set[str]) -> int | float | _Problem:
         needed = "an integer id" if column.kind == "id" else "a number"
         return _Problem(
             f"column {name} is {text!r} in the name of a folder, but {needed} is needed",
-            "Write it to the files instead, prepared as a number, and rename the folders.",
+            "Write the column to the files instead, as prepared numbers, and rename the folders.",
         )
     problem = value_problem(column, value)
     if problem:

@@ -75,7 +75,7 @@ def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
 def _pieces_on_line(plan: EpochPlan, chunks: Chunks, lane: int, *, backwards: bool) -> Pieces:
     first, last = plan.lane_span(lane)
     lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1
-    numbers = np.arange(max(lowest, 0), np.searchsorted(chunks.starts[:-1], last))
+    numbers = np.arange(lowest, np.searchsorted(chunks.starts[:-1], last))
     if backwards:
         numbers = numbers[::-1]
     begins = chunks.starts[numbers]

@@ -172,7 +172,7 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
     if types.is_nested(kind):
         return "Write the needed field to a separate column."
     if types.is_dictionary(kind) or _is_text(kind):
-        return "Run `distrain prep` on the table first: it turns words into ids 0, 1, 2, ..."
+        return "Run `distrain prep` on the table first: it converts words to ids 0, 1, 2, ..."
     if types.is_null(kind):
         return FILL_HINT
     if types.is_decimal(kind):
@@ -181,7 +181,7 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
     if types.is_temporal(kind):
         return (
             "Cast it where the table is written: to a date, or to a float32 count of hours or "
-            "days since a moment near the data (seconds since 1970 need more digits than that has)."
+            "days since a date near the data (float32 has too few digits for seconds since 1970)."
         )
     if column.kind == "id" and types.is_floating(kind):
         return "Ids with nulls often become floats: cast the column to int32 and keep its nulls."
@@ -215,13 +215,13 @@ def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] |
 
 def id_hint(column: WantedColumn, value: int) -> str:
     if value < 0:
-        return "Ids start at 0; a negative one often stands for a missing value."
+        return "Ids start at 0; a negative id often means a missing value."
     if column.cardinality is None:
         return "Ids are stored as int32; prepare the table again so that they are numbered from 0."
     return (
-        f"The schema says cardinality {column.cardinality}: it is likely of another prep run than "
-        "the files. For ids that prep --update added, `distrain train JOB --set "
-        "train.init_from=RUN` makes room."
+        f"The schema says cardinality {column.cardinality}: the schema is probably from another "
+        "run of prep than the files. If prep --update added ids, `distrain train JOB --set "
+        "train.init_from=RUN` enlarges the tables."
     )
 
 

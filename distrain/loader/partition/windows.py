@@ -251,7 +251,7 @@ def _width(windows: WindowsSpec, kind: Kind) -> float | None:
     if kind == "time" and width is not None:
         return width
     if kind in ("file", "text"):
-        message = "each file or text is a window of its own, without a size"
+        message = "each file or text is a window of its own, so windows have no size"
         raise DataError(message, where=where, hint="Leave data.windows.size out.")
     if kind == "number":
         message, hint = "the values are numbers, but the size is a time", "86400 is a day in s"
@@ -266,7 +266,8 @@ def _key(value: Any, width: float | None) -> Any:
 
 def _straddling(windows: WindowsSpec, ends: Sequence[str], group: RowGroup) -> DataError:
     return DataError(
-        f"rows lie in more than two windows: {windows.by!r} runs from {ends[0]} to {ends[1]}",
+        f"the row group has rows of more than two windows: {windows.by!r} is between {ends[0]} "
+        f"and {ends[1]}",
         where={**group.where, "data.windows.size": windows.size},
         hint="Sort the table by this column, or write a file for each window"
         + (", or set data.windows.size." if windows.size is None else "."),

@@ -189,7 +189,8 @@ class ArrowReader(Reader):
     def _check(self, group: RowGroup) -> int:
         """Return the compressed bytes of the wanted columns; `DataError` if the file has changed.
 
-        The row group must have the planned number of rows, and the file the wanted columns.
+        The row group must have the planned number of rows, and the file the wanted columns. For a
+        slice, the bytes are its rows' share of the row group.
         """
         with self._errors_translated(group):
             handle = self._handle(group)

@@ -37,7 +37,8 @@ def shared_partial_file(
 
     Each of the `ranges` is fetched by one of the processes. The partial file is in shared memory
     while a process refers to it; leftovers of killed processes are removed. `None` if the ranges
-    are small, if there is no shared memory, or if less than half of it would remain free.
+    are small, if there is no shared memory, if less than half of it would remain free, or if
+    another process is still removing its partial file after a short wait.
 
     Args:
         name: Identifies the content: its `repr` must differ if bytes of the file may differ.
@@ -157,7 +158,7 @@ def _remove_held() -> None:
 
 
 def _own_folder() -> Path:
-    """Return the folder for this user's images, created if it is missing.
+    """Return the folder for this user's partial files, created if it is missing.
 
     Raises an `OSError` if it cannot be created, or if another user owns it or can access it.
     """
@@ -166,7 +167,7 @@ def _own_folder() -> Path:
         folder.mkdir(0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not this user's alone")
+        raise PermissionError(f"{folder} belongs to another user, or others can access it")
     return folder
 
 

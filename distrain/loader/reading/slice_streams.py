@@ -81,7 +81,7 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
-        """Return slice `number`; keep up to `most_kept` slices before it for late threads.
+        """Return slice `number`, only once; keep up to `most_kept` slices before it for others.
 
         The caller holds `lock`, and `can_give` must be true.
         """

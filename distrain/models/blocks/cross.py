@@ -62,13 +62,13 @@ class CrossBlock(Block):
         self.version = version
         self.low_rank = low_rank
         if depth < 1:
-            raise ModelError(f"a CrossBlock has at least 1 layer, not {depth}")
+            raise ModelError(f"a CrossBlock needs at least 1 layer, not {depth}")
         if version not in ("v1", "v2", "gated"):
             raise ModelError(f"unknown CrossBlock version {version!r}", hint="Use v1, v2 or gated.")
         if low_rank is not None and (version != "v2" or low_rank < 1):
             raise ModelError(
                 f"a CrossBlock {version} has no rank {low_rank}",
-                hint="low_rank is of v2, and at least 1; None for a full matrix.",
+                hint="low_rank is an option of v2, and at least 1; None means a full matrix.",
             )
 
     @property

@@ -44,7 +44,10 @@ class EventBlock(Block):
         return f"{type(self).__name__}({self.events!r})"
 
     def build_fields(self, given: Shape) -> int:
-        """Find the fields that events and target share; return the width of the vectors."""
+        """Find the fields that events and target share; return the width of the vectors.
+
+        Raises `ModelError` if there are none, or `targets` names an unknown list.
+        """
         events = self._events_of(given)
         assert isinstance(given, Columns)
         self.max_length = events.max_length
@@ -138,7 +141,7 @@ class EventBlock(Block):
                     )
         raise ModelError(
             f"{given.made_by} gives no column {target!r}, the target of the list {name!r}",
-            hint="It is a flat categorical column.",
+            hint="The target must be a categorical column with one value per row.",
         )
 
 

@@ -67,7 +67,7 @@ class Filter(Block):
         self.exclude = exclude
         if kind not in (None, "categorical", "continuous"):
             raise ModelError(
-                f"Filter knows no kind {kind!r}", hint="Use categorical or continuous."
+                f"a Filter has no kind {kind!r}", hint="Use categorical or continuous."
             )
 
     @property
@@ -85,7 +85,7 @@ class Filter(Block):
         if isinstance(given, Columns):
             return self._build_columns(given)
         raise ModelError(
-            f"{self.label} picks columns or branches, and {given.made_by} gives {given}, which "
+            f"{self.label} picks columns or branches, but {given.made_by} gives {given}, which "
             "has no names",
             hint="Filter before that, or let a ParallelBlock give a dictionary (aggregation=None).",
         )
@@ -101,7 +101,7 @@ class Filter(Block):
 
     def _build_branches(self, given: Branches) -> Shape:
         if self.tags or self.part is not None or self.kind is not None or not self.names:
-            raise ModelError(f"{self.label} picks branches, which have names only: give those")
+            raise ModelError(f"{self.label} picks branches: give their names")
         self._check_names(given.shapes, given, "branch")
         # Plain names, no parameters: the keys of the dictionary to keep.
         self.picked = self.names
@@ -251,7 +251,7 @@ class PiecewiseLinear(Block):
 
     def build(self, given: Shape) -> Shape:
         if not isinstance(given, Columns):
-            raise ModelError(f"{self.label} takes columns, and {given.made_by} gives {given}")
+            raise ModelError(f"{self.label} takes columns, but {given.made_by} gives {given}")
         # Computed with Python's floats, so the knots are the same on every device, also on `meta`.
         shares = [0.02 + 0.96 * place / max(1, self.pieces) for place in range(self.pieces + 1)]
         knots = torch.tensor([NormalDist().inv_cdf(share) for share in shares])
@@ -279,7 +279,7 @@ class FieldVectors(Block):
     def build(self, given: Shape) -> Shape:
         if not isinstance(given, Columns) or len(given.groups) != 1 or given.events:
             raise ModelError(
-                f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",
+                f"{self.label} takes embeddings of one width, but {given.made_by} gives {given}",
                 hint="Set one embedding_dim for all columns; there must be a categorical one.",
             )
         (group,) = given.groups

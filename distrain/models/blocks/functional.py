@@ -140,7 +140,10 @@ def padded(parts: Sequence[Tensor]) -> Tensor:
 
 
 def without_padding(value: Tensor, width: int) -> Tensor:
-    """Return the first columns; `padded` can recover the zeros after them without a copy."""
+    """Return the first `width` columns, a view; `padded` can recover the rest without a copy.
+
+    The rest must be zeros.
+    """
     if value.shape[1] == width:
         return value
     own = value[:, :width]

@@ -50,7 +50,7 @@ class MaskNetBlock(Block):
         self.reduction = reduction
         self.structure = structure
         if not self.widths:
-            raise ModelError("a MaskNetBlock has at least 1 mask block")
+            raise ModelError("a MaskNetBlock needs at least 1 mask block")
         if structure not in ("parallel", "serial"):
             raise ModelError(
                 f"unknown MaskNetBlock structure {structure!r}", hint="Use parallel or serial."
@@ -58,7 +58,7 @@ class MaskNetBlock(Block):
 
     def build(self, given: Shape) -> Shape:
         if not isinstance(given, Columns):
-            raise ModelError(f"{self.label} takes columns, and {given.made_by} gives {given}")
+            raise ModelError(f"{self.label} takes columns, but {given.made_by} gives {given}")
         every = width = some_width(given, self.label)
         self.norms = nn.ModuleList(_VectorNorm(len(g.columns), g.dim) for g in given.groups)
         self.blocks = nn.ModuleList()

@@ -104,7 +104,7 @@ class DotProductInteraction(Block):
         vectors = vectors_of(given, self.label)
         if vectors.count < 2:
             raise ModelError(
-                f"{self.label} needs at least two vectors, and {given.made_by} gives {given}"
+                f"{self.label} needs at least two vectors, but {given.made_by} gives {given}"
             )
         self.pairs = PairProducts(vectors.count)
         return Flat(self.pairs.num_pairs)
@@ -246,7 +246,7 @@ class CompressedInteraction(Block):
         super().__init__()
         self.maps = tuple(maps)
         if not self.maps:
-            raise ModelError(f"{self.label} has at least 1 layer")
+            raise ModelError(f"{self.label} needs at least 1 layer")
 
     def build(self, given: Shape) -> Shape:
         vectors = vectors_of(given, self.label)
@@ -300,14 +300,14 @@ class DLRMBlock(Block):
     def build(self, given: Shape) -> Shape:
         if not isinstance(given, Columns) or len(given.groups) > 1 or given.events:
             raise ModelError(
-                f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",
+                f"{self.label} takes embeddings of one width, but {given.made_by} gives {given}",
                 hint="Set one embedding_dim for all columns.",
             )
         self._deep = bool(given.continuous)
         pairs_from = sum(len(group.columns) for group in given.groups) + self._deep
         if pairs_from < 2:
             raise ModelError(
-                f"{self.label} needs at least two vectors to interact, and {given.made_by} gives "
+                f"{self.label} needs at least two vectors to interact, but {given.made_by} gives "
                 f"{given}",
                 hint="Use two categorical columns, or one and continuous ones; or an MLP.",
             )

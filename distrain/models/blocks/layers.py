@@ -130,7 +130,7 @@ class Dropout(Block):
     def __init__(self, share: float):
         super().__init__()
         if not 0 <= share < 1:
-            raise ModelError(f"a dropout is at least 0 and below 1, not {share}")
+            raise ModelError(f"a dropout must be at least 0 and below 1, not {share}")
         self.drop = nn.Dropout(share)
 
     def build(self, given: Shape) -> Shape:
@@ -168,7 +168,7 @@ class LogitsTemperatureScaler(Block):
         super().__init__()
         self.temperature = temperature
         if not temperature > 0:
-            raise ModelError(f"a temperature is above 0, not {temperature}")
+            raise ModelError(f"a temperature must be above 0, not {temperature}")
 
     def build(self, given: Shape) -> Shape:
         return Flat(some_width(given, self.label))

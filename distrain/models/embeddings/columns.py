@@ -73,7 +73,7 @@ def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
                     c.name: f"{c.cardinality:,} rows, embeddings of width {c.dim}"
                     for c in (other, column)
                 },
-                hint="Columns of one table have one cardinality and one width: give them one "
-                "vocabulary, or tables of their own.",
+                hint="Columns of one table must have the same cardinality and width: give them "
+                "one vocabulary, or separate tables.",
             )
     return tuple(first.values())

@@ -88,7 +88,7 @@ class DeviceRowCache:
         """
         if len(rows) > self.capacity:
             raise SpecError(
-                "a batch needs more rows of a host-cached table than its cache has room for",
+                "a batch needs more rows of a host-cached table than its cache can hold",
                 where={"rows": len(rows), "places": self.capacity},
                 hint="Raise embeddings.cache_gib, or lower train.global_batch_size.",
             )
@@ -148,7 +148,11 @@ class DeviceRowCache:
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
-        """Return `count` places without a row of this batch, in the order of the clock hand."""
+        """Take `count` places without a row of this batch, in the order of the clock hand.
+
+        Returns them, int64, on the CPU; they now belong to this batch. There must be at least
+        `count` such places.
+        """
         found: list[Tensor] = []
         while count > 0:
             width = min(self.capacity, max(_SMALLEST_SWEEP, 2 * count))

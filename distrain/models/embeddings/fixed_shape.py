@@ -294,13 +294,14 @@ def _check(tables: EmbeddingCollection) -> None:
         raise InputError(
             "columns of lists have no fixed number of ids",
             where={"columns": ", ".join(tables.list_names)},
-            hint="Use the verbs of EmbeddingCollection.",
+            hint="Use the methods of EmbeddingCollection.",
         )
     if any(store.cache is not None for store in tables.stores):
         raise InputError(
-            "host-cached tables cannot be looked up in shapes known beforehand",
+            "host-cached tables do not support lookups with fixed shapes",
             where={"placement": "host_cached"},
-            hint="Place all tables otherwise, or use the verbs of EmbeddingCollection.",
+            hint="Choose another placement for all tables, or use the methods of "
+            "EmbeddingCollection.",
         )
 
 

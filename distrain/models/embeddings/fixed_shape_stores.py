@@ -210,7 +210,10 @@ class SpreadStore(FixedStore):
         return FixedStoreRoute(slots, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """Return the rows that `route.keys` indexes, from their owners; a collective operation."""
+        """Return the rows that `route.keys` indexes, from their owners; a collective operation.
+
+        Waits for them; on a GPU only its current stream waits.
+        """
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
         receive, send = self._splits(route.padded)

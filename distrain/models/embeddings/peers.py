@@ -191,7 +191,10 @@ class Peers:
         return arriving.received
 
     def add_up(self, values: Tensor) -> Tensor:
-        """Return the sum of `values` over the ranks, in rank order: all ranks get the same bits."""
+        """Return the sum of `values` over the ranks, in rank order: all ranks get the same bits.
+
+        It has the shape and dtype of `values`; a single rank gets `values` itself.
+        """
         if self.num_ranks == 1:
             return values
         total = torch.zeros_like(values)
@@ -200,7 +203,10 @@ class Peers:
         return total
 
     def count_up(self, counts: Tensor) -> Tensor:
-        """Return the sum of int64 `counts` over the ranks, which is exact in any order."""
+        """Return the sum of int64 `counts` over the ranks, which is exact in any order.
+
+        It has the shape of `counts`; a single rank gets `counts` itself.
+        """
         if self.num_ranks == 1:
             return counts
         total = counts.clone()

@@ -38,7 +38,7 @@ class ReplicatedRoute:
         return kernels.gather(weight, self.keys)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to gather sums `[u, dim]`.
+        """Begin to gather sums `[u, dim]`; a collective operation with several ranks.
 
         The returned function waits, and returns the touched rows, `[v]`, and their sums in rank
         order.

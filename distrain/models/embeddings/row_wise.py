@@ -49,7 +49,7 @@ class RowWiseRoute:
         return kernels.gather(arrived, self.arrival)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to send sums `[u, dim]` to the owners.
+        """Begin to send sums `[u, dim]` to the owners; a collective operation.
 
         The returned function waits, and returns the rows that this rank must update, `[v]`, and
         their sums.

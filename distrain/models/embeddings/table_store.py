@@ -116,9 +116,9 @@ class Store:
         return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
-        """Return the rows of this rank's weight as rows in the group's canonical order.
+        """Return the rows of this rank's weight as rows in the group's canonical order, `[n]`.
 
-        For a host-cached store, `rows` are places in the cache.
+        `rows` is `[n]`, int64. For a host-cached store, it has places in the cache.
         """
         if self.cache is not None:
             rows = self.cache.rows_at(rows)

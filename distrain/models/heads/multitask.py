@@ -59,7 +59,7 @@ class MultiTask(Task):
             raise ModelError(
                 f"a MultiTask cannot use the weights {weighed}",
                 where={"tasks": ", ".join(tasks)},
-                hint="Weights are of the tasks by name, and 0 or more.",
+                hint="Give the weights by task name; each is 0 or more.",
             )
         self.weights = tuple(float(given.get(name, 1.0)) for name in tasks)
         self.takes_weights = all(task.takes_weights for task in tasks.values())
@@ -187,7 +187,7 @@ class ESMMTask(MultiTask):
         ]
         if others or len(tasks) < 2:
             raise ModelError(
-                f"esmm needs at least two binary tasks, and has {', '.join(others or tasks)}",
+                f"esmm needs at least two binary tasks, but has {', '.join(others or tasks)}",
                 hint="Name the click first, then the tasks that only follow a click.",
             )
 

@@ -51,7 +51,7 @@ def named_head(
         leaves[name] = leaf
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
-            f"model.sharing is {sharing.kind}, and one task cannot share",
+            f"model.sharing is {sharing.kind}, but there is only one task",
             where={"tasks": ", ".join(leaves) or "none"},
             hint="Name several tasks in model.tasks, or leave model.sharing out.",
         )

@@ -129,7 +129,7 @@ class ItemRetrievalTask(Task):
 
     def _check_arguments(self, log_q: Tensor | str | None, num_items: int | None) -> None:
         if not self.temperature > 0:
-            raise ModelError(f"a temperature is above 0, not {self.temperature}")
+            raise ModelError(f"a temperature must be above 0, not {self.temperature}")
         if self.kind not in get_args(RetrievalLoss):
             raise ModelError(
                 f"unknown loss {self.kind!r} of an ItemRetrievalTask; use softmax or bpr"
@@ -208,7 +208,7 @@ class ItemRetrievalTask(Task):
         return total
 
     def logits(self, output: Tensor) -> Tensor:
-        """Return the scores of the rows' own pairs, u . v / T."""
+        """Return the scores of the rows' own pairs, u . v / T, `[rows]`."""
         users, items = self.vectors(output)
         return (users * items).sum(1) / self.temperature
 

@@ -210,7 +210,7 @@ class BinaryClassificationTask(LabelTask):
         self.mean = mean
         self.label_smoothing = label_smoothing
         if outputs not in (1, 2):
-            raise ModelError(f"a BinaryClassificationTask has 1 or 2 outputs, not {outputs}")
+            raise ModelError(f"a BinaryClassificationTask must have 1 or 2 outputs, not {outputs}")
         self.outputs = outputs
         self.has_layer = layer
         self.pre = pre or Chain([])
@@ -285,7 +285,7 @@ class MulticlassTask(LabelTask):
         super().__init__(target, weight)
         self.label_smoothing = label_smoothing
         if num_classes < 2:
-            raise ModelError(f"a MulticlassTask has at least 2 classes, not {num_classes}")
+            raise ModelError(f"a MulticlassTask needs at least 2 classes, not {num_classes}")
         self.num_classes = num_classes
         self.pre = pre or Chain([])
 
@@ -366,7 +366,7 @@ class RegressionTask(LabelTask):
                 hint=f"Use one of {', '.join(kinds)}.",
             )
         if not delta > 0:
-            raise ModelError(f"a RegressionTask's delta is above 0, not {delta}")
+            raise ModelError(f"a RegressionTask's delta must be above 0, not {delta}")
         self.kind = kind
         self.delta = delta
 

@@ -17,7 +17,7 @@ def tower_width(given: Shape, user: str, item: str, who: str) -> int:
     shapes = given.shapes if isinstance(given, Branches) else {}
     if not {user, item} <= set(shapes):
         raise ModelError(
-            f"{who} takes branches {user!r} and {item!r}, and {given.made_by} gives {given}",
+            f"{who} takes branches {user!r} and {item!r}, but {given.made_by} gives {given}",
             hint="Use a ParallelBlock with aggregation=None.",
         )
     width = some_width(shapes[user], who)
@@ -60,7 +60,7 @@ class DotProductTask(LabelTask):
     ):
         super().__init__(target, None)
         if not temperature > 0:
-            raise ModelError(f"a temperature is above 0, not {temperature}")
+            raise ModelError(f"a temperature must be above 0, not {temperature}")
         self.user, self.item = user, item
         self.temperature = temperature
 

@@ -17,7 +17,7 @@ from distrain.models.zoo.wide_deep import linear, logit_or_layers, sum_or_parts,
 
 
 def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
-    """Build mask blocks (arXiv:2102.07619), in parallel below an MLP or in series; one logit."""
+    """Build mask blocks (arXiv:2102.07619), in parallel or in series, below an MLP; one logit."""
     inputs = given.inputs(spec.embedding_dim)
     body = MaskNetBlock(spec.masks, spec.reduction, spec.structure).connect(
         MLPBlock(spec.hidden, dropout=spec.dropout)

@@ -51,7 +51,8 @@ def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> Event
         raise ModelError(
             f"model.targets names what the schema does not have: {', '.join(sorted(unknown))}",
             where={"lists of ids": ", ".join(lists), "columns": ", ".join(c.name for c in flat)},
-            hint="It names a flat categorical column for a categorical column of lists.",
+            hint="Map each categorical column of lists to a categorical column with one value per "
+            "row.",
         )
     targets: dict[str, dict[str, str]] = {}
     for column in lists.values():
@@ -60,7 +61,7 @@ def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> Event
             targets.setdefault(column.event, {})[column.name] = target
     if not targets:
         raise ModelError(
-            f"a {model} model needs events and their target, and the schema has none",
+            f"a {model} model needs events and their target, but the schema has none",
             where={"lists of ids": ", ".join(lists) or "none"},
             hint="Give a list the domain of the row's own column, or name both in model.targets.",
         )
@@ -77,8 +78,8 @@ def _of_domain(
         return None
     raise ModelError(
         f"the events' list {column.name!r} has several columns of its domain: {', '.join(same)}",
-        hint="Name the one that is its target in model.targets, or the targets of other lists "
-        "alone: then this one has none.",
+        hint="Name its target in model.targets. If it has none, name only the targets of the "
+        "other lists.",
     )
 
 
@@ -191,7 +192,7 @@ def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     if draws is not None:
         if len(columns) > 1:
             raise ModelError(
-                f"negatives of a sasrec_retrieval model are drawn by {item!r} alone, and its "
+                f"negatives of a sasrec_retrieval model are drawn by {item!r} alone, but its "
                 f"events have more targets: {', '.join(columns.values())}",
                 hint="Set model.negatives to batch, or leave the others out of the schema.",
             )

@@ -32,7 +32,8 @@ def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
         if not len(taken.select_by_tag(*tags)):
             raise ModelError(
-                f"a {model} model needs columns of the {side}, and the schema tags none so",
+                f"a {model} model needs columns of the {side}, but the schema has no column with "
+                "their tags",
                 where={"columns": ", ".join(taken.names)},
                 hint=f"Tag them `{tags[0]}` or `{tags[1]}`, besides `categorical` or `continuous`.",
             )
@@ -47,9 +48,9 @@ def id_column(schema: Schema, tag: Tags, model: str) -> str:
         lists = [column.name for column in tagged if column.holds_lists]
         listed = f"these have it: {', '.join(flat)}" if flat else "none has it"
         raise ModelError(
-            f"a {model} model needs one categorical column with the tag `{tag}`, and {listed}",
+            f"a {model} model needs one categorical column with the tag `{tag}`, but {listed}",
             where={"lists with it": ", ".join(lists)} if lists else None,
-            hint="Set the tags in the schema; a column of lists cannot be the one.",
+            hint="Set the tags in the schema; a column of lists does not count.",
         )
     return flat[0]
 
@@ -62,7 +63,8 @@ def retrieval_task(
 ) -> ItemRetrievalTask:
     """Return the retrieval task for the column tagged `item_id`.
 
-    It also uses the column tagged `user_id` if exactly one column has that tag.
+    It also uses the column tagged `user_id` if exactly one column has that tag. Raises the errors
+    of `id_column`.
     """
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
@@ -117,7 +119,7 @@ def _check_items(schema: Schema, draws: ItemDraws) -> None:
     others = [name for name in taken.names if name != draws.column]
     if others:
         raise ModelError(
-            f"negatives of a two_tower model are drawn by {draws.column!r} alone, and its items "
+            f"negatives of a two_tower model are drawn by {draws.column!r} alone, but its items "
             f"have more columns: {', '.join(others)}",
             hint="Set model.negatives to batch, or remove these columns' tags.",
         )

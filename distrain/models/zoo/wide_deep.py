@@ -25,6 +25,8 @@ def wide_tables(
 ) -> Embeddings:
     """Return tables of width 1, whose rows are the ids' weights in a linear model.
 
+    `names` are the columns that get one, besides the crosses; `None` for all.
+
     Raises ModelError if two crosses have the same columns in the same order.
     """
     made = [HashedCross(cross.columns, cross.num_bins) for cross in crosses]

@@ -212,7 +212,7 @@ def hashes_of(folder: Path) -> dict[str, str]:
 
 
 def check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise a `DamagedExport` that names the first file whose hash differs."""
+    """Raise a `DamagedExport` that names the first file that is unreadable or has another hash."""
     for name, expected in files.items():
         try:
             digest = sha256_of(folder / name)

@@ -179,7 +179,8 @@ class _ServedWorkflow:
         """Compare the folder's scores of the sample with those of `predict`.
 
         Returns the content of `golden.json`, and the comparison. Raises `DataError` if scores
-        differ by more than the tolerance, or a row is rejected by the folder alone.
+        differ by more than the tolerance, a row is rejected by the folder alone, or no row can be
+        scored.
         """
         scorer, sample = score.Scorer(folder), with_edges(self._first)
         form, table = sample.form, sample.table

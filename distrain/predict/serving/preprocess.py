@@ -160,14 +160,17 @@ class Preprocessor:
 
         The lengths are `None` for a flat column. Texts and integers are lists with `None` for
         missing values, numbers are arrays with NaN. Times are arrays; times with a zone are
-        converted to UTC.
+        converted to UTC. Arguments and errors are those of `inputs`.
         """
         form = self._known_form(form)
         given = self._given(rows, form)
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
 
     def _given(self, rows: Any, form: str) -> dict[str, Any]:
-        """Return the source columns of the program, and the texts of its crosses, by name."""
+        """Return the source columns of the program, and the texts of its crosses, by name.
+
+        Raises the errors of `columns_of`, and `BadValue` for an unusable value of a cross.
+        """
         given = columns_of(rows, self.sources)
         for name, parts in self._crosses.items():
             given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])

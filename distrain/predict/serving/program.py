@@ -157,7 +157,10 @@ def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary
 
 
 def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
-    """Return the encoding's number for each id of the vocabulary from `_vocabulary`."""
+    """Return the encoding's number for each id of the vocabulary from `_vocabulary`, float64.
+
+    The number of missing values is that of unseen ones, unless the fit has seen missing values.
+    """
     is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
     *known, unknown = encoding.numbers(column)
     of_gap = np.array(known)[is_gap]

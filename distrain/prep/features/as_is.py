@@ -17,7 +17,10 @@ _SHOWN_COLUMNS = 12
 
 
 def check_text(path: str, features: FeatureConfig) -> None:
-    """Raise an error if raw Criteo lines lack columns: of the workflow, its history, or to keep."""
+    """Raise an error if raw Criteo lines lack columns.
+
+    `DataError` for columns of the workflow or its history, `InputError` for columns to keep.
+    """
     unknown = [name for name in features.document.columns if name not in RAW_COLUMNS]
     if unknown:
         raise DataError(

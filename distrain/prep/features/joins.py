@@ -88,8 +88,9 @@ def _identity(join: JoinSpec) -> str | None:
         raise DataError(
             f"the side table cannot be read: {error.strerror or error}",
             where={"file": join.file},
-            hint="joins.file is found from the features document's folder; all workers must see "
-            "it. With --workflow, pass --config with another document if it has moved.",
+            hint="A relative joins.file starts at the features document's folder; all workers "
+            "must be able to read the file. With --workflow, pass --config with another document "
+            "if it has moved.",
         ) from None
 
 

@@ -199,7 +199,7 @@ def validation_mask(
 def equal_to(
     values: pa.Array, wanted: bool | int | float | str, text: FormatSpec | None = None
 ) -> Mask:
-    """Return a mask of the values that equal `wanted`; false for nulls.
+    """Return a mask of the values that equal `wanted`, `[rows]`; false for nulls.
 
     Texts are compared as texts, or as the numbers or booleans that they spell.
     """

@@ -137,8 +137,8 @@ class TableFile:
         if not dict(_mistakes(self, replace(features, keep=()))):
             check_named(option, features.keep, self.columns, self.path)
         hint = (
-            "Correct the features document, or leave the file out. A workflow takes files with the "
-            "columns that it was fitted with."
+            "Correct the features document, or leave the file out. A workflow needs files with "
+            "the columns that it was fitted on."
         )
         if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (

@@ -67,7 +67,10 @@ def parse_block(
 
 
 def without_head(block: bytes, file: TableFile, text: FormatSpec) -> tuple[bytes, int]:
-    """Return a file's first block without its header, and the number of header lines."""
+    """Return a file's first block without its header, and the number of header lines, 0 or 1.
+
+    Raises the errors of `without_header` for Criteo's lines.
+    """
     if file.kind == CRITEO:
         block = block.removeprefix(BYTE_ORDER_MARK)
     if not text.header or file.kind == "jsonl":

@@ -91,8 +91,8 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
 def _hint(values: pa.Array) -> str:
     if pc.all(pc.match_substring_regex(values, r"^\s*-?\d{9,}\s*$")).as_py():
         return (
-            "They count since 1970: of a column say epoch: s (or ms, us, ns), of a split by time "
-            "from: 1451606400, a number."
+            "These values count from 1970: set epoch: s (or ms, us, ns) of a column, and a number "
+            "such as from: 1451606400 in a split by time."
         )
     return "Set format.timestamp to the form of the times."
 

@@ -23,7 +23,7 @@ from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import category_texts, texts_of as spelled
 from distrain.prep.vocabulary import is_text
 
-_NO_TEXT = "a time that no text tells"
+_NO_TEXT = "a time that text cannot represent"
 _TO_THE_END = 2**31 - 1
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BOUND_IT = "Set its clip, or log."
@@ -143,7 +143,7 @@ def _items(
         return category_texts_of(values)
     if holds is None and pa.types.is_null(values.type):
         return values
-    return integers_of(values, "Say as: text, or kind: continuous.")
+    return integers_of(values, "Set as: text, or kind: continuous.")
 
 
 def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
@@ -189,7 +189,8 @@ def category_texts_of(values: pa.Array) -> pa.Array:
 def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
     """Return the numbers, with NaN as null.
 
-    Raises `BadValues` for numbers that the column's operators cannot use.
+    Raises `BadValues` for numbers that the column's operators cannot use, among them missing ones
+    without a replacement.
     """
     numbers = values.to_numpy(zero_copy_only=False)  # nulls become NaN
     missing = np.isnan(numbers)

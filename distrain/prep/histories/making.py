@@ -91,7 +91,7 @@ def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: 
             "histories need the events that came before these rows",
             where={"by": history.by, "order": history.order},
             hint="Name files of earlier rows with --log FILE, which may be repeated; --log none "
-            "means that there are no earlier events.",
+            "means no earlier events.",
         )
 
 

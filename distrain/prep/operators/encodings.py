@@ -186,7 +186,7 @@ class TargetEncode(Encoding):
     def fit(self, values: pa.Array) -> Cells:
         if self.rows is None or self.rows.labels is None:
             raise DataError(
-                "target means are learnt from labelled training rows",
+                "target means need labelled training rows",
                 hint="Fit on tables with a column `label` and one of `fold_numbers`.",
             )
         return Cells.of(values, self._folds(self.rows), self.rows.labels)

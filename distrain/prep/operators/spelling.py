@@ -118,7 +118,7 @@ def _spelled(values: pa.Array) -> pa.Array:
     texts = values.cast(pa.string())
     if pa.types.is_temporal(dtype):
         if pc.any(pc.starts_with(texts, "<")).as_py():
-            raise pa.ArrowInvalid("a time too far away to be told")
+            raise pa.ArrowInvalid("a time beyond the years that text can represent")
     else:
         texts = _without_exponents(texts)
     texts = pc.replace_substring_regex(texts, r"(\.\d*?)0+(Z?)$", r"\1\2")

@@ -155,7 +155,8 @@ class ValueTable:
         """Return `make(counts, sums)`, computed once for each key.
 
         `make` is called for pieces of the rows, and for a row of zeros, whose result is the last
-        one: index -1 gives the result for an unseen value.
+        one: index -1 gives the result for an unseen value. The result, `[values + 1]`, is shared,
+        so it must not be changed; other threads wait while it is made.
         """
         with _MAKING:
             if key not in self._made:
@@ -262,7 +263,7 @@ class SavedTable(ValueTable):
         return self.known_checksum
 
     def places_of(self, values: pa.Array) -> NoReturn:
-        raise RuntimeError(f"the table {self.name} was not read; load it to look values up")
+        raise RuntimeError(f"the table {self.name} was not read; load it before looking up values")
 
     def save(self, folder: str | Path, name: str) -> None:
         """Copy the table's file to another folder or URL, unless it is there already."""

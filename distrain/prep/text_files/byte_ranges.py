@@ -39,6 +39,7 @@ def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes
     """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
     A plain range is one block; a compressed range has one block for each `block_bytes` of text.
+    Raises `DataError` for a file that cannot be read, damaged content, or a line that is too long.
     """
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
         if text.codec is None:

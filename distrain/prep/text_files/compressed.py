@@ -34,7 +34,7 @@ def cuts_of(path: str, codec: str, size_bytes: int, block_bytes: int) -> list[in
     """Return offsets at which tasks may start to decompress, from 0, about `block_bytes` apart.
 
     If no member begins within 64 MiB after a wanted cut, the rest of the file is not cut any more.
-    So a file of one member has one offset.
+    So a file of one member has one offset. Raises `DataError` if the file cannot be read.
     """
     cuts = [0]
     with open_input(path, retry_s=RETRY_S) as handle:
@@ -130,7 +130,11 @@ class _Slice(io.RawIOBase):
 
 
 class Inflated:
-    """The content of a compressed file's members, from byte `start` to `stop` or the end."""
+    """The content of a compressed file's members, decompressed as it is read.
+
+    `start` and `stop` are bytes of the compressed file at which members begin; `None` for its end.
+    `read` raises `DataError` for damaged content.
+    """
 
     def __init__(
         self, handle: IO[bytes], path: str, codec: str, start: int = 0, stop: int | None = None

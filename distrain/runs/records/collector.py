@@ -302,7 +302,7 @@ class Collector:
         if useless and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
             self._note_once(
                 "window",
-                f"window {first.window}: predictions of windows before they are trained are no "
+                f"window {first.window}: predictions for windows before training on them are no "
                 "better than a constant; lower train.global_batch_size, or raise "
                 "train.optimizer.lr or data.windows.size",
             )
@@ -310,8 +310,8 @@ class Collector:
             self._note_once(
                 "ordered",
                 f"validation at step {first.step}: the binned AUC is certain only to "
-                f"{figures['auc_bound']:.1e}, so a second pass ordered the rows by their scores "
-                "for an exact one",
+                f"{figures['auc_bound']:.1e}, so the rows were sorted by score in a second pass "
+                "for an exact AUC",
                 is_warning=False,
             )
             figures |= {"auc": reports[0].auc, "auc_bound": reports[0].auc_bound}
@@ -385,8 +385,8 @@ def _refit_text(event: RefitStarted) -> str:
     """
     return (
         f"refit: steps {event.step + 1} to {event.num_steps} train a new model on training and "
-        f"validation rows, with as many whole passes as the first one had at step "
-        f"{event.found_step}; the figures stay those of the first one"
+        "validation rows, for the number of epochs that the first training had at step "
+        f"{event.found_step}; the metrics remain those of the first training"
     )
 
 

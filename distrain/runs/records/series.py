@@ -82,7 +82,10 @@ class Series:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point even if more could be merged into it; for the end of the series."""
+        """Show the last point even if more could be merged into it; for the end of the series.
+
+        `number` is that of the last point added.
+        """
         if not self._open:
             return
         self._numbers.append(number)
@@ -103,7 +106,10 @@ class Series:
         self.generation += 1
 
     def thin(self, most: int, number: int) -> None:
-        """Show all points, merged to at most `most`; for the end of the series."""
+        """Show all points, merged to at most `most`; for the end of the series.
+
+        `number` is that of the last point.
+        """
         self.finish(number)
         while len(self) > most:
             self.halve()

@@ -73,7 +73,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
 
 
 def write_curves(root: Path) -> list[Path]:
-    """Draw `curves.png` of the run in `root`; return its path, or nothing without records.
+    """Draw `curves.png` of the run in `root`; return a list of its path, [] without records.
 
     Raises `InputError` if there is no run.
     """
@@ -282,7 +282,10 @@ def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
     importance = document.get("importance", {"metric": "", "loss": {}})
     for title, of_columns in (
         ("population stability index of columns", document.get("drift", {})),
-        (f"how much worse {importance['metric']} is with a column shuffled", importance["loss"]),
+        (
+            f"how much worse {importance['metric']} becomes when a column is shuffled",
+            importance["loss"],
+        ),
     ):
         if of_columns:
             named = [(column, _text(value)) for column, value in of_columns.items()]

@@ -19,7 +19,7 @@ CAPACITY = 1024
 LAST_ENTRIES_S = 15.0
 """How long a command waits at its end for its sinks to store the remaining entries."""
 
-_SLOW = "it did not keep up"
+_SLOW = "it was too slow"
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class _Feed:
         self._warned = True
         if self._trouble:
             return f"sink {self.name} failed; entries may be lost: {self._trouble}"
-        return f"sink {self.name} does not keep up, and loses entries"
+        return f"sink {self.name} is too slow, and loses entries"
 
     def last_warning(self) -> str:
         """Return the warning to print at the end; "" if no entry was lost."""

@@ -1,8 +1,7 @@
 """Adds pages to Dask's dashboard. Dask has no API for this, so it uses Dask's internals.
 
-When a scheduler starts, Dask builds the dashboard from `distributed.dashboard.scheduler`:
-`applications` (URL to function) and `template_variables` (the navigation bar). Both are changed
-before, by the preload module. A running scheduler gets a second Bokeh application.
+A scheduler gets a second Bokeh application, and more entries in the variables from which Dask makes
+the navigation bar of its own pages.
 """
 
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 from distributed import Scheduler
 from distributed.http.scheduler.info import IndividualPlots
+from tornado.httputil import HTTPServerRequest
 
 PAGE_URL = "/distrain"
 NAVIGATION_URL = "/training"
@@ -17,17 +17,35 @@ NAVIGATION_URL = "/training"
 INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
-def install_pages() -> bool:
-    """Register the pages for schedulers that start later; return whether Dask has a dashboard."""
-    try:
+class DashboardOnRequest:
+    """Replaces itself by Dask's dashboard, with the pages, when somebody requests one of its URLs.
+
+    The dashboard's imports take 0.8 s, and most runs on a local cluster end unseen. It is one of
+    the applications of a scheduler's HTTP server.
+    """
+
+    def __init__(self, scheduler: Scheduler, prefix: str):
+        self._scheduler = scheduler
+        self._prefix = prefix
+
+    def find_handler(self, request: HTTPServerRequest, **options: Any) -> Any:
+        """Return the dashboard's handler of a request that no other application has answered."""
+        return self._loaded().find_handler(request, **options)
+
+    @property
+    def app_paths(self) -> set[str]:
+        paths: set[str] = self._loaded().app_paths
+        return paths
+
+    def _loaded(self) -> Any:
         from distributed.dashboard import scheduler as dashboard
-    except ImportError:
-        return False
-    if PAGE_URL not in dashboard.applications:
-        dashboard.applications.update(_pages())
-        template_variables = dashboard.template_variables
-        dashboard.template_variables = lambda scheduler: _add_entries(template_variables(scheduler))
-    return True
+
+        application, server = self._scheduler.http_application, self._scheduler.http_server
+        served = application.applications
+        dashboard.connect(application, server, self._scheduler, prefix=self._prefix)
+        served[served.index(self)] = served.pop()
+        add_pages(self._scheduler, self._prefix)
+        return next(app for app in served if hasattr(app, "app_paths"))
 
 
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:

@@ -15,7 +15,7 @@ from distrain.formatting import (
     number,
     score,
 )
-from distrain.jobs.figures import Screen, phrases, shown_on
+from distrain.jobs.figures import phrases, shown_on
 from distrain.runs.report.colours import BAD
 from distrain.scheduler.dashboard.figure_data import Columns, Document
 from distrain.scheduler.history.ranks import stands_out
@@ -35,7 +35,7 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
         "auc": [score(job.get("auc"), job.get("targets")) for job in jobs],
         "valid_auc": [score(job.get("valid_auc"), job.get("valid_targets")) for job in jobs],
         "num_ranks": [job.get("num_ranks") for job in jobs],
-        **{one.name: [one.of(job) for job in jobs] for one in shown_on(Screen.TRAINING)},
+        **{one.name: [one.of(job) for job in jobs] for one in shown_on("training")},
     }
 
 
@@ -72,7 +72,7 @@ def headline(
         _scores("validation", job, "valid_"),
         _scores("training", job, ""),
         *_kept(job),
-        *phrases(job, Screen.TRAINING),
+        *phrases(job, "training"),
     ]
     name = escape(f"{job.get('name') or job['id']}: {state_text(job)}")
     colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""

@@ -10,14 +10,14 @@ from bokeh.models import (
 )
 from bokeh.transform import factor_cmap
 
-from distrain.jobs.figures import Screen, shown_on
+from distrain.jobs.figures import shown_on
 from distrain.runs.report import colours
 from distrain.scheduler.dashboard.figure_data import TIMELINE_KINDS, timeline_columns
 from distrain.scheduler.dashboard.job_text import job_columns
 from distrain.scheduler.dashboard.panel import Panel, bring_up_to_date, draw, source_of
 from distrain.scheduler.dashboard.watching import View
 
-_FIGURES = shown_on(Screen.TRAINING)
+_FIGURES = shown_on("training")
 # The most important columns come first, to be visible on narrow screens without scrolling.
 _TITLES = {
     "name": ("name", 120),

@@ -89,6 +89,11 @@ class JobHistory:
         self.step_times = StepTimes()  # times of the ranks' steps, in all attempts
         self.checkpoint_bytes: int | None = None  # of the last checkpoint, if there is one
         self.checkpoint_s: float | None = None  # when the last checkpoint was complete, unix time
+        self.service: str | None = None  # the service that submitted it; `None`: a client over Dask
+        self.page: str | None = None  # the URL of its page in the service
+        self.num_entries = 0  # entries of the job's progress that were added
+        self.num_moves = 0  # changes of its state that were added
+        self.num_reports = 0  # the ranks' reports so far, without heartbeats
         self._elapsed_before_s = 0.0
         self._first_step = 0
         self._moments: dict[str, deque[Moment]] = {}

@@ -36,11 +36,9 @@ class Watched:
     run_dir: str = ""
     priority: int = 0
     first_attempt: int = 1
-    service: str | None = None  # the service that submitted it; `None`: a client over Dask
     rev: int = 0  # the revision of its last change
     places: Mapping[int, Slot] = field(default_factory=dict)  # workers of the attempt, by rank
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
-    page: str | None = None  # the URL of its page in the service
 
     @cached_property
     def document(self) -> Job:
@@ -61,7 +59,7 @@ class Watched:
             priority=self.priority,
             tags=dict(self.spec.tags),
             run_dir=self.run_dir,
-            service=self.service,
+            service=history.service,
             rev=self.rev,
             created_at=utc(history.submitted_s) or "",
             finished_at=utc(history.state_since_s) if view.state.is_final else None,
@@ -119,7 +117,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
         "places": [dict(place) for place in view.rank_places],
         "model_path": view.model_path,
         "reader": view.reader,
-        "page": job.page,
+        "page": job.history.page,
         "parameters": view.parameters,
     }
 
@@ -155,7 +153,7 @@ def timeline(job: Watched) -> list[Moment]:
 def _parse_cursor(cursor: str) -> tuple[int, int]:
     generation, _, number = cursor.partition(".")
     if not (generation.isdecimal() and number.isdecimal()):
-        raise ValueError(f"{cursor!r} is no cursor")
+        raise ValueError(f"{cursor!r} is not a cursor")
     return int(generation), int(number)
 
 

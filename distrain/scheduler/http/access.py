@@ -107,9 +107,9 @@ def _find_handler(
         return refused(
             403,
             "foreign_origin",
-            f"a page of another site, {origin}, asks for this one's websocket",
-            "Behind a proxy, pass the browser's Host or X-Forwarded-Host on; to let other sites' "
-            "pages in, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
+            f"a page of another site, {origin}, requests this page's websocket",
+            "Behind a proxy, forward the browser's Host or X-Forwarded-Host; to allow pages of "
+            "other sites, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
         )
     if guard is None or request.path in _OPEN_PATHS or guard.lets_pass(request.headers):
         return find_handler(request, **options)
@@ -214,9 +214,9 @@ def trouble_with(request: HTTPServerRequest) -> Refusal | None:
         return Refusal(
             403,
             "no_token",
-            "the scheduler has no token, so it takes orders from its own machine alone",
-            f"Start it with {TOKEN_VARIABLE} in its environment, and send that as "
-            "`Authorization: Bearer TOKEN`.",
+            "the scheduler has no token, so it accepts orders only from its own machine",
+            f"Start it with {TOKEN_VARIABLE} in its environment, and send it as `Authorization: "
+            "Bearer TOKEN`.",
         )
     if request.method not in _READING and is_foreign_page(request.headers):
         origin = request.headers.get("Origin", "")
@@ -224,7 +224,7 @@ def trouble_with(request: HTTPServerRequest) -> Refusal | None:
             403,
             "foreign_origin",
             f"a page of another site, {origin}, gives an order",
-            "Programs send no Origin; behind a proxy, pass the browser's Host on.",
+            "Programs send no Origin; behind a proxy, forward the browser's Host.",
         )
     return None
 

@@ -1,7 +1,7 @@
 """Adds the HTTP routes to a scheduler: with the preload before it starts, or while it runs.
 
-Dask builds its routes and its dashboard when a scheduler starts. To a running scheduler, a client
-that has installed the coordinator adds them through a plugin; the routes then refuse orders.
+Dask builds its routes when a scheduler starts. To a running scheduler, a client that has installed
+the coordinator adds them through a plugin; the routes then refuse orders.
 """
 
 import logging
@@ -11,7 +11,7 @@ import dask
 from distributed import Client, Scheduler, SchedulerPlugin
 
 from distrain.errors import ClusterError
-from distrain.scheduler.dashboard.dask_dashboard import add_pages, install_pages
+from distrain.scheduler.dashboard.dask_dashboard import DashboardOnRequest, add_pages
 from distrain.scheduler.dashboard.watching import DOCUMENTS
 from distrain.scheduler.http.access import guard_running, install_access
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
@@ -20,6 +20,7 @@ from distrain.scheduler.http.prometheus import export
 from distrain.scheduler.http.routes import answer_over_comm
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.workers.certificates import ends_s
+from distrain.workers.local import ON_REQUEST
 
 _ROUTES_KEY = "distributed.scheduler.http.routes"
 _HANDLER = "distrain.scheduler.http.handler"
@@ -32,13 +33,12 @@ log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Make schedulers that start later in this process serve pages, documents and orders.
+    """Make schedulers that start later in this process serve documents and orders.
 
     Raises:
         ClusterError: The environment's token cannot be used.
     """
     install_access()
-    install_pages()
     modules = dask.config.get(_ROUTES_KEY)
     modules.extend([] if _HANDLER in modules else [_HANDLER])
 
@@ -58,8 +58,18 @@ class JobsPlugin(CoordinatorPlugin):
         scheduler.handlers[OVER_COMM] = answer_request
 
 
+def show_pages(scheduler: Scheduler) -> None:
+    """Add pages to a scheduler's dashboard; with `ON_REQUEST`, a dashboard that loads when used."""
+    application = scheduler.http_application
+    prefix = _prefix_of(application)
+    if dask.config.get(ON_REQUEST, False):
+        application.add_application(DashboardOnRequest(scheduler, prefix))
+    elif not add_pages(scheduler, prefix):
+        log.info("the scheduler has no dashboard for the page of its jobs")
+
+
 def show_jobs(scheduler: Scheduler) -> None:
-    """Add the jobs to a scheduler's pages and Prometheus metrics."""
+    """Add the jobs to a scheduler's documents and Prometheus metrics."""
     api: CoordinatorApi = scheduler.extensions[EXTENSION]
     scheduler.extensions[DOCUMENTS] = api.monitor
     export(api.monitor, _certificate_ends_s(scheduler))
@@ -103,8 +113,7 @@ class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is
         options = {"dask_server": scheduler, "takes_orders": False}
         handlers = [(f"{prefix.rstrip('/')}{path}", kind, options) for path, kind, _ in routes]
         application.add_handlers(".*$", handlers)
-        if not add_pages(scheduler, prefix):
-            log.info("the scheduler has no dashboard for the page of its jobs")
+        show_pages(scheduler)
 
 
 def ensure_coordinator(client: Client) -> None:

@@ -6,50 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from distrain.jobs.api_answers import CancelOptions, Priority, Problem
+from distrain.jobs.api_answers import Problem
 from distrain.jobs.requests import PlainBody
 from distrain.jobs.status import finite
-
-Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Body(PlainBody):
     """A request's body. Unknown keys are ignored, since a later version may send more."""
 
     model_config = ConfigDict(extra="ignore")
-
-
-class Order(Body):
-    """A request that changes a job; a service adds its id and the submission that it means."""
-
-    service: Word | None = Field(
-        None, description="The id of the service; null: the order comes from a Dask client."
-    )
-    first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
-        None,
-        description="The first attempt of the submission that the order is for; null: of the "
-        "current submission.",
-    )
-
-
-class PutOrder(Order):
-    epoch: Word | None = Field(
-        None, description="The epoch of the scheduler that the service has chosen."
-    )
-    spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
-    run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
-        description="The run folder: an absolute path or a URL."
-    )
-    priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
-    page: str | None = Field(None, description="The URL of the job's page in the service.")
-
-
-class CancelOrder(Order, CancelOptions):
-    pass
-
-
-class PriorityOrder(Order):
-    priority: Priority
 
 
 class PreflightOrder(Body):
@@ -63,11 +28,11 @@ def explain(error: ValidationError) -> str:
     """Return the mistakes of a body as text, one line for each.
 
     >>> try:
-    ...     PriorityOrder.model_validate({"first_attempt": 0, "priority": "high"})
+    ...     PreflightOrder.model_validate({"owner": 3})
     ... except ValidationError as error:
     ...     print(explain(error))
-    first_attempt: Input should be greater than or equal to 1
-    priority: Input should be a valid integer
+    spec: Field required
+    owner: Input should be a valid string
     """
     lines = []
     for mistake in error.errors(include_input=False, include_url=False, include_context=False):

@@ -87,7 +87,7 @@ class Changes:
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
         self.monitor.look_around()
-        for job_id in self.monitor.tracks:
+        for job_id in self.monitor.histories:
             is_in_answer = self.revisions.last(job_id) > revision
             if self._look_at(job_id, news=is_in_answer or is_due) and is_due:
                 self._collected_s = now_s
@@ -98,13 +98,11 @@ class Changes:
         With `news`, reports of its ranks count as changes.
         """
         job = self.coordinator.lifecycle.jobs[job_id]
-        track = self.monitor.follow(job_id)
-        fingerprint = self._fingerprint(job)
-        stamps = track.stamped != fingerprint or (track.has_reports and news)
+        now = self._fingerprint(job), self.monitor.follow(job_id).num_reports
+        before = self.revisions.seen.get(job_id, (None, 0))
+        stamps = before[0] != now[0] or (before[1] != now[1] and news)
         if stamps:
-            track.has_reports = False
-            track.stamped = fingerprint
-            self.revisions.stamp(job_id)
+            self.revisions.stamp(job_id, now)
         return stamps
 
     def _fingerprint(self, job: Job) -> tuple[object, ...]:

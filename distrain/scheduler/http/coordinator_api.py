@@ -52,7 +52,7 @@ class CoordinatorApi:
         ended = self.orders.ended(job_id)
         if ended is not None:
             error = f"job {job_id} has ended and is forgotten: {ended.state}"
-            raise Refusal(410, "ended", error, "See its run directory.", job=ended.model_dump())
+            raise Refusal(410, "ended", error, "See its run folder.", job=ended.model_dump())
         raise unknown(job_id)
 
     def workers(self) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         route, _ = route_of(self.request.method, self._path)
         if route.is_order and not self._takes_orders:
             hint = "Start the scheduler with `--preload distrain.preload`."
-            raise Refusal(404, "not_found", "this scheduler takes no orders over HTTP", hint)
+            raise Refusal(404, "not_found", "this scheduler accepts no orders over HTTP", hint)
         if route.is_order and (trouble := trouble_with(self.request)) is not None:
             raise trouble
         if int(self.request.headers.get("Content-Length", "0")) > MOST_BODY_BYTES:

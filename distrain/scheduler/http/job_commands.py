@@ -1,27 +1,61 @@
-"""Carries out orders: submit, cancel and re-prioritise jobs, each at most once.
+"""Orders about a job, and what carries them out: submit, cancel, re-prioritise; each at most once.
 
 If an order cannot be carried out, the methods raise `Refusal`, from which the answer is made.
 """
 
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
 from distrain.errors import SpecError
-from distrain.jobs.api_answers import Job as EndedJob
+from distrain.jobs.api_answers import CancelOptions, Job as EndedJob, Priority
 from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
-from distrain.scheduler.http.bodies import (
-    CancelOrder,
-    Order,
-    PriorityOrder,
-    PutOrder,
-    Refusal,
-)
+from distrain.scheduler.http.bodies import Body, Refusal
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.job_list import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 
 MOST_SERVICES = 256  # services that are remembered
+
+Word = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Order(Body):
+    """A request that changes a job; a service adds its id and the submission that it means."""
+
+    service: Word | None = Field(
+        None, description="The id of the service; null: the order comes from a Dask client."
+    )
+    first_attempt: Annotated[int, Field(ge=1, lt=2**31, strict=True)] | None = Field(
+        None,
+        description="The first attempt of the submission that the order is for; null: of the "
+        "current submission.",
+    )
+
+
+class PutOrder(Order):
+    epoch: Word | None = Field(
+        None, description="The epoch of the scheduler that the service has chosen."
+    )
+    spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
+    run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
+        description="The run folder: an absolute path or a URL."
+    )
+    priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
+    page: str | None = Field(None, description="The URL of the job's page in the service.")
+
+
+class CancelOrder(Order, CancelOptions):
+    pass
+
+
+class PriorityOrder(Order):
+    priority: Priority
 
 
 class JobCommands:
@@ -30,20 +64,19 @@ class JobCommands:
         self.coordinator = monitor.coordinator
         self.services: set[str] = set()  # the services that have given orders
 
-    def put(self, job_id: str, order: PutOrder) -> bool:
-        """Queue a job; return False if it is queued or running already.
+    def put(self, job_id: str, order: PutOrder) -> int:
+        """Queue a job, and return 201; return 200 if it is queued or running already.
 
-        Also returns False if a Dask client submits a job that has succeeded with the same spec.
+        Also returns 200 if a Dask client submits a job that has succeeded with the same spec.
         Raises `Refusal` if the job is another owner's, the submission has ended, the spec has
         mistakes, or, for services, the scheduler was restarted since `order.epoch`.
         """
-        if order.service is not None:
-            self._note_service(order.service)
-            self._check_epoch(order)
+        if order.service is not None and order.epoch != self.coordinator.epoch:
+            raise self._epoch_changed()
         job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is not None and not job.state.is_final:
             self._check_owner(job_id, order)
-            return False
+            return 200
         first_attempt = order.first_attempt or 1
         self._check_not_ended(job_id, order, first_attempt)
         spec = _spec_of(order)
@@ -51,14 +84,14 @@ class JobCommands:
         # unless the new spec differs, for example trains longer.
         done = job is not None and job.state is JobState.SUCCEEDED and order.service is None
         if done and spec == self.coordinator.specs[job_id]:
-            return False
+            return 200
         self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
-        track = self.monitor.follow(job_id)
-        track.service, track.page = order.service, order.page
-        return True
+        history = self.monitor.follow(job_id)
+        history.service, history.page = order.service, order.page
+        return 201
 
-    def cancel(self, job_id: str, order: CancelOrder) -> bool:
-        """Cancel a job's submissions up to `order.first_attempt`; return whether the job was alive.
+    def cancel(self, job_id: str, order: CancelOrder) -> int:
+        """Cancel a job's submissions up to `order.first_attempt`; return 202, or 200 if it ended.
 
         A repeated order with a shorter grace shortens the grace. After a service's order, a `put`
         of such a submission is refused, even if the job was never here.
@@ -75,8 +108,7 @@ class JobCommands:
         if order.service is None:
             if self._last_end(job_id) is None and not is_live:
                 raise unknown(job_id)
-            return is_live
-        self._note_service(order.service)
+            return 202 if is_live else 200
         first_attempt = order.first_attempt or 1
         ended = self._last_end(job_id)
         if ended is not None:  # a service may not cancel jobs of others, even if they have ended
@@ -85,21 +117,20 @@ class JobCommands:
             self.coordinator.tombstones.add(_never_begun(job_id, order, first_attempt))
         if not is_live:
             raise self._has_ended(job_id)
-        return True
+        return 202
 
-    def set_priority(self, job_id: str, order: PriorityOrder) -> None:
-        if order.service is not None:
-            self._note_service(order.service)
+    def set_priority(self, job_id: str, order: PriorityOrder) -> int:
         job = self._live(job_id, order)
         if not job.state.waits:
             raise Refusal(
                 409,
                 "not_pending",
                 f"job {job_id} is {job.state}",
-                "Priorities count for jobs that wait.",
+                "Priorities only affect waiting jobs.",
                 state=str(job.state),
             )
         self.coordinator.tell(ChangePriority(job_id, order.priority))
+        return 200
 
     def ended(self, job_id: str) -> EndedJob | None:
         """Return the document of an ended job, even if the job itself was removed.
@@ -127,8 +158,8 @@ class JobCommands:
         if order.service is not None:
             self._check_owner(job_id, order)
         if job.request.first_attempt > (order.first_attempt or job.request.first_attempt):
-            later = f"a later submission of job {job_id} is here"
-            raise Refusal(409, "later_submission", later, "Ask for its jobs, and decide again.")
+            later = f"there is a later submission of job {job_id}"
+            raise Refusal(409, "later_submission", later, "Request its jobs, and decide again.")
         return job
 
     def _has_ended(self, job_id: str) -> Refusal:
@@ -137,29 +168,24 @@ class JobCommands:
         hint = "Nothing is left to do."
         return Refusal(410, "ended", _end_of(ended), hint, job=ended.model_dump())
 
-    def _check_epoch(self, order: PutOrder) -> None:
-        if order.epoch != self.coordinator.epoch:
-            raise Refusal(
-                409,
-                "epoch_changed",
-                "the scheduler was restarted after this was decided",
-                "Ask for its jobs, and decide again.",
-                epoch=self.coordinator.epoch,
-            )
+    def _epoch_changed(self) -> Refusal:
+        detail = "the scheduler was restarted after this was decided"
+        hint, epoch = "Request its jobs, and decide again.", self.coordinator.epoch
+        return Refusal(409, "epoch_changed", detail, hint, epoch=epoch)
 
     def _check_not_ended(self, job_id: str, order: PutOrder, first_attempt: int) -> None:
         ended = self.ended(job_id)
         if ended is not None and first_attempt <= ended.attempt:
             self._check_owner(job_id, order)
-            after = f"To resume it, put it with a first_attempt above {ended.attempt}."
+            after = f"To resume it, submit it with a first_attempt above {ended.attempt}."
             raise Refusal(410, "ended", _end_of(ended), after, job=ended.model_dump())
 
     def _check_owner(self, job_id: str, order: Order) -> None:
         owner = self._owner(job_id)
         if owner != order.service:
-            whose = f"service {owner!r}" if owner else "somebody who submitted it by Dask"
-            hint = "Use an id of your own for a job, and have its owner change it."
-            raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
+            whose = f"service {owner!r}" if owner else "a user who submitted it with a Dask client"
+            hint = "Use another id for your job; only the owner of that job can change it."
+            raise Refusal(409, "other_service", f"job {job_id} belongs to {whose}", hint)
 
     def _owner(self, job_id: str) -> str | None:
         """Return the service that submitted a job, even a removed one; `None`: a Dask client."""
@@ -167,13 +193,27 @@ class JobCommands:
             return self.monitor.follow(job_id).service
         return self.coordinator.tombstones[job_id].service
 
-    def _note_service(self, service: str) -> None:
-        if service not in self.services and len(self.services) >= MOST_SERVICES:
+    def note_service(self, service: str | None) -> None:
+        """Remember the service that gives an order; `None`: a client over Dask gives it."""
+        if service is None or service in self.services:
+            return
+        if len(self.services) >= MOST_SERVICES:
             hint = "Restart the scheduler; it forgets them."
             raise Refusal(
                 409, "too_many_services", f"{MOST_SERVICES} services were here already", hint
             )
         self.services.add(service)
+
+
+ORDERS: tuple[tuple[str, str, type[Order], Callable[..., int]], ...] = (
+    ("PUT", "", PutOrder, JobCommands.put),
+    ("PATCH", "", PriorityOrder, JobCommands.set_priority),
+    ("POST", "/cancel", CancelOrder, JobCommands.cancel),
+)
+"""The orders about a job: method, path below the job's, body, and what carries them out.
+
+That returns the HTTP status of the answer.
+"""
 
 
 def _spec_of(order: PutOrder) -> JobSpec:
@@ -203,5 +243,5 @@ def _end_of(ended: EndedJob) -> str:
 
 
 def unknown(job_id: str) -> Refusal:
-    listed = "`distrain jobs` lists those that are known here; the oldest are forgotten."
+    listed = "`distrain jobs` lists the jobs of this scheduler; it forgets the oldest."
     return Refusal(404, "not_found", f"no job {job_id!r}", listed)

@@ -4,7 +4,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from distrain.jobs.api_answers import Job
@@ -26,23 +25,12 @@ from distrain.scheduler.plugin import CoordinatorPlugin
 log = logging.getLogger("distrain.scheduler.http")
 
 
-@dataclass
-class Track:
-    history: JobHistory
-    num_entries: int = 0  # entries of the job's progress that the history has taken
-    num_moves: int = 0  # changes of its state that the history has taken
-    has_reports: bool = False  # whether a rank reported since the job's last revision
-    stamped: tuple[object, ...] | None = None  # the job's fingerprint at its last revision
-    service: str | None = None  # the service that submitted it; `None`: a client over Dask
-    page: str | None = None  # the URL of its page in the service
-
-
 class Monitor:
     """Keeps the histories of a coordinator's jobs; returns documents for pages and handlers."""
 
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
-        self.tracks: dict[str, Track] = {}
+        self.histories: dict[str, JobHistory] = {}
         self.revisions = Revisions()  # `Changes` gives changed jobs new revisions
         self._failed: set[object] = set()  # places in the code whose errors were logged
 
@@ -56,20 +44,20 @@ class Monitor:
         except Exception as error:  # an error in the monitor must not end the jobs
             if (where := _place(error)) not in self._failed:
                 self._failed.add(where)  # logged once
-                log.exception("the monitor failed; training goes on")
+                log.exception("the monitor failed; training continues")
 
     def forgot(self, job_id: str) -> None:
-        track, buried = self.tracks.pop(job_id, None), self.coordinator.tombstones.get(job_id)
-        if track is not None and buried is not None:
-            of_service = buried.model_copy(update={"service": track.service})
+        history, buried = self.histories.pop(job_id, None), self.coordinator.tombstones.get(job_id)
+        if history is not None and buried is not None:
+            of_service = buried.model_copy(update={"service": history.service})
             self.coordinator.tombstones[job_id] = of_service
         self.revisions.forget(job_id)
 
     def job_ids(self) -> list[str]:
         """Return the ids of all jobs, the newest first."""
         self.look_around()
-        tracks = self.tracks
-        return sorted(tracks, key=lambda job_id: -tracks[job_id].history.submitted_s)
+        histories = self.histories
+        return sorted(histories, key=lambda job_id: -histories[job_id].submitted_s)
 
     def jobs(self) -> dict[str, Any]:
         """Return the summaries of all jobs, the newest first, under `jobs`."""
@@ -92,7 +80,7 @@ class Monitor:
         """
         if not self.knows(job_id):
             return None
-        return metrics_document(self.tracks[job_id].history, since)
+        return metrics_document(self.histories[job_id], since)
 
     def watched(self) -> Iterator[Watched]:
         """Yield all jobs with their histories, the newest first."""
@@ -101,27 +89,24 @@ class Monitor:
 
     def knows(self, job_id: str) -> bool:
         self.look_around()
-        return job_id in self.tracks
+        return job_id in self.histories
 
     def _watched(self, job_id: str) -> Watched:
         coordinator = self.coordinator
         job = coordinator.lifecycle.jobs[job_id]
         places = {rank: status.placement.slot for rank, status in job.ranks.items()}
         gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
-        track, view = self.tracks[job_id], coordinator.show(job_id)
         return Watched(
-            view,
+            coordinator.show(job_id),
             coordinator.specs[job_id],
-            track.history,
+            self.histories[job_id],
             time.time(),
             coordinator.run_dirs[job_id],
             job.request.priority,
             job.request.first_attempt,
-            track.service,
             self.revisions.last(job_id),
             places,
             {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
-            track.page,
         )
 
     def _gpu(self, worker: str) -> Gpu | None:
@@ -133,41 +118,40 @@ class Monitor:
         for job_id, job in self.coordinator.lifecycle.jobs.items():
             self._take_states(job, self.follow(job_id), now_s)
 
-    def follow(self, job_id: str) -> Track:
-        track = self.tracks.get(job_id)
-        if track is None:
+    def follow(self, job_id: str) -> JobHistory:
+        history = self.histories.get(job_id)
+        if history is None:
             job, now_s = self.coordinator.lifecycle.jobs[job_id], time.time()
             submitted_s = now_s - (time.monotonic() - job.submitted_s)
-            track = self.tracks[job_id] = Track(JobHistory(submitted_s))
-            track.history.move(job.attempt, JobState.PENDING, submitted_s)
-            self._take_progress(job_id, track, now_s)  # the job may be older than this monitor
-        return track
+            history = self.histories[job_id] = JobHistory(submitted_s)
+            history.move(job.attempt, JobState.PENDING, submitted_s)
+            self._take_progress(job_id, history, now_s)  # the job may be older than this monitor
+        return history
 
     def _reported(self, job_id: str, attempt: int, event: Event) -> None:
         job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is None:
             return
-        track = self.follow(job_id)
-        if not isinstance(event, Heartbeat):
-            track.has_reports = True
+        history = self.follow(job_id)
+        history.num_reports += not isinstance(event, Heartbeat)
         if job.attempt != attempt:  # an older attempt changes nothing
             return
         now_s = time.time()
-        track.history.observe(attempt, event, now_s)
-        self._take_progress(job_id, track, now_s)
-        self._take_states(job, track, now_s)
+        history.observe(attempt, event, now_s)
+        self._take_progress(job_id, history, now_s)
+        self._take_states(job, history, now_s)
 
-    def _take_progress(self, job_id: str, track: Track, now_s: float) -> None:
+    def _take_progress(self, job_id: str, history: JobHistory, now_s: float) -> None:
         entries = self.coordinator.collectors[job_id].entries
-        if len(entries) > track.num_entries:
-            first, track.num_entries = track.num_entries, len(entries)
-            track.history.take(entries.since(first), now_s)
+        if len(entries) > history.num_entries:
+            first, history.num_entries = history.num_entries, len(entries)
+            history.take(entries.since(first), now_s)
 
-    def _take_states(self, job: LifecycleJob, track: Track, now_s: float) -> None:
-        if len(job.history) == track.num_moves:
+    def _take_states(self, job: LifecycleJob, history: JobHistory, now_s: float) -> None:
+        if len(job.history) == history.num_moves:
             return
-        first, track.num_moves = track.num_moves, len(job.history)
-        history, to_unix_s = track.history, now_s - time.monotonic()
+        first, history.num_moves = history.num_moves, len(job.history)
+        to_unix_s = now_s - time.monotonic()
         for move in job.history[first:]:
             # Since the two clocks are not read at the same instant, a job that starts right after
             # its submission could seem to start before it.
@@ -198,10 +182,12 @@ class Revisions:
     def __init__(self) -> None:
         self.newest = 0
         self._last: OrderedDict[str, int] = OrderedDict()  # ascending
+        self.seen: dict[str, tuple[object, int]] = {}  # by job, what its last revision is of
 
-    def stamp(self, job_id: str) -> int:
+    def stamp(self, job_id: str, seen: tuple[object, int] = (None, 0)) -> int:
         """Give a changed job the next revision, and return it."""
         self.newest += 1
+        self.seen[job_id] = seen
         self._last[job_id] = self.newest
         self._last.move_to_end(job_id)
         return self.newest
@@ -221,3 +207,4 @@ class Revisions:
 
     def forget(self, job_id: str) -> None:
         self._last.pop(job_id, None)
+        self.seen.pop(job_id, None)

@@ -100,7 +100,7 @@ class Preflights:
             return verdict
         except TimeoutError:
             within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
-            return {"could_not_check": f"no worker had room for the check {within}"}
+            return {"could_not_check": f"no worker was free for the check {within}"}
         finally:
             future.release()  # if the check still runs, this ends it
 

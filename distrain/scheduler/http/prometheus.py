@@ -36,28 +36,28 @@ _SCORES = (
     ("loss", "distrain_job_loss_nats", "Mean log loss of the last report, by split"),
     ("auc", "distrain_job_auc_ratio", "Area under the ROC curve, by split"),
     ("auc_bound", "distrain_job_auc_bound_ratio",
-     "How far binning may put the AUC off that of the same rows sorted; no confidence interval"),
+     "Largest error of the AUC due to binned scores; not a confidence interval"),
 )  # fmt: skip
 _SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], ...] = (
     (GaugeFamily, "distrain_job_progress_timestamp_seconds",
-     "When a rank last took a step, or the job changed its state, in unix time",
+     "Unix time of a rank's last step, or of the job's last change of state",
      lambda job: job.history.progressed_s),
     (GaugeFamily, "distrain_job_ranks", "Ranks of the job",
      lambda job: len(job.view.pids) or job.view.num_ranks),
-    (CounterFamily, "distrain_job_rows", "Rows trained, also in steps that were taken again",
+    (CounterFamily, "distrain_job_rows", "Rows trained, including those of repeated steps",
      lambda job: job.history.rows_trained),
     (GaugeFamily, "distrain_job_rows_per_second", "Rows trained per second",
      lambda job: job.history.rows_per_s),
     (CounterFamily, "distrain_job_checkpoint_write_seconds",
-     "How long writing checkpoints took, while training went on",
+     "Time for writing checkpoints while training continued",
      lambda job: job.view.checkpoints.write_s),
     (CounterFamily, "distrain_job_checkpoint_stall_seconds",
-     "How long training stood still for checkpoints, on rank 0",
+     "Time for which checkpoints stopped training, on rank 0",
      lambda job: job.view.checkpoints.stood_still_s),
     (GaugeFamily, "distrain_job_checkpoint_bytes", "Size of the last checkpoint",
      lambda job: job.history.checkpoint_bytes),
     (GaugeFamily, "distrain_job_checkpoint_timestamp_seconds",
-     "When the last checkpoint was whole, in unix time",
+     "Unix time at which the last checkpoint was complete",
      lambda job: job.history.checkpoint_s),
     *(
         (CounterFamily if one.is_counter else GaugeFamily, f"distrain_job_{one.metric}",
@@ -124,7 +124,7 @@ _collector = JobsCollector()
 def _certificates(ends_s: Mapping[str, float]) -> Metric:
     family = GaugeFamily(
         "distrain_certificate_end_timestamp_seconds",
-        "When a certificate ends that the scheduler has read at its start, in unix time",
+        "Unix time of the expiry of a certificate that the scheduler read at its start",
         labels=["certificate"],
     )
     for name, end_s in ends_s.items():
@@ -140,7 +140,7 @@ def _shown_jobs(jobs: list[Watched]) -> list[Watched]:
 
 def _all(jobs: list[Watched]) -> Iterator[Metric]:
     count = Counter(job.view.state for job in jobs)
-    about = "Jobs that the scheduler knows, by state"
+    about = "Jobs of the scheduler, by state"
     family = GaugeFamily("distrain_jobs", about, labels=["state"])
     for state in JobState:
         family.add_metric([str(state)], count[state])
@@ -149,7 +149,7 @@ def _all(jobs: list[Watched]) -> Iterator[Metric]:
     waits_s = [job.now_s - job.history.state_since_s for job in pending]
     yield GaugeFamily(
         "distrain_jobs_longest_pending_seconds",
-        "How long that pending job has waited that waits longest; 0 if none is pending",
+        "Waiting time of the oldest pending job; 0 if none is pending",
         value=max([0.0, *waits_s]),
     )
 
@@ -158,12 +158,12 @@ def _lives(jobs: list[Watched]) -> Iterator[Metric]:
     info = GaugeFamily("distrain_job_info", "1, with the job's name", labels=["job_id", "name"])
     state = GaugeFamily(
         "distrain_job_state",
-        "1 for the state that the job is in, else 0",
+        "1 for the job's state, 0 for others",
         labels=["job_id", "state"],
     )
     ended = GaugeFamily(
         "distrain_job_ended_timestamp_seconds",
-        "When a job ended, in unix time",
+        "Unix time of a job's end",
         labels=["job_id", "state", "reason"],
     )
     for job in jobs:
@@ -198,7 +198,7 @@ def _scores(jobs: list[Watched]) -> Iterator[Metric]:
 def _of_targets(jobs: list[Watched]) -> Iterator[Metric]:
     family = GaugeFamily(
         "distrain_job_target_score",
-        "Metrics of each target but the first binary one, of the last report, by split",
+        "Metrics of all targets except the first binary one, of the last report, by split",
         labels=("job_id", "split", "target", "metric"),
     )
     for job in jobs:
@@ -214,7 +214,7 @@ def _of_targets(jobs: list[Watched]) -> Iterator[Metric]:
 def _times(jobs: list[Watched]) -> Iterator[Metric]:
     phases = CounterFamily(
         "distrain_job_phase_seconds",
-        "Wall time of all ranks by what it was spent on; data_wait is waiting for rows",
+        "Wall time of all ranks by phase; data_wait is waiting for rows",
         labels=["job_id", "phase"],
     )
     steps = HistogramFamily(

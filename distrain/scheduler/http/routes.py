@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -17,18 +18,16 @@ from distrain.jobs.run_paths import JOB_ID
 from distrain.jobs.states import JobState
 from distrain.scheduler.http.bodies import (
     Body,
-    CancelOrder,
     PreflightOrder,
-    PriorityOrder,
-    PutOrder,
     Refusal,
     dumps,
     explain,
 )
 from distrain.scheduler.http.coordinator_api import CoordinatorApi
+from distrain.scheduler.http.job_commands import ORDERS, Order
 
 PREFIX = "/distrain"
-LISTED = "docs/monitoring.md lists what a scheduler answers to."
+LISTED = "docs/monitoring.md lists the routes of a scheduler."
 _MOST_COLLECT_MS = 60_000
 _MOST_LISTED = 200
 
@@ -50,7 +49,7 @@ class Request:
         """Return a query parameter as a number from 0; raises `Refusal` for any other text."""
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise Refusal(400, "bad_request", f"{name}: {text!r} is no whole number", LISTED)
+            raise Refusal(400, "bad_request", f"{name}: {text!r} is not a whole number", LISTED)
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:
@@ -80,7 +79,7 @@ def _jobs(api: CoordinatorApi, request: Request) -> Answer:
     states, text = request.query.get("state") or (), request.text("text").casefold()
     if unknown := set(states) - {*JobState}:
         states_here = f"A scheduler's jobs are in one of {', '.join(JobState)}."
-        raise Refusal(400, "bad_request", f"state: {min(unknown)!r} is none", states_here)
+        raise Refusal(400, "bad_request", f"state: {min(unknown)!r} is not a state", states_here)
     most = min(request.number("limit", 50), _MOST_LISTED)
     jobs = api.monitor.jobs()["jobs"]
     ids = [job["id"] for job in jobs]
@@ -98,8 +97,8 @@ def _jobs(api: CoordinatorApi, request: Request) -> Answer:
 def _job(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
     ranks = request.text("ranks") or "shown"
     if ranks not in ("shown", "all"):
-        hint = "Pass `all`, or leave `ranks` out to get at most 64."
-        raise Refusal(400, "bad_request", f"ranks: {ranks!r} is none of shown, all", hint)
+        hint = "Pass `all`, or leave `ranks` out to get at most 64 ranks."
+        raise Refusal(400, "bad_request", f"ranks: {ranks!r} is neither shown nor all", hint)
     return 200, api.job(job_id, all_ranks=ranks == "all")
 
 
@@ -116,19 +115,16 @@ def _view(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
     return 200, api.coordinator.view(job_id, request.number("since", 0)) or api.job(job_id)
 
 
-def _put(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
-    is_new = api.orders.put(job_id, request.body(PutOrder))
-    return (201 if is_new else 200), api.job(job_id)
-
-
-def _cancel(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
-    was_live = api.orders.cancel(job_id, request.body(CancelOrder))
-    return (202 if was_live else 200), api.job(job_id)
-
-
-def _change(api: CoordinatorApi, request: Request, job_id: str) -> Answer:
-    api.orders.set_priority(job_id, request.body(PriorityOrder))
-    return 200, api.job(job_id)
+def _order(
+    kind: type[Order],
+    carry_out: Callable[..., int],
+    api: CoordinatorApi,
+    request: Request,
+    job_id: str,
+) -> Answer:
+    order = request.body(kind)
+    api.orders.note_service(order.service)
+    return carry_out(api.orders, job_id, order), api.job(job_id)
 
 
 def _changes(api: CoordinatorApi, request: Request) -> Answer:
@@ -144,7 +140,7 @@ def _workers(api: CoordinatorApi, _: Request) -> Answer:
 def _validate(api: CoordinatorApi, request: Request) -> Answer:
     if request.text("data") != "true":
         hint = "Pass `data=true`; a service checks a spec without looking at data."
-        raise Refusal(400, "bad_request", "a scheduler has workers check data alone", hint)
+        raise Refusal(400, "bad_request", "a scheduler only has workers check data", hint)
     order = request.body(PreflightOrder)
     preflight_id = api.preflights.start(order.spec, order.owner)
     return 202, {"id": preflight_id, "url": f"/v1/preflights/{preflight_id}"}
@@ -161,9 +157,10 @@ ROUTES = (
     Route("GET", _ONE, _job),
     Route("GET", rf"{_ONE}/curves", _curves),
     Route("GET", rf"{_ONE}/view", _view),
-    Route("PUT", _ONE, _put, is_order=True),
-    Route("PATCH", _ONE, _change, is_order=True),
-    Route("POST", rf"{_ONE}/cancel", _cancel, is_order=True),
+    *(
+        Route(method, _ONE + below, partial(_order, kind, carry_out), is_order=True)
+        for method, below, kind, carry_out in ORDERS
+    ),
     Route("GET", r"/v1/changes", _changes, is_order=True),
     Route("GET", r"/v1/workers", _workers, is_order=True),
     Route("POST", r"/v1/jobs:validate", _validate, is_order=True),

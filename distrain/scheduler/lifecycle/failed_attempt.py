@@ -47,7 +47,7 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
             return AttemptFailure(Reason.PEER_LOST, message, event.rank, log_tail=event.log_tail)
         message = f"rank {event.rank} ({place}) was killed by {name}"
         if name == "SIGKILL":
-            message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
+            message += "; by `kill -9`, or because the kernel was out of memory (see dmesg)"
     else:
         message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, no report"
     return AttemptFailure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)

@@ -10,7 +10,7 @@ whether the job restarts.
 A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits
 `SETTLE_S` for reports of the other ranks, since peers of a dead rank often report broken
 connections before the dead rank's supervisor reports its death. Then the gang is killed. A gang
-that is stopped for any other reason (somebody cancelled the job, a worker has to leave, a job of
+that is stopped for any other reason (a user cancelled the job, a worker has to leave, a job of
 higher priority needs the workers, more workers came) gets a grace period to save a checkpoint.
 
 An attempt ends when all its processes have ended, or `GIVE_UP_S` after the grace period. Then the
@@ -81,7 +81,7 @@ GIVE_UP_S = 3.0  # how long after its grace a rank that never reported its end c
 LINGER_S = 30.0  # how long processes may take to exit after all ranks have finished
 
 
-_CANCELLED = "somebody cancelled the job"
+_CANCELLED = "a user cancelled the job"
 
 _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
 """Events that ranks send all the time. They cause no instructions; ticks notice when they stop."""
@@ -194,7 +194,7 @@ class Lifecycle:
             ranks = [r for r, s in job.ranks.items() if s.placement.slot.worker == notice.worker]
             if ranks and job.state in (JobState.STARTING, JobState.RUNNING):
                 who = ", ".join(map(str, ranks))
-                message = f"rank {who}: its Dask worker {notice.worker} has to leave: {notice.why}"
+                message = f"rank {who}: its Dask worker {notice.worker} must leave: {notice.why}"
                 cause = AttemptFailure(Reason.PREEMPTED, message, ranks[0])
                 self._stop(job, cause, now_s, job.request.stop_grace_s)
 
@@ -254,7 +254,7 @@ class Lifecycle:
         if job.state is not JobState.RUNNING or job.settle_at_s is not None or job.is_finished:
             return
         if num_ranks := queue.could_grow(self._cluster(now_s), job):
-            message = f"goes on with {num_ranks} ranks instead of {len(job.ranks)}"
+            message = f"continues with {num_ranks} ranks instead of {len(job.ranks)}"
             self._stop(
                 job, AttemptFailure(Reason.RESIZED, message), now_s, job.request.stop_grace_s
             )

@@ -171,7 +171,7 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
         answers.append(answer)
         if isinstance(answer, Start):
             return answers
-        why = answer.why if isinstance(answer, Wait) else "waits for others to make room"
+        why = answer.why if isinstance(answer, Wait) else "waits for other jobs to stop"
         behind = f"waits behind {job.job_id}, which {why}"
         answers += [Wait(later, behind) for later in queue[place + 1 :]]
         break

@@ -100,7 +100,9 @@ def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
                 sent = f"sent its last report {now_s - status.heard_s:.0f} s ago"
             return f"{sent}; {state}"
         case 1:
-            return f"waits for its reader, in {status.doing}: a stuck disk or file server?; {state}"
+            return (
+                f"waits for its reader, in {status.doing}; is a disk or file server stuck?; {state}"
+            )
         case 2:
             return f"hangs in {status.doing}; {state}"
         case _:

@@ -178,8 +178,8 @@ def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> d
 
 
 _CREDENTIALS = (
-    "has a URL with credentials, which would end up in logs and run directories; workers take "
-    "credentials from their own environment"
+    "has a URL with credentials, which would appear in logs and run folders; set credentials in "
+    "the workers' environment"
 )
 
 
@@ -250,7 +250,7 @@ def _path_mistakes(
 def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
     found = []
     if spec.resources.backend != "dask":
-        found.append(Mistake("/resources/backend", "the service runs jobs on clusters: take dask"))
+        found.append(Mistake("/resources/backend", "the service runs jobs on clusters: use dask"))
     allowed: Sequence[str] = profile.model_packages
     for field, function in spec.functions.items():
         module = function.partition(":")[0]
@@ -303,21 +303,21 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
     It must be in one of `roots`, if there are any, and must not reach into a path in `closed`.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
-    (None, 'is relative; the service and the workers have folders of their own')
+    (None, 'is relative; write an absolute path')
     >>> path_problem("/data/../etc", ["/data"])
     "has '..'; name the folder itself"
     """
     if not path.strip() or path != path.strip() or not path.isprintable():
-        return "is empty, or has blanks around it or characters that do not print"
+        return "is empty, or has leading or trailing blanks or unprintable characters"
     if len(path) > _PATH_LENGTH:
         return f"has {len(path)} characters, more than {_PATH_LENGTH}"
     if "::" in path:
-        return "chains filesystems with '::', which may lead anywhere"
+        return "chains filesystems with '::', which is not allowed"
     if path.startswith("~"):
-        return "begins with '~'; the workers' user has another home"
+        return "begins with '~', but workers run as another user; write an absolute path"
     place = _place(path)
     if place is None:
-        return "is relative; the service and the workers have folders of their own"
+        return "is relative; write an absolute path"
     if ".." in re.split(r"[/\\{},]", unquote(place)):
         return "has '..'; name the folder itself"
     holding = [root for root in roots if _holds(_place(root), place)]
@@ -327,7 +327,7 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
     if is_url and {"", "."} & set(rest.rstrip("/").split("/")[1:]):
         return "has '//' or '/./' after its host; name each folder once"
     if not roots and is_url and scheme not in _STORES:
-        return f"has the scheme {scheme}; without allowed_roots these are taken: " + ", ".join(
+        return f"has the scheme {scheme}; without allowed_roots these are allowed: " + ", ".join(
             _STORES
         )
     for folder in (*closed, *_NEVER):
@@ -362,7 +362,10 @@ def _compared(place: str) -> list[str]:
 
 
 def _place(path: str) -> str | None:
-    """Return a path or URL in a normal form for comparisons; `None` for a relative path."""
+    """Return a path or URL in a normal form for comparisons; `None` for a relative path.
+
+    A local path with `..` is returned unchanged, since it may lead through a link.
+    """
     scheme, _, rest = path.partition("://") if is_remote(path) else ("file", "", path)
     scheme = scheme.lower()
     scheme = _SAME.get(scheme, scheme)

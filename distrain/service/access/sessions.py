@@ -113,7 +113,7 @@ def service_key(settings: Settings) -> bytes:
         raise InputError(
             "the service's key is too short",
             where={"file": str(path)},
-            hint=f"It has {len(key)} bytes; `openssl rand -hex {_KEY_BYTES}` makes a good one.",
+            hint=f"It has {len(key)} bytes; `openssl rand -hex {_KEY_BYTES}` makes a valid key.",
         )
     return key
 

@@ -88,9 +88,9 @@ async def principal(
         _count(parts.strangers, peer, parts.clock(), request)
         raise Problem(
             "unauthenticated",
-            "the request has no token that holds now",
-            hint="Send `Authorization: Bearer TOKEN`; `distrain login` keeps one, and an operator "
-            "makes one with `distrain serve token create`.",
+            "the request has no valid token",
+            hint="Send `Authorization: Bearer TOKEN`; `distrain login` stores a token, and an "
+            "operator creates one with `distrain serve token create`.",
         )
     note = audit_note(request)
     note.user, note.token_id = caller.user, caller.token_id
@@ -120,7 +120,7 @@ class ApiCall:
             raise Problem(
                 "forbidden",
                 f"the token may not be used for {action}",
-                hint="Use a token with the scope that this needs.",
+                hint="Use a token with the required scope.",
             )
 
     def allow(self, action: Action, project: str | None = None, owner: str | None = None) -> None:
@@ -166,7 +166,7 @@ def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> 
         raise Problem(
             "rate",
             f"more than {rates.per_s:g} such requests a second",
-            hint="Wait as long as Retry-After says.",
+            hint="Wait for the seconds in the header Retry-After.",
             retry_after_s=wait_s,
         )
 
@@ -192,7 +192,7 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
     """
     caller = _who(request, parts)
     if caller is None:
-        raise Problem("unauthenticated", "the request's token does not hold any more")
+        raise Problem("unauthenticated", "the request's token is no longer valid")
     return caller
 
 
@@ -242,7 +242,11 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
 
 
 async def _check_origin(request: Request, key: bytes) -> None:
-    """Raise `forbidden` if a browser may have sent a change for another site's page."""
+    """Raise `forbidden` if a browser may have sent a change for another site's page.
+
+    A request with a session's cookie needs the session's CSRF token, in a header or a form. Without
+    a cookie, the header `Origin`, if given, must name this server.
+    """
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
         origin = request.headers.get(
@@ -258,7 +262,7 @@ async def _check_origin(request: Request, key: bytes) -> None:
     if not is_csrf_token(key, cookie, given):
         raise Problem(
             "forbidden",
-            f"a session's request that changes something needs {CSRF_HEADER}",
+            f"a changing request of a session needs {CSRF_HEADER}",
             hint="Send a token instead of the cookie, or use the page's own forms.",
         )
 

@@ -117,7 +117,7 @@ REFUSALS_PER_S: Final = 0.1  # with a row, by caller (all unknown ones together)
 class Audit:
     """Writes an audit row for every request that would change something, before its response.
 
-    Rejected requests of a caller beyond `REFUSALS_PER_S` get no row, so that nobody can fill the
+    Rejected requests of a caller beyond `REFUSALS_PER_S` get no row, so that no caller can fill the
     table; the next row contains their number. `write` is called in a thread; if it fails, the error
     is logged, and the response is still sent.
     """

@@ -17,7 +17,9 @@ _PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 ETAG: Final = {
     "ETag": {"description": "The job's revision, in quotes.", "schema": {"type": "string"}}
 }
-LOCATION: Final = {"Location": {"description": "Where the thing is.", "schema": {"type": "string"}}}
+LOCATION: Final = {
+    "Location": {"description": "The URL of the created object.", "schema": {"type": "string"}}
+}
 
 
 def answers(

@@ -43,13 +43,16 @@ _PURPOSE = "preflight"
 
 @contextmanager
 def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
-    """Yield a client of a cluster's scheduler; raises `unavailable` if it does not answer."""
+    """Yield a client of a cluster's scheduler.
+
+    Raises `unavailable` if it does not run or answer, or if too many requests wait for it.
+    """
     with _turn(cluster):
         try:
             launcher = make_launcher(cluster, service.settings, service.store.service_id)
             address = launcher.find()
             if address is None:
-                raise _unavailable(cluster, "it does not run")
+                raise _unavailable(cluster, "it is not running")
             tls, service_id = service.settings.clusters[cluster].tls, service.store.service_id
             with SchedulerClient(address.url, address.token, tls, service=service_id) as client:
                 yield client
@@ -62,7 +65,7 @@ def _turn(cluster: str) -> Iterator[None]:
     """Hold one of a few slots for the block; raises `unavailable` at once if none is free."""
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
-            raise _unavailable(cluster, "others are asking it already")
+            raise _unavailable(cluster, "other requests are using it")
         _waiting[cluster] += 1
     try:
         yield

@@ -30,17 +30,17 @@ TYPE_PREFIX = "urn:distrain:problem:"
 
 CODES: Final[Mapping[str, tuple[int, str]]] = {
     "bad_request": (400, "The request cannot be used"),
-    "unauthenticated": (401, "Nobody is signed on"),
+    "unauthenticated": (401, "The caller is not signed on"),
     "forbidden": (403, "The caller may not do this"),
-    "not_found": (404, "There is no such thing, or the caller may not see it"),
-    "method_not_allowed": (405, "The address does not take this method"),
-    "conflict": (409, "The thing is in another state"),
+    "not_found": (404, "The object does not exist, or the caller may not see it"),
+    "method_not_allowed": (405, "The address does not support this method"),
+    "conflict": (409, "The object is in another state"),
     "id_taken": (409, "Another job has, or had, this id"),
     "not_final": (409, "The job has not ended"),
     "final": (409, "The job has ended"),
-    "revision_differs": (412, "The thing has changed since"),
+    "revision_differs": (412, "The object has changed since"),
     "too_large": (413, "The request is too large"),
-    "range": (416, "There are no such bytes"),
+    "range": (416, "The range of bytes does not exist"),
     "bad_spec": (422, "The job spec cannot be used"),
     "revision_required": (428, "If-Match is needed"),
     "quota": (429, "A quota is used up"),
@@ -133,7 +133,7 @@ def problem_of(error: Exception) -> Problem:
             code, wait_s = _OF_KIND[type(error)]
             return Problem(code, error.message, hint=error.hint, retry_after_s=wait_s)
     # The server logs the traceback itself.
-    return Problem("internal", "an unexpected error; the service's log has it")
+    return Problem("internal", "an unexpected error; see the service's log")
 
 
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
@@ -159,18 +159,18 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
 
 _NO_ANSWER = (
     "the service's database does not answer",
-    "Try again; `distrain serve check` says more to the service's operator.",
+    "Try again. The service's operator can run `distrain serve check`.",
     2,
 )
 _OF_DATABASE: dict[type[Exception], tuple[str, str, float]] = {
     StorageFull: (
         "the disk of the service's database is full",
-        "Try again later: the service's operator has to make room there.",
+        "Try again later: the service's operator must free space there.",
         30,
     ),
     ReadOnly: (
         "the service's database cannot be written",
-        "Try again later: the service's operator has to make its disk writable.",
+        "Try again later: the service's operator must make its disk writable.",
         30,
     ),
 }

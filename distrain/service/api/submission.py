@@ -83,7 +83,7 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
     try:
         return with_settings(call.store.spec(job.id), settings)
     except KeyError as error:
-        mistake = Mistake(pointer("set", error.args[0]), "the path leads through no section")
+        mistake = Mistake(pointer("set", error.args[0]), "the path does not lead to a section")
         raise bad_spec([mistake]) from None
 
 
@@ -101,7 +101,7 @@ def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None
         return
     raise Problem(
         "final",
-        f"job {job.id} has succeeded: there is nothing to go on with",
+        f"job {job.id} has succeeded: there is nothing to resume",
         hint="To train longer, set train.epochs or train.max_steps higher, or change "
         "train.early_stopping; a clone trains from the start.",
     )
@@ -189,8 +189,8 @@ def check_priority(call: ApiCall, project: str, cluster: str, quota: Quota, prio
     if priority > most:
         raise Problem(
             "forbidden",
-            f"priority {priority} is more than {most}, the highest that you may ask for in "
+            f"priority {priority} is more than {most}, the highest that you may request in "
             f"project {project} on cluster {cluster}",
-            hint="Ask for less, or ask an operator of the project.",
+            hint="Request a lower priority, or ask an operator of the project.",
             errors=[Mistake("/priority", f"at most {most}")],
         )

@@ -98,7 +98,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     ) -> tuple[int, dict[str, Any], float | None]:
         """Send a request once; return status, document, and the server's Retry-After in seconds.
 
-        Raises `ClusterError` if the token cannot be read or the server is no Kubernetes API, and
+        Raises `ClusterError` if the token cannot be read or the server is not a Kubernetes API, and
         httpx2's errors for a broken connection, a response that is too large, or a timeout.
         """
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json"}
@@ -114,11 +114,11 @@ class KubeApi(AbstractContextManager["KubeApi"]):
                 if len(content) > _MOST_ANSWER_BYTES:
                     raise httpx2.ReadError(f"more than {_MOST_ANSWER_BYTES:,} bytes")
                 if time.monotonic() > self._until_s:
-                    raise httpx2.ReadTimeout(f"no whole answer within {WHOLE_S:g} s")
+                    raise httpx2.ReadTimeout(f"no complete answer within {WHOLE_S:g} s")
             status, document = answer.status_code, _document(bytes(content))
             if "kind" not in document and status not in (401, 403, 429) and status < 500:
                 raise ClusterError(
-                    f"this is no Kubernetes API: it answers {status} with something else",
+                    f"this is not a Kubernetes API: it answers {status} with something else",
                     where={"api": self.url},
                     hint="Check kubernetes.api_url.",
                 )
@@ -127,12 +127,15 @@ class KubeApi(AbstractContextManager["KubeApi"]):
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
         said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]
-        message, hint = f"the Kubernetes API refused: {said}", "Look at the workload."
+        message, hint = f"the Kubernetes API refused: {said}", "Check the workload."
         if status == 401:
             message = f"the Kubernetes API does not accept the token: {said}"
-            hint = "It has ended or is another cluster's: look at kubernetes.token_file."
+            hint = "It has expired or belongs to another cluster: check kubernetes.token_file."
         elif status == 429 or status >= 500:
-            message, hint = f"the Kubernetes API cannot answer now: {said}", "It is asked again."
+            message, hint = (
+                f"the Kubernetes API cannot answer now: {said}",
+                ("The service tries again."),
+            )
         where = {"api": self.url, "namespace": self.namespace}
         refused = KubeRefused(message, where=where, hint=hint)
         refused.status, refused.of_api = status, answer.get("kind") == "Status"
@@ -168,7 +171,7 @@ def _inside_url() -> str:
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ClusterError(
-            "this is no pod of Kubernetes: KUBERNETES_SERVICE_HOST is not set",
+            "this is not a Kubernetes pod: KUBERNETES_SERVICE_HOST is not set",
             hint="Name kubernetes.api_url, namespace, token_file and ca_file in the profile.",
         )
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -181,11 +184,12 @@ def _text(file: Path, what: str) -> str:
         raise ClusterError(
             f"cannot read the {what} for the Kubernetes API: {error}",
             where={"file": str(file)},
-            hint="In a pod, automountServiceAccountToken mounts it; else name it in the profile.",
+            hint="In a pod, automountServiceAccountToken mounts it; elsewhere, name it in the "
+            "profile.",
         ) from error
     if not text.isascii() or not text.isprintable() or not text:
         raise ClusterError(
-            f"the {what} for the Kubernetes API is no line of text", where={"file": str(file)}
+            f"the {what} for the Kubernetes API is not one line of text", where={"file": str(file)}
         )
     return text
 

@@ -98,9 +98,9 @@ class KubernetesLauncher:
             raise self._explained(refused, api, "get") from refused
         if scale.get("kind") != "Scale" or not isinstance(scale.get("metadata"), dict):
             raise ClusterError(
-                f"the Kubernetes API tells no scale of {self._section.workload}",
+                f"the Kubernetes API reports no scale of {self._section.workload}",
                 where={"api": api.url},
-                hint="Name what has a scale subresource in kubernetes.workload.",
+                hint="Set kubernetes.workload to a resource with a scale subresource.",
             )
         return scale
 
@@ -132,7 +132,7 @@ class KubernetesLauncher:
                 f"{api.namespace}: {message}"
             )
             hint = (
-                f"Look with `kubectl -n {api.namespace} get {self._plural}`; kubernetes.workload "
+                f"Check with `kubectl -n {api.namespace} get {self._plural}`; kubernetes.workload "
                 "names it."
             )
         where = {"cluster": self._name, "api": api.url, "namespace": api.namespace}
@@ -175,11 +175,11 @@ def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
     It is to be appended to another text; "" if no pod gives a reason.
 
     >>> why_pods_wait([])
-    '; no pod says why: look at the events of the workload'
+    '; no pod has a reason: see the events of the workload'
     """
     told = [(pod["metadata"]["name"], why) for pod in pods if (why := _why(pod))]
     if not told:
-        return "" if pods else "; no pod says why: look at the events of the workload"
+        return "" if pods else "; no pod has a reason: see the events of the workload"
     name, why = told[0]
     more = f" (and {len(told) - 1} more pods wait)" if len(told) > 1 else ""
     return f"; pod {name}: {why}{more}"

@@ -37,7 +37,7 @@ class Launcher(Protocol):
     """
 
     def find(self) -> SchedulerAddress | None:
-        """Return the scheduler's address, whichever process started it; `None` if it has none yet.
+        """Return the scheduler's address, for any starting process; `None` if it has none yet.
 
         The scheduler is not contacted, so it may not answer.
         """
@@ -110,8 +110,8 @@ class AddressLauncher:
             raise ClusterError(
                 f"cannot read the token of the cluster {self._name}: {error}",
                 where={"token_file": str(profile.token_file)},
-                hint="It holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler, and is readable "
-                "for the service.",
+                hint="It must contain the value of the scheduler's DISTRAIN_DASHBOARD_TOKEN, and "
+                "be readable by the service.",
             ) from error
 
     def start(self, num_workers: int | None = None) -> None:

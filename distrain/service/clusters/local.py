@@ -116,5 +116,5 @@ def _kill_group(process: ProcessId) -> None:
     if not _ended(process, signal.SIGKILL, 10.0):
         raise ClusterError(
             f"the cluster's process {process.pid} does not end",
-            hint="It hangs in the kernel, on a filesystem or a device: look with `ps`.",
+            hint="It probably hangs in the kernel, on a filesystem or a device: check with `ps`.",
         )

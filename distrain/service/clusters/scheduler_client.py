@@ -26,11 +26,11 @@ _MOST_OF_AN_EPOCH = 300
 def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH or not is_storable(epoch):
-        raise TypeError("epoch is no name")
+        raise TypeError("epoch is not a name")
     workers = Workers(**known_fields(Workers, document.get("workers", {})))
     for value in (document["revision"], *vars(workers).values()):
         if type(value) is not int or abs(value) > LARGEST:
-            raise TypeError(f"{value!r} is no whole number")
+            raise TypeError(f"{value!r} is not a whole number")
     return SchedulerAnswer(
         epoch,
         document["revision"],
@@ -199,7 +199,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             return document
         refused = document if isinstance(document, dict) else {}
         if (status >= 500 and "code" not in refused) or status in _OF_PROXIES or status < 400:
-            raise self._unreachable(f"it answered {status}, which is no answer of distrain")
+            raise self._unreachable(f"it answered {status}, which is not an answer of distrain")
         code = str(refused.get("code", "no_gateway" if status == 404 else f"http_{status}"))
         job = refused.pop("job", None)
         ended = _read(job_of_scheduler, job) if code == "ended" and job else None

@@ -157,14 +157,14 @@ class SlurmLauncher:
             )
         except FileNotFoundError as error:
             raise ClusterError(
-                f"the cluster {self._name} needs Slurm's command {words[0]}, and there is none",
-                hint="Run the service where sbatch, squeue and scancel are on PATH.",
+                f"the cluster {self._name} needs Slurm's command {words[0]}, which is not on PATH",
+                hint="Run the service where sbatch, squeue and scancel are installed.",
             ) from error
         except subprocess.TimeoutExpired as error:
             raise ClusterError(
                 f"{words[0]} did not answer within {COMMAND_S:g} s",
                 where={"cluster": self._name},
-                hint="Look at Slurm's controller: `scontrol ping`.",
+                hint="Check Slurm's controller: `scontrol ping`.",
             ) from error
         if done.returncode != 0:
             raise ClusterError(
@@ -207,7 +207,7 @@ def sbatch_script(
     for name, value in given.items():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name in _OURS:
             raise InputError(
-                f"slurm.{name}: the service sets this option itself, or sbatch has none such",
+                f"slurm.{name}: the service sets this option itself, or sbatch has no such option",
                 hint="`sbatch --help` lists options, written here without `--`.",
             )
         if not re.fullmatch(r"[ -~]*", value):

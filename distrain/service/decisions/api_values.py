@@ -57,7 +57,7 @@ def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
     return Shown(state, None, why)
 
 
-_NEW = "it was submitted just now"
+_NEW = "it has just been submitted"
 _IN_TURN = "it waits for its turn on cluster {}"
 
 

@@ -253,7 +253,7 @@ class Pass:
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
             self._finish(job, columns)
         elif isinstance(answer, Refusal) and answer.code == _OTHERS:
-            message = f"{answer.message}: submit this one with another id"
+            message = f"{answer.message}: submit this job with another id"
             self._finish(job, refused(job, "InvalidSpec", message, self.now_s))
         elif isinstance(answer, Refusal):
             self._tell_one(job, answer.message)

@@ -116,7 +116,7 @@ def reconcile(
         return ()
     if seen is not None and seen.first_attempt < job.first_attempt:
         if not seen.is_final:
-            return (cancel("a later submission of it takes its place", seen.first_attempt),)
+            return (cancel("a later submission replaces it", seen.first_attempt),)
         seen = None
     if seen is None:
         return _missing(job, cluster, now_s, max_losses)
@@ -224,7 +224,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     waited = job.phase is Phase.HANDED_OVER and job.state == JobState.PENDING
     losses = job.scheduler_losses + (not waited)
     if losses > max_losses:
-        message = f"its scheduler went away {losses} times while it had the job"
+        message = f"its scheduler was lost {losses} times while it had the job"
         return (Finish(refused(job, Reason.COORDINATOR_LOST, message, now_s)),)
     return (HandOver(cluster.epoch, losses),)
 
@@ -257,7 +257,7 @@ def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cancelled(job: Job, now_s: float) -> dict[str, Any]:
-    message = job.cancel_why or "somebody asked for its end"
+    message = job.cancel_why or "its end was requested"
     return _end(job, JobState.CANCELLED, Reason.CANCELLED, message, now_s)
 
 

@@ -29,7 +29,7 @@ def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
     bad = f", of which {_count(usable, 'is', 'are')} usable" if usable < total else ""
     growth = f": {cluster.growth}" if cluster.growth else ""
     if most is not None and not growth:
-        growth = "; more workers are asked for"
+        growth = "; more workers were requested"
     return (
         f"cluster {cluster.name} has {_workers(total)}{bad}, and job {job.id} needs {needs}{growth}"
     )
@@ -80,7 +80,7 @@ def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
         ranks -= job.num_ranks
         if ranks <= 0:
             at_s = -(-(now_s + eta_s) // _ROUND_S) * _ROUND_S
-            return f"; room from about {utc(at_s, 'seconds')}"
+            return f"; free from about {utc(at_s, 'seconds')}"
     return ""
 
 

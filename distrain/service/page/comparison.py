@@ -7,7 +7,7 @@ from typing import Any
 
 from distrain.formatting import UNKNOWN, count, duration, main_metrics, number
 from distrain.jobs.api_answers import Job as JobAnswer
-from distrain.jobs.figures import Screen, shown_on
+from distrain.jobs.figures import shown_on
 from distrain.jobs.spec.load import differences
 
 _SMALLER_IS_BETTER = ("loss", "RMSE")
@@ -51,7 +51,7 @@ def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> 
         *_target_rows(jobs),
         *(
             _row(one.title, [job.figures.get(one.name) for job in jobs], one.text, one.best)
-            for one in shown_on(Screen.COMPARISON)
+            for one in shown_on("comparison")
         ),
         _row("Ranks", [job.num_ranks for job in jobs], count),
         _row("Duration", list(lasted_s), lambda seconds: duration(seconds, 0)),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from distrain.jobs.api_answers import Job as JobAnswer
-from distrain.jobs.figures import Screen, shown_on
+from distrain.jobs.figures import shown_on
 from distrain.jobs.states import FINAL_STATES
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.bodies import contacts, job_document
@@ -74,7 +74,7 @@ def jobs(
             (document, *_model_and_data(specs.get(document.id, {})))
             for document in job_documents(call, found)
         ],
-        figures=(figures := shown_on(Screen.JOBS)),
+        figures=(figures := shown_on("jobs")),
         figure_headings=[(figure.title, "number", "n wide") for figure in figures],
         chips=_state_links(call, wanted, state),
         projects=sorted(projects),

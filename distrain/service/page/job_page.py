@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from distrain.errors import DistrainError
-from distrain.jobs.figures import Screen, shown_on
+from distrain.jobs.figures import shown_on
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
@@ -108,7 +108,7 @@ def job(call: Call, job_id: str) -> HTMLResponse:
             "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),
             "submit": may(call.caller, Action.CHANGE_JOB, found.project, found.owner),
         },
-        figures=shown_on(Screen.CARD),
+        figures=shown_on("card"),
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
         short_text=short_text(spec),

@@ -65,14 +65,14 @@ def _data_folder(settings: Settings) -> Iterator[Check]:
     folder = settings.data_dir
     if not folder.is_dir():
         yield Check(
-            "data_dir", CheckVerdict.NOTE, f"{folder} is not there: the first start makes it"
+            "data_dir", CheckVerdict.NOTE, f"{folder} is not there: the first start creates it"
         )
         return
     free_bytes = shutil.disk_usage(folder).free
     failures: dict[str, object] = {
         "Change owner or permissions.": not os.access(folder, os.W_OK | os.X_OK)
         and f"{folder} cannot be written",
-        f"chmod 700 {folder}": folder.stat().st_mode & 0o077 and f"others may enter {folder}",
+        f"chmod 700 {folder}": folder.stat().st_mode & 0o077 and f"other users can enter {folder}",
         "Free space.": free_bytes < LEAST_FREE_BYTES
         and f"{free_bytes >> 20} MiB are free in {folder}",
     }
@@ -104,7 +104,7 @@ def _private_file(name: str, path: Path) -> Check:
     # Kubernetes and packages provide secrets as files of root that the service's group may read.
     from_root = found.st_uid == 0 and os.geteuid() != 0
     if found.st_mode & (0o037 if from_root else 0o077):
-        return Check(name, CheckVerdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
+        return Check(name, CheckVerdict.FAIL, f"other users can read {path}", f"chmod 600 {path}")
     return Check(name, CheckVerdict.OK, str(path))
 
 
@@ -117,7 +117,7 @@ def _database(store: Store) -> list[Check]:
             "clock",
             CheckVerdict.FAIL,
             f"the database's differs by {skew_s:+.1f} s",
-            "Have both machines set their clocks by NTP.",
+            "Synchronise the clocks of both machines with NTP.",
         )
     )
     return [Check("database", CheckVerdict.OK, f"{store.db.where}, of this version"), clock]
@@ -172,7 +172,7 @@ def _bucket(name: str, url: str) -> Check:
         version = objects.create(probe, b"1")
         try:
             refused = [_refuses(lambda: objects.create(probe, b"2"))]
-            objects.replace(probe, b"3", version)
+            objects.put(probe, b"3")
             refused.append(_refuses(lambda: objects.replace(probe, b"4", version)))
         finally:
             objects.delete(probe)
@@ -180,7 +180,7 @@ def _bucket(name: str, url: str) -> Check:
         return Check(name, CheckVerdict.FAIL, f"{url}: {first_line(error)}", hint)
     if not all(refused):
         hint = "Use a store with conditional writes: If-None-Match and If-Match of PutObject."
-        return Check(name, CheckVerdict.FAIL, f"{url}: conditions of writes are ignored", hint)
+        return Check(name, CheckVerdict.FAIL, f"{url}: the store ignores conditional writes", hint)
     return Check(name, CheckVerdict.OK, url)
 
 
@@ -201,7 +201,7 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
             state = launcher.state()
             verdict = CheckVerdict.FAIL if state.phase == "failed" else CheckVerdict.NOTE
             detail = f"{state.phase}: {state.detail}" if state.detail else state.phase
-            return Check(label, verdict, detail, "The service starts it when it runs.")
+            return Check(label, verdict, detail, "The service starts it.")
     except DistrainError as error:
         return _failed(label, error, CheckVerdict.AWAY)
     return _asked(label, profile, found, service_id)
@@ -229,7 +229,7 @@ def _asked(label: str, profile: ClusterProfile, found: SchedulerAddress, service
             client.workers()
     except Refused as error:
         if error.status in (401, 403):
-            mend = "token_file holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler."
+            mend = "token_file must contain the value of the scheduler's DISTRAIN_DASHBOARD_TOKEN."
             return Check(label, CheckVerdict.FAIL, f"{found.url} refuses the token", mend)
         if error.status == 404:
             mend = "Start it with `dask scheduler --preload distrain.preload`, of this version."

@@ -164,7 +164,7 @@ def _bind_unix(path: Path) -> socket.socket:
     except OSError as error:
         bound.close()
         raise OutputError(
-            f"cannot make the Unix socket: {error.strerror or error}",
+            f"cannot create the Unix socket: {error.strerror or error}",
             where={"socket": str(path)},
             hint="Its folder must exist and be writable; its path has at most 107 characters.",
         ) from error

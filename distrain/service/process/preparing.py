@@ -54,15 +54,18 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
     if kept is None and store.keep_first(_KEY, mine) == mine:
         return  # of several processes that start at once, one stores its key for all
     raise InputError(
-        "the service's key is not that of its other processes over this database",
+        "the service's key differs from that of its other processes with this database",
         where={"file": str(key_file(settings)), "database": store.db.where},
-        hint="Copy the file from the machine where the service was set up. Where it was changed on "
-        "purpose: `distrain serve migrate` with the new one, then restart all processes.",
+        hint="Copy the file from the machine where the service was set up. If the key was changed "
+        "on purpose, run `distrain serve migrate` with the new key, then restart all processes.",
     )
 
 
 def declare(store: Store, settings: Settings) -> None:
-    """Make admins and declared projects in the database match the settings."""
+    """Make admins and declared projects in the database match the settings.
+
+    Projects that are not declared keep their quotas and members.
+    """
     for user, is_admin in store.users().items():
         if is_admin and user not in settings.admins:
             store.ensure_user(user, is_admin=False)

@@ -73,7 +73,7 @@ class Scaling:
         if self._launcher.shrink():
             log.info("cluster %s is idle: it keeps %d workers", self._name, self._min_workers)
             self._hold_until_s = now_s + HOLD_S
-            self.hold = f"cluster {self._name} was idle, and its workers are just ending"
+            self.hold = f"cluster {self._name} was idle, and its workers are stopping"
 
     def _look_at_hold(self, there: int | None, now_s: float) -> None:
         if self._hold_until_s is None:

@@ -69,7 +69,7 @@ class ClusterLoop:
                     log.warning("cluster %s: %s", self.name, error)
                 self._trouble = str(error)
             except Exception:  # an error in one cluster's loop must not end the others
-                log.exception("cluster %s: the pass was given up", self.name)
+                log.exception("cluster %s: the pass failed", self.name)
                 self._memory = Memory(self.name)
             took_s = time.monotonic() - began_s
             self.pass_s = max(self.pass_s, took_s)

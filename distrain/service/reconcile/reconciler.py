@@ -36,7 +36,7 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
                 log.warning("%s", error)
             trouble = str(error)
         except Exception:
-            log.exception("a chore of the reconciler failed")
+            log.exception("a periodic task of the reconciler failed")
 
 
 def publish(store: Store) -> None:
@@ -69,9 +69,10 @@ log = logging.getLogger(__name__)
 
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile the clusters of the settings until `stop` is set.
+    """Reconcile the clusters of the settings until `stop` is set; returns only then.
 
     Several processes may do this; each cluster is reconciled by the process that has its lock.
+    Raises `Unavailable` if the database cannot be opened.
     """
     with open_store(settings) as store:
         Reconciler(settings, store).run(stop)
@@ -122,7 +123,9 @@ class Reconciler:
                 thread.join(max(0.0, until_s - time.monotonic()))
             hung = [thread.name for thread in threads if thread.is_alive()]
             if hung:
-                log.warning("these did not end in %g s: %s", END_WITHIN_S, ", ".join(hung))
+                log.warning(
+                    "these threads did not end within %g s: %s", END_WITHIN_S, ", ".join(hung)
+                )
             self._store.locks.release()
 
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:

@@ -75,7 +75,7 @@ class RunFolders:
             raise Unavailable(
                 f"the filesystem did not answer for {self._within_s:g} s",
                 where={"path": what},
-                hint="Look at its mount on the service's host.",
+                hint="Check its mount on the service's host.",
             ) from None
 
 

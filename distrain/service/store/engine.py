@@ -67,8 +67,8 @@ class GroupCommit:
     def run(self, do: Callable[[Connection], T]) -> T:
         """Do some work in a transaction; return its result after the commit, or raise its error.
 
-        The work runs in this thread or another one, and a second time if other work in the
-        transaction fails.
+        Waits for the write lock, or for the thread that has it. The work runs in this thread or
+        another one, and a second time if other work in the transaction fails.
         """
         mine = _Work(do)
         with self._lock:
@@ -178,7 +178,10 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Yield a connection for queries; each query sees the data committed before it begins."""
+        """Yield a connection for queries; each query sees the data committed before it begins.
+
+        Raises `Unavailable` if the database does not answer.
+        """
         self.check_file()
         with translated(self.where), self.reads.connect() as connection:
             yield connection
@@ -198,7 +201,7 @@ class Database:
         if self._file is None:
             self._file = now
         elif now != self._file:
-            state = "is not there any more" if now is None else "was replaced"
+            state = "no longer exists" if now is None else "was replaced"
             raise Unavailable(
                 f"the database's file {state}, while the service has it open",
                 where={"database": self.where},
@@ -223,7 +226,10 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Yield a transaction, committed at the end of the block, rolled back on an error."""
+        """Yield a transaction, committed at the end of the block, rolled back on an error.
+
+        Waits for the write lock. Raises the errors of `translated`.
+        """
         self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
@@ -269,7 +275,8 @@ class Database:
             return
         if not self._turn.acquire(timeout=WRITE_WAIT_S):
             raise Unavailable(
-                f"others have written for {WRITE_WAIT_S:g} s", where={"database": self.where}
+                f"other processes have been writing for {WRITE_WAIT_S:g} s",
+                where={"database": self.where},
             )
         try:
             yield
@@ -278,7 +285,10 @@ class Database:
 
 
 def database_url(settings: Settings) -> URL:
-    """Return the database's URL; raises InputError unless it is PostgreSQL or SQLite."""
+    """Return the database's URL; by default that of the SQLite file `service.db` in `data_dir`.
+
+    Raises InputError unless it is the URL of a PostgreSQL database or of a file of SQLite.
+    """
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.data_dir / "service.db"))
     try:

@@ -39,9 +39,9 @@ class QuotaExceeded(StoreError):
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
     return QuotaExceeded(
-        f"the project has {limit} waiting jobs, as many as its quota allows"
+        f"the project has {limit} waiting jobs, the limit of its quota"
         if which == "max_queued"
-        else f"you have {limit} waiting jobs in the project, as many as its quota allows",
+        else f"you have {limit} waiting jobs in the project, the limit of its quota",
         where={"project": project, "quota": f"{which}: {limit}"},
         hint="Wait until one starts, or cancel one.",
     )
@@ -87,19 +87,20 @@ def translated(where: str) -> Iterator[None]:
             raise StorageFull(
                 f"the database's disk is full: {words}",
                 where={"database": where},
-                hint="Make room there; nothing needs a new start.",
+                hint="Free some space there; no process needs a restart.",
             ) from error
         is_refused_by_disk = getattr(origin, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_WRITE
         if was_opened_read_only(origin) or is_refused_by_disk:
             raise ReadOnly(
                 f"the database cannot be written: {words}",
                 where={"database": where},
-                hint="Is its disk or its folder read-only? Nothing needs a new start.",
+                hint="Is its disk or its folder read-only? No process needs a restart.",
             ) from error
         raise Unavailable(
             f"the database does not answer: {words}",
             where={"database": where},
-            hint="Try again; if it stays, look whether the server runs and its disk has room.",
+            hint="Try again. If the error remains, check that the server runs and its disk has "
+            "space.",
         ) from error
     except exc.DatabaseError as error:
         if type(error) is not exc.DatabaseError:
@@ -108,8 +109,8 @@ def translated(where: str) -> Iterator[None]:
         raise Unavailable(
             f"the database cannot be read: {words}",
             where={"database": where},
-            hint="Stop the service, look after the disk, and bring a backup back with "
-            "`distrain serve restore`.",
+            hint="Stop the service, check the disk, and restore a backup with `distrain serve "
+            "restore`.",
         ) from error
 
 

@@ -80,7 +80,7 @@ class Changing:
                 raise RevisionDiffers(
                     f"the job has revision {job.rev}, not {rev}",
                     where={"job": job_id},
-                    hint="Read it again, then decide.",
+                    hint="Read the job again, and repeat the change if it is still needed.",
                 )
             changes: dict[str, Any] = {}
             if priority is not None and priority != job.priority:

@@ -64,7 +64,10 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """Return the connection that holds the locks; test it if `TESTED_S` passed since a test."""
+        """Return the connection that holds the locks; test it if `TESTED_S` passed since a test.
+
+        Opens one if there is none; its errors are the driver's.
+        """
         now_s = time.monotonic()
         if self._connection is None:
             self._connection, self._tested_s = self._db.reads.connect(), now_s

@@ -192,8 +192,8 @@ class People:
                 raise NotThere(
                     "no such project",
                     where={"project": project},
-                    hint="`distrain serve project list` names them; "
-                    "`distrain serve project set NAME` makes one.",
+                    hint="`distrain serve project list` lists the projects; `distrain serve "
+                    "project set NAME` creates one.",
                 )
             connection.execute(
                 self.db.insert(_members)

@@ -85,7 +85,7 @@ def _check(copy: Path) -> None:
         raise InputError(f"the backup is damaged: {state}", where={"path": copy})
     if not migrations.is_known(revision):
         raise SchemaDiffers(
-            "the backup is of a later version of distrain, or of one before 0.2.0 "
+            "the backup is from a later version of distrain, or from a version before 0.2.0 "
             f"(revision {revision})",
             where={"path": copy},
             hint="Restore it with that version.",

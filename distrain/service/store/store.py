@@ -86,7 +86,7 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
         try:
             self.keep_fact(_BACKUP_S, str(self.now_s()))
         except Unavailable as error:  # the copy is still complete
-            log.warning("the backup's time was not noted: %s", error)
+            log.warning("the time of the backup could not be stored: %s", error)
 
     def backup_s(self) -> float | None:
         """Return the time of the last `backup`, in unix seconds; 0: never; `None`: PostgreSQL."""
@@ -151,7 +151,7 @@ def restore(settings: Settings, copy: Path) -> Path | None:
 
 def _postgres_has_tools(db: Database) -> InputError:
     return InputError(
-        "PostgreSQL is not copied by distrain",
+        "distrain does not copy PostgreSQL databases",
         where={"database": db.where},
         hint="Use pg_dump and pg_restore, with the service stopped for the latter.",
     )
@@ -186,9 +186,10 @@ def _lock(path: Path) -> IO[str]:
         holder = lock.read().strip() or "unknown"
         lock.close()
         raise DatabaseInUse(
-            "another service has the database",
+            "another service uses the database",
             where={"database": path, "held by": holder},
-            hint="SQLite serves one service; stop that one, or set `database_url` to a PostgreSQL.",
+            hint="SQLite supports one service; stop the other one, or set `database_url` to a "
+            "PostgreSQL database.",
         ) from error
     lock.seek(0)
     lock.truncate()
@@ -201,5 +202,5 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
     return OutputError(
         f"the database's folder cannot be written: {error.strerror}",
         where={"database": path},
-        hint="Give another `data_dir`, or its owner's permissions.",
+        hint="Set another `data_dir`, or make it writable.",
     )

@@ -188,7 +188,7 @@ def _id_taken(job_id: str) -> IdTaken:
     return IdTaken(
         "another job has this id, or had it before it was deleted",
         where={"job": job_id},
-        hint="A repeated request has the same body; choose another id for another job.",
+        hint="A repeated request must have the same body; choose another id for another job.",
     )
 
 

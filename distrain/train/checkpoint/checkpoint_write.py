@@ -160,7 +160,7 @@ class CheckpointWrite:
         """Return the other ranks' results: a file, or why there is none, also after a timeout."""
         settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
         by_rank: dict[int, Shard | str] = {}
-        why_not = "not heard of"
+        why_not = "no report"
         try:
             try:
                 if others:
@@ -168,13 +168,13 @@ class CheckpointWrite:
             except TimeoutError:
                 ended = settings.given_up.is_set()
                 how = "training ended" if ended else f"{settings.patience_s:.0f} s passed"
-                why_not = f"not heard of before {how}"
+                why_not = f"no report before {how}"
             if others:
                 by_rank = dict(
                     _parse_written(text) for text in settings.store.take(plan.written_key)
                 )
         except (OSError, RuntimeError) as error:
-            why_not = f"not heard of: {in_words(error)}"
+            why_not = f"no report: {in_words(error)}"
         return [by_rank.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:

@@ -207,7 +207,10 @@ class _Average:
         ]
 
     def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
-        """Return the gaps of `Averaging` under the names that they have in a checkpoint."""
+        """Return the gaps of `Averaging` under the names that they have in a checkpoint.
+
+        The tensors are live. {} without an average.
+        """
         if self._averaging is None:
             return {}
         gaps = [gap for _, gap in self._gaps]

@@ -142,7 +142,7 @@ def _check_head(content: Any) -> None:
     Raises `TypeError`, or `KeyError` for a missing field.
     """
     if not isinstance(content, dict):
-        raise TypeError("its content is no mapping")
+        raise TypeError("its content is not a mapping")
     for name in ("step", "attempt", "size_bytes"):
         _check_whole_number(name, content[name])
     auc = content["auc"]
@@ -150,9 +150,9 @@ def _check_head(content: Any) -> None:
         raise TypeError(f"auc is {auc!r:.80}")
     for name in ("values", "state", "tensors"):
         if not isinstance(content[name], dict):
-            raise TypeError(f"{name} is no mapping")
+            raise TypeError(f"{name} is not a mapping")
     if not isinstance(content["files"], list):
-        raise TypeError("files is no list")
+        raise TypeError("files is not a list")
     if not isinstance(content.get("run"), str | None):
         raise TypeError(f"run is {content['run']!r:.80}")
 
@@ -215,15 +215,15 @@ def _check_shard(tensors: Mapping[str, TensorFacts], shard: Shard) -> None:
         _check_rows(piece.name, piece.rows, num_rows(shape))
         if own:
             if piece.rows != Rows(0, 1, num_rows(shape)) or piece.name not in lacking:
-                raise ValueError(f"{piece.name} is not there as a whole, once")
+                raise ValueError(f"{piece.name} is not there exactly once, completely")
             lacking.remove(piece.name)
         if piece.offset != end:
-            raise ValueError(f"{piece.name} lies at {piece.offset!r:.80}, not at {end}")
+            raise ValueError(f"{piece.name} starts at byte {piece.offset!r:.80}, not at {end}")
         end += piece.rows.count * row_bytes_of(dtype, shape)
     if lacking:
         raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
     if end != shard.size_bytes:
-        raise ValueError(f"its pieces end at {end}, and it at {shard.size_bytes}")
+        raise ValueError(f"its pieces end at byte {end}, but the file at {shard.size_bytes}")
 
 
 def _check_rows(name: str, rows: Rows, of: int) -> None:
@@ -249,4 +249,4 @@ def _check_facts(name: str, facts: TensorFacts) -> None:
     for size in shape:
         _check_whole_number(f"a dimension of {name}", size)
     if math.prod(max(size, 1) for size in shape) * row_bytes_of(dtype, ()) > _MOST_BYTES:
-        raise ValueError(f"{name} of shape {list(shape)} is too large to be true")
+        raise ValueError(f"{name} of shape {list(shape)} is impossibly large")

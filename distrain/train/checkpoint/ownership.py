@@ -190,15 +190,15 @@ def _is_over(folder: Folder, run: str) -> bool:
 
 def _hint(directory: CheckpointDir, run_dir: str | None, newest: str | None) -> str:
     place_of_own = f"checkpoint.dir={directory.url.rstrip('/')}/{{run_id}}"
-    ways = [f"Go on with that run: distrain train --resume {run_dir or 'ITS_RUN_DIRECTORY'}."]
+    ways = [f"Continue that run: distrain train --resume {run_dir or 'ITS_RUN_DIRECTORY'}."]
     if newest:
         ways.append(
             "Or start a new run from its weights: "
             f"--set train.init_from={directory.url.rstrip('/')}/{newest} --set '{place_of_own}'."
         )
-    ways.append(f"Or give this run a place of its own: --set '{place_of_own}'.")
+    ways.append(f"Or give this run a folder of its own: --set '{place_of_own}'.")
     if not newest:
-        ways.append("If that run is over, its claim may be removed.")
+        ways.append("If that run has ended, you can remove its claim.")
     return " ".join(ways)
 
 

@@ -78,12 +78,12 @@ class TrainingState:
         """Raise `DataError` if saved tensors do not fit this model and these optimizers."""
         if not isinstance(facts.get("sparse_steps"), int):
             raise DataError(
-                "the checkpoint does not say how many steps its tables have taken",
+                "the checkpoint does not record the number of steps of its tables",
                 where={"path": url},
             )
         if facts.get("columns") != self._columns():
             raise DataError(
-                "the checkpoint's tables are not the model's",
+                "the checkpoint's tables differ from the model's",
                 where={"path": url, "saved": facts.get("columns"), "model": self._columns()},
                 hint="Columns, their cardinalities, widths, combiners and tables must be the same.",
             )

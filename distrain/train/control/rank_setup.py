@@ -108,7 +108,7 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
     """Raise `SpecError`, on every rank, if two ranks share a GPU.
 
     This happens with `dask worker` on a host with several GPUs. `gpu` is the UUID of this rank's
-    GPU.
+    GPU. Waits at most `timeout` for all ranks; after that the store's error is raised.
     """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
@@ -122,9 +122,9 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
         raise SpecError(
             f"ranks {shared[other]} have the same GPU",
             where={"rank": world.rank, "GPU": other},
-            hint="Start the workers with `dask cuda worker`, which shows each a GPU of its own "
-            "first; `dask worker` shows each all of them. By hand, give each another "
-            f"CUDA_VISIBLE_DEVICES, or set {COLLECTIVES}=gloo to share one.",
+            hint="Start the workers with `dask cuda worker`, which gives each worker a different "
+            "first GPU; with `dask worker` all have the same. Or set a different "
+            f"CUDA_VISIBLE_DEVICES for each worker, or {COLLECTIVES}=gloo to share a GPU.",
         )
 
 

@@ -103,7 +103,7 @@ class StopDeadline:
                     break
                 self._changed.wait(min(left_s, threading.TIMEOUT_MAX))
         if self.stopped(self._activity.step, False):
-            log.warning("the rank leaves without a checkpoint: its time is up")
+            log.warning("the rank ends without a checkpoint: the grace period is over")
             self._leave()
 
 

@@ -133,8 +133,9 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         lists = list_combiners(schema, spec.embeddings)
         if spec.train.balance_lengths and not lists:
             raise SpecError(
-                "train.balance_lengths deals rows by the lengths of lists, and there are none",
-                hint="Leave it out: without lists all rows are alike.",
+                "train.balance_lengths distributes rows by list lengths, but there are no columns "
+                "of lists",
+                hint="Leave it out.",
             )
         _check_model(schema, spec, lists)
     mistakes.raise_found()
@@ -207,9 +208,9 @@ def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
     ]
     if others:
         raise SchemaError(
-            "the schema and data.workflow are not of the same columns and vocabularies",
+            "the schema and data.workflow differ in columns or vocabularies",
             where={"columns": ", ".join(others[:10])},
-            hint="Take the schema that `distrain prep` wrote beside the workflow: leave "
+            hint="Use the schema that `distrain prep` wrote beside the workflow: leave "
             "data.schema out.",
         )
 
@@ -309,7 +310,7 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
     limited = sorted(lists & {*data.max_list_length})
     if limited:
         raise SpecError(
-            "data.max_list_length keeps a row's oldest events, and the model reads the newest: "
+            "data.max_list_length keeps a row's oldest events, but the model reads the newest: "
             + ", ".join(limited),
             hint="Leave these lists out of it: model.max_length says how many events are read.",
         )
@@ -323,7 +324,7 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
         _ = schema.target  # raises unless there is exactly one
     if has_towers and schema.target.target_kind != "binary":
         raise SchemaError(
-            f"a {model.kind} model learns labels 0 and 1, and the target is no binary one",
+            f"a {model.kind} model needs labels 0 and 1, but the target is not binary",
             where={"target": schema.target.name, "kind": schema.target.target_kind},
             hint="Choose another model, or a binary target.",
         )
@@ -377,5 +378,5 @@ def _check_disjoint(train: Table, valid: Table) -> None:
         raise SpecError(
             "data.train and data.valid name the same file",
             where={"file": min(common)},
-            hint="Rows that were trained on say nothing about new ones.",
+            hint="Metrics of training rows say nothing about new rows.",
         )

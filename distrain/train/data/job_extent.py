@@ -146,7 +146,10 @@ class RefitSpan(JobSpan):
         return self.taken
 
     def course(self, step: int) -> tuple[int, int]:
-        """Return the step of the first training's schedule at the same share of a pass."""
+        """Return the step of the first training's schedule at the same share of a pass.
+
+        Also returns the number of steps of that training.
+        """
         own = step - self.taken
         return own * self.first.steps_per_epoch // self.steps_per_epoch, self.first.num_steps
 

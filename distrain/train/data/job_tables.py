@@ -50,7 +50,10 @@ class Inputs:
 
 
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Write the tables to a file for the ranks, which then do not read the footers."""
+    """Write the tables to a file for the ranks, which then do not read the footers.
+
+    Raises `OutputError` if it cannot be written.
+    """
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
         file.writestr(_KEY, _key(spec, inputs.schema))
         file.writestr(_TRAIN, inputs.train.to_bytes())

@@ -75,6 +75,8 @@ def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) 
 
 
 def _usable_cores(ranks_on_host: int) -> int:
-    """Return the number of cores for this rank: its share of the host's, at most its affinity."""
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(own or 1, max(1, (os.cpu_count() or 1) // ranks_on_host))
+    """Return this rank's share of the machine's or container's cores, at most its affinity."""
+    if not hasattr(os, "sched_getaffinity"):
+        return max(1, (os.cpu_count() or 1) // ranks_on_host)
+    own, all_cores = (len(os.sched_getaffinity(pid)) for pid in (0, 1))
+    return min(own, max(1, all_cores // ranks_on_host))

@@ -58,7 +58,8 @@ class VocabularyFile:
         """Return True if each id that both vocabularies have means the same value in both.
 
         One of them may have more values at its end. Files that differ are read, in pieces. False if
-        they differ and one has changed since its checksum was computed.
+        they differ and one has changed since its checksum was computed. Raises `DataError` if one
+        cannot be read.
         """
         if self.xxh3_64 == other.xxh3_64:
             return True

@@ -95,7 +95,10 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none."""
+    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none.
+
+    Raises `Unavailable` if the storage does not answer.
+    """
     newest = directory.likely_newest()
     return 0 if newest is None else newest[1]
 
@@ -142,7 +145,8 @@ class RankCheckpoints:
         """Load the newest complete checkpoint; a collective operation.
 
         Returns the start, and whether parts of a damaged checkpoint were read, in which case the
-        model must be built again.
+        model must be built again. Without a checkpoint, the start is that of the training. Raises
+        the errors of `load_newest`, and `SpecError` for a checkpoint of another job.
         """
         loaded = load_newest(
             self.directory,
@@ -225,7 +229,8 @@ class RankCheckpoints:
         """Save the state; every rank calls it at the same point.
 
         Returns whether a complete checkpoint of this state exists; `None` while it is being
-        written.
+        written. With `wait`, it waits for that; as `CheckpointWriter.save`, it also waits for an
+        earlier checkpoint.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
@@ -310,7 +315,7 @@ def check_resumable(
     """Raise `SpecError` for a checkpoint of another job, `DataError` if its data has changed."""
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(
-            "not a checkpoint of a training job: it does not say of which spec and data",
+            "not a checkpoint of a training job: it does not record its spec and data",
             where={"checkpoint": checkpoint},
         )
     steps = values.get("step")
@@ -319,9 +324,9 @@ def check_resumable(
     problems = different_fields(values["spec"], spec, steps)
     if problems:
         raise SpecError(
-            "the job is not the one that the checkpoint is of:\n  " + "\n  ".join(problems),
+            "the job differs from the job of the checkpoint:\n  " + "\n  ".join(problems),
             where={"checkpoint": checkpoint},
-            hint=f"Set these fields back, or begin a new run.{_why_no_longer(problems, spec)}",
+            hint=f"Restore these fields, or start a new run.{_why_no_longer(problems, spec)}",
         )
     now = _fingerprints(inputs)
     for split, saved in values["fingerprints"].items():
@@ -329,7 +334,7 @@ def check_resumable(
             raise DataError(
                 f"the files of data.{split} are not those that the checkpoint was trained with",
                 where={"checkpoint": checkpoint, "then": saved, "now": now[split]},
-                hint="Files may move, but neither change nor come or go.",
+                hint="Files may be moved, but not changed, added or removed.",
             )
 
 
@@ -340,9 +345,9 @@ def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
         return ""
     field, decay = course
     return (
-        f" The job's length cannot change: its learning rate falls until the last step "
-        f"({field} is {decay}), so steps that were taken would "
-        "have had other rates. A new run may begin with its weights: train.init_from."
+        f" The job's length cannot change: its learning rate falls until the last step ({field} "
+        f"is {decay}), so past steps would have had other learning rates. A new run can start "
+        "from its weights: train.init_from."
     )
 
 

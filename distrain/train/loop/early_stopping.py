@@ -51,8 +51,8 @@ class Validations:
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
         """Return the record of a resumed training, `saved`.
 
-        A new record if `saved` is `None`, or the job's metric has changed; `None` if the job
-        selects no best model.
+        A new record, which keeps only the learning rate's reduction, if `saved` is `None` or the
+        job's metric has changed; `None` if the job selects no best model.
         """
         if saved is None or saved["metric"] != spec.best_metric:
             begun = cls.begin(spec)
@@ -146,8 +146,7 @@ def read_best_weights(
         if peers.rank == 0:
             warn(
                 f"the weights of the best validation, at step {best_step}, cannot be read: "
-                f"{on_one_line(error)}. The model that is saved is that of the last step, "
-                f"{last_step}."
+                f"{on_one_line(error)}. The model of the last step, {last_step}, is saved instead."
             )
         if begun:
             last = opened(last_step)

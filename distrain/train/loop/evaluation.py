@@ -215,7 +215,10 @@ def count_scores(
 
 
 def count_in(counted: Mapping[str, DistinctScores], rows: Sequence[TargetRows]) -> None:
-    """Add rows to the counts of their targets; targets that are not in `counted` are skipped."""
+    """Add rows to the counts of their targets; targets that are not in `counted` are skipped.
+
+    Waits for the device.
+    """
     for target, scores, labels, weights in rows:
         if target.name in counted:
             counted[target.name].update(

@@ -412,7 +412,11 @@ class Trainer(RankJob):
         return self.rank_events.finished(self.taken, self.setup_s, stats, self.clock)
 
     def _save_model(self, folder: Path, step: int) -> None:
-        """Save the model with its current weights, of `step` steps; a collective operation."""
+        """Save the model with its current weights, of `step` steps; a collective operation.
+
+        Rank 0 also copies the workflow, and uploads the model of a run in an object store. Raises
+        `OutputError` if the folder cannot be written.
+        """
         slab_done = self.control.activity.count_slab
         save_model(
             folder,

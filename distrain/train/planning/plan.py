@@ -68,7 +68,8 @@ def plan_job(
     """Predict a job's steps, loading and memory; reads the files' footers, but no rows.
 
     Without `embeddings.memory_gib`, this machine's memory is the limit of the tables, shared by all
-    ranks. The plan has advice if a rank's loader takes more than `memory_budget_bytes`.
+    ranks. The plan has advice if a rank's loader takes more than `memory_budget_bytes`. Raises
+    `DataError` if a file is missing, and `OSError` if it cannot be read.
     """
 
     def loader_of(num_ranks: int) -> Loader:

@@ -188,11 +188,11 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 def check_metric(spec: JobSpec, task: Task) -> None:
     metric, names = spec.best_metric, [target.name for target in task.targets]
     if len(set(names)) < len(names):
-        raise ModelError(f"two targets have one name: {', '.join(names)}")
+        raise ModelError(f"two targets have the same name: {', '.join(names)}")
     if both := {*INPUT_NAMES} & {*output_names(task.targets)}:
         raise ModelError(
             f"a target has the name of an input of exported models: {', '.join(sorted(both))}",
-            hint="Name it otherwise in model.tasks, with its column as `target`.",
+            hint="Give it another name in model.tasks, and set `target` to its column.",
         )
     has = _judging_metrics(task)
     if metric is None or metric in has:
@@ -229,7 +229,8 @@ def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
     size_bytes = tables_budget_bytes(options, device, spec.resources.num_ranks, limit_gib)
     if named and device.type == "cpu" and named.size_bytes <= size_bytes:
         return named
-    has = "the GPU's memory" if device.type == "cuda" else "what this machine has free for a rank"
+    of_host = "the free memory of this machine for a rank"
+    has = "the GPU's memory" if device.type == "cuda" else of_host
     return _Limit(size_bytes, f"{MEMORY_SHARE:.0%} of {has}")
 
 
@@ -238,7 +239,7 @@ def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[_Limit]
     if limit_gib is not None and (device is not None or spec.resources.device == "cpu"):
         yield _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
     if device is not None:
-        share = f"what this machine has free, shared by {num_ranks} ranks"
+        share = f"the free memory of this machine, divided by {num_ranks} ranks"
         yield _Limit(available_host_bytes() // num_ranks, share)
 
 
@@ -247,7 +248,8 @@ def _check_sum(terms: Mapping[str, int], num_ranks: int, limit: _Limit) -> None:
     if needed <= limit.size_bytes:
         return
     raise SpecError(
-        f"a rank holds at least {byte_size(needed)}, and may hold {byte_size(limit.size_bytes)}",
+        f"a rank needs at least {byte_size(needed)}, but the limit is "
+        f"{byte_size(limit.size_bytes)}",
         where={
             "ranks": num_ranks,
             **{name: byte_size(size) for name, size in terms.items() if size},

@@ -17,9 +17,9 @@ from distrain.jobs.reasons import (
 from distrain.train.step.open_report import NonFiniteLoss
 
 _MEMORY_HINT = (
-    "`distrain plan` prints what a rank will hold, and in how many slices it cuts batches. Set "
-    "train.micro_batches to more, lower train.global_batch_size or model.embedding_dim, or take "
-    "more ranks with embeddings.placement row_wise."
+    "`distrain plan` shows the memory of a rank, and into how many slices it cuts batches. Raise "
+    "train.micro_batches, lower train.global_batch_size or model.embedding_dim, or use more ranks "
+    "with embeddings.placement row_wise."
 )
 _PACKAGE = Path(distrain.__file__).parent
 
@@ -42,7 +42,7 @@ def explain_failure(error: BaseException, rank: int) -> RankFailed:
     story = _shortened("".join(traceback.format_exception(error)))
     message = _shortened(f"rank {rank}: {type(error).__name__}: {error}")
     if reason == Reason.OUT_OF_MEMORY:
-        message += f"\n  asked for by: {_who_asked(error)}\n  hint: {_MEMORY_HINT}"
+        message += f"\n  allocated by: {_who_asked(error)}\n  hint: {_MEMORY_HINT}"
     return RankFailed(rank, reason, message, traceback=story)
 
 
@@ -60,7 +60,7 @@ def _who_asked(error: BaseException) -> str:
         if Path(frame.filename).is_relative_to(_PACKAGE)
     ]
     if not own:
-        return "nothing of distrain's; see the traceback"
+        return "not distrain's code; see the traceback"
     frame = own[-1]
     place = Path(frame.filename).relative_to(_PACKAGE.parent)
     return f"{place}:{frame.lineno}, in {frame.name}: {frame.line}"

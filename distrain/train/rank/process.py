@@ -83,7 +83,7 @@ def _train(
         join_peers(assignment, device, spec.deadlines.collective_s)
         check_same_data(inputs.fingerprint, world.rank)
     log.info(
-        "the rank has met its peers; %d rows in %s",
+        "the rank is connected to the other ranks; %d rows in %s",
         inputs.train.num_rows,
         ", ".join(spec.data.train),
     )
@@ -175,7 +175,7 @@ def start_heartbeats(
 
 def _supervisor_is_gone() -> None:
     """End the process: the pipe is closed, so this rank's events would be lost."""
-    log.error("the supervisor is gone")
+    log.error("the supervisor has ended")
     os._exit(1)
 
 

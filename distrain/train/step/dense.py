@@ -184,8 +184,8 @@ def _check_trained(module: nn.Module) -> None:
         raise ModelError(
             "the parameters of the dense part have different types",
             where={"types": ", ".join(sorted(set(kinds.values()))), few: ", ".join(odd[:3])},
-            hint="Make them one type in the function that makes the model, such as with "
-            "module.float(); train.precision says in what the products are computed.",
+            hint="Convert them to one type in the function that makes the model, for example with "
+            "module.float(). train.precision sets the type of the computation.",
         )
 
 
@@ -197,7 +197,7 @@ class DenseForward(nn.Module):
 
     With `compiled`, torch compiles the module for at most four numbers of rows: those that occur
     twice among the first calls. Batches of other sizes, such as an epoch's last one, run without
-    compilation.
+    compilation. Raises `SpecError` if the device lacks the precision.
     """
 
     def __init__(self, module: nn.Module, precision: str = "fp32", compiled: bool = False):

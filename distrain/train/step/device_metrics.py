@@ -26,7 +26,7 @@ _WORDS = {
 _WRONG = {
     "binary": "a logit that is not finite or a label that is neither 0 nor 1",
     "regression": "a prediction or a target that is not finite",
-    "multiclass": "a logit that is not finite or a label that is no class",
+    "multiclass": "a logit that is not finite or a label that is not a class",
 }
 
 
@@ -239,8 +239,8 @@ class TakenState(NamedTuple):
             if self.is_count:  # the loader checks labels by the kind of column, not by the loss
                 raise DataError(
                     f"{message}, or a target below 0",
-                    hint="The loss `poisson` is of counts, 0 or more: name another loss, or leave "
-                    "these rows out by data.filter.",
+                    hint="The loss `poisson` needs counts, 0 or more: choose another loss, or "
+                    "exclude these rows with data.filter.",
                 )
             raise ValueError(message)
         bins = found._weights if self.weighted else found._bins

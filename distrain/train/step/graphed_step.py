@@ -60,9 +60,9 @@ class GraphedStep:
         check_graph(train, self._device if make_graph is None else None, model.embeddings)
         if num_ranks > 1 and type(model.task).candidates is not Task.candidates:
             raise SpecError(
-                "train.cuda_graph cannot be had here: the loss compares rows of all ranks",
+                "train.cuda_graph is not possible here: the loss compares rows of all ranks",
                 where={"task": type(model.task).__name__},
-                hint="Set train.cuda_graph to false, or take one rank.",
+                hint="Set train.cuda_graph to false, or use one rank.",
             )
         self.model = model
         self.dense = DenseTraining(model.dense, train, num_ranks, captured=True)
@@ -290,8 +290,8 @@ def check_graph(
     found = _problems(train, device, tables)
     if found:
         raise SpecError(
-            f"train.cuda_graph cannot be had here: {'; '.join(found)}",
-            hint="Set train.cuda_graph to auto or false, or change what is named.",
+            f"train.cuda_graph is not possible here: {'; '.join(found)}",
+            hint="Set train.cuda_graph to auto or false, or change the named settings.",
         )
 
 
@@ -318,7 +318,8 @@ def _problems(
         "train.table_weight_decay must be 0": train.table_weight_decay,
         "embeddings.placement must not be host_cached": tables
         and any(store.cache is not None for store in tables.stores),
-        "ranks meet through gloo, and a graph holds NCCL's operations alone": device and by_gloo,
+        "the ranks communicate through gloo, but a graph supports only NCCL's operations": device
+        and by_gloo,
         f"columns of lists have no fixed size: {lists}": lists,
     }
     return [problem for problem, there in problems.items() if there]

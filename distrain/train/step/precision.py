@@ -17,14 +17,14 @@ def check_precision(precision: str, device: torch.device) -> None:
     """
     if precision == "tf32" and device.type != "cuda":
         raise SpecError(
-            f"train.precision is tf32, but this rank trains on {device.type}: "
-            "only NVIDIA's GPUs have it",
+            f"train.precision is tf32, but this rank trains on {device.type}: only NVIDIA GPUs "
+            "support it",
             where={"train.precision": precision, "device": str(device)},
             hint="Set train.precision to fp32, or to bf16.",
         )
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise SpecError(
-            "train.precision is bf16, which this GPU does not have",
+            "train.precision is bf16, which this GPU does not support",
             where={"train.precision": precision, "device": torch.cuda.get_device_name(device)},
             hint="Set train.precision to fp32.",
         )

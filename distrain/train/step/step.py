@@ -44,19 +44,19 @@ class TrainStep:
         self.model = model
         if train.compile and model.inputs.shape.events:
             raise SpecError(
-                "train.compile cannot be had here: events have no fixed number in a batch",
+                "train.compile is not possible here: the number of events differs between batches",
                 where={"events": ", ".join(events.name for events in model.inputs.shape.events)},
                 hint="Set train.compile to false.",
             )
         compares = type(model.task).candidates is not Task.candidates
         if compares and train.micro_batches not in ("auto", 1):
             raise SpecError(
-                "train.micro_batches cannot be had here: the loss compares all rows of a step",
+                "train.micro_batches is not possible here: the loss compares all rows of a step",
                 where={
                     "task": type(model.task).__name__,
                     "train.micro_batches": train.micro_batches,
                 },
-                hint="Leave train.micro_batches out, or take fewer rows a step.",
+                hint="Leave train.micro_batches out, or lower train.global_batch_size.",
             )
         # Before the exchange of gradients adds hooks, which do not belong to the model.
         independent = rows_are_independent(model.dense)

@@ -177,7 +177,7 @@ def _match_table(
             return TableMatch(now, was)
         if not old.is_unchanged:
             raise _Unfit(
-                f"the vocabulary that its ids were of is no longer in {old.folder}; put it back, "
+                f"the vocabulary that its ids were of is no longer in {old.folder}; restore it, "
                 "or prepare the data with the vocabularies that the weights were trained with "
                 "(`distrain prep --workflow`)"
             )

@@ -77,7 +77,7 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
         if paths.checkpoints.is_dir():
             return _checkpoint_at(str(paths.checkpoints.absolute()), with_state)
         raise SpecError(
-            "train.init_from: no checkpoint is there, and a model has no state of optimizers",
+            "train.init_from: there is no checkpoint, and a saved model has no optimizer state",
             where={"path": path, "train.init_state": "all"},
             hint="Name the run's checkpoint.dir, or one of the checkpoints in it.",
         )
@@ -89,7 +89,7 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
         raise SpecError(
             "train.init_from: the run has no model yet",
             where={"path": path},
-            hint=f"Let it end, or name its checkpoints, such as {paths.checkpoints}.",
+            hint=f"Wait until it has ended, or name its checkpoints, such as {paths.checkpoints}.",
         )
     if not folder.is_dir():
         raise SpecError(
@@ -225,7 +225,7 @@ class _CheckpointWeights:
                 raise Unavailable(
                     "the checkpoint was removed while its weights were read",
                     where={"path": self.folder.url},
-                    hint="Its run keeps the newest ones: raise its checkpoint.keep, or begin with "
-                    "its model when it has ended.",
+                    hint="Its run keeps only the newest checkpoints: raise its checkpoint.keep, "
+                    "or start from its model when it has ended.",
                 ) from None
             raise

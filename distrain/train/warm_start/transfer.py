@@ -175,14 +175,14 @@ def _matched(
     if not math.isclose(source.negatives, spec.data.negatives, rel_tol=1e-9):
         found.problems.append(
             f"data.negatives was {source.negatives:.6g} and is {spec.data.negatives:g}: until the "
-            "weights have learnt that, scores are of odds that differ by the ratio"
+            "weights have adapted, the predicted odds differ by the ratio"
         )
     if found.problems and spec.train.init_strict:
         raise SpecError(
             "the weights of train.init_from do not fit the job:\n  " + "\n  ".join(found.problems),
             where={"path": source.path},
-            hint="Set train.init_strict to false to take what fits: the rest keeps its initial "
-            "values.",
+            hint="Set train.init_strict to false to use the weights that fit; the others keep "
+            "their initial values.",
         )
     return found
 

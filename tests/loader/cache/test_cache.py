@@ -284,7 +284,7 @@ def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, m
     (tmp_path / "file").write_text("")
     for folder, bound, told in (
         (tmp_path / "small", 100, "max_bytes=100"),
-        (tmp_path / "file" / "cache", GIB, "gets no more entries"),
+        (tmp_path / "file" / "cache", GIB, "no more entries"),
         (tmp_path / "full", GIB, "No space left on device"),
     ):
         caplog.clear()

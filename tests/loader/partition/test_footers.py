@@ -91,9 +91,9 @@ def test_a_file_that_is_no_whole_parquet_file_is_named(
     path = write(tmp_path / "x.parquet")
     damage(path)
     text = failure(path)
-    assert "not a whole parquet file" in text
+    assert "not a complete parquet file" in text
     assert str(path) in text
-    assert "its writer died, or it's still being copied" in text.lower()
+    assert "its writer died, or it is still being copied" in text.lower()
 
 
 _KEY = "k"
@@ -228,7 +228,7 @@ def changed(name: str, row: int, value: Any) -> dict[str, Any]:
     ("changes", "message", "hint"),
     [
         (changed("item", 7, 10), "id 10 of column 'item' is not in 0..9", "cardinality 10"),
-        (changed("item", 7, 10), "is not in 0..9", "another prep run"),
+        (changed("item", 7, 10), "is not in 0..9", "another run of prep"),
         (changed("item", 7, -1), "id -1 of column 'item' is not in 0..9", "start at 0"),
         (changed("clicked", 7, 2.0), "label 'clicked' is 2.0, not 0 or 1", "target"),
         (changed("clicked", 7, -1.0), "label 'clicked' is -1.0, not 0 or 1", "target"),

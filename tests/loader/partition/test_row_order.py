@@ -101,21 +101,6 @@ def test_a_full_shuffle_is_one_chunk_of_all_rows(sizes: list[int], seed: int, pa
     assert chunk_order([], seed, 0, "full", parts) == []
 
 
-@settings(deadline=None, max_examples=30)
-@given(
-    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=10).filter(lambda s: sum(s) >= 20),
-    seed=st.integers(0, 2**70),
-    shuffle=st.sampled_from(["chunk", "full"]),
-    parts=st.integers(1, 6),
-)
-def test_no_two_epochs_are_alike(sizes: list[int], seed: int, shuffle: str, parts: int) -> None:
-    # A chunk of one row has one order, so the rows of small tables are shuffled as one chunk.
-    parts = max(parts, len(sizes)) if shuffle == "chunk" else parts
-    lines = {tuple(line_of(sizes, seed, epoch, shuffle, parts)) for epoch in range(20)}
-    assert len(lines) == 20
-    assert all(sorted(line) == list(range(sum(sizes))) for line in lines)
-
-
 def line_of(sizes: list[int], seed: int, epoch: int, shuffle: str, parts: int) -> list[int]:
     """The rows of an epoch, by their numbers in file order, as the line has them."""
     starts = np.cumsum([0, *sizes])

@@ -37,6 +37,22 @@ def test_slices_are_the_rows_of_large_row_groups_in_order(sizes: list[int], larg
     assert slices.any_large == (max(sizes) > large)
 
 
+@settings(deadline=None, max_examples=40)
+@given(sizes=sizes_of_groups, large=st.integers(1, 60), seed=st.integers(0, 99))
+def test_no_more_rows_are_read_at_a_time_than_counted(
+    sizes: list[int], large: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    masks = [draw.random(rows) < draw.choice([0.3, 1.0]) for rows in sizes]
+    groups = [RowGroup("a", n, len(mask)).taking(mask) for n, mask in enumerate(masks)]
+    slices = Slices(RowGroups(group for group in groups if group), large)
+    reads = [
+        one.row_in_file(one.num_rows - 1) + 1 - one.row_in_file(0) if one.slice else one.group_rows
+        for one in slices
+    ]
+    assert not reads or slices.most_read == max(reads)
+
+
 def test_how_many_slices_there_are_depends_on_the_rows_alone() -> None:
     rows = np.array([131_072, 131_073, 250_000, 1_000_000, 1_048_576])
     assert slice_sizes(rows).tolist() == [131_072, 26_215, 31_250, 32_259, 32_768]

@@ -52,13 +52,6 @@ def test_bins_are_spread_almost_evenly(seed, num_bins):
     assert statistic < degrees + 5 * (2 * degrees) ** 0.5
 
 
-def test_cross_is_a_value():
-    cross = HashedCross(["C1", "C2", "C3"], 100, dim=4)
-    assert cross == HashedCross(("C1", "C2", "C3"), 100, 4)
-    assert hash(cross) == hash(HashedCross(("C1", "C2", "C3"), 100, 4))
-    assert (cross.name, cross.columns, cross.dim) == ("C1_X_C2_X_C3", ("C1", "C2", "C3"), 4)
-
-
 def test_crosses_that_cannot_be_made_are_refused(wording):
     wording.refused(
         ModelError,

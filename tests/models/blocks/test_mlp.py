@@ -119,13 +119,6 @@ def test_bias_and_dropout_of_each_layer(attached):
     assert torch.all((dropped[alive] - 0.25).abs() < 0.05)
 
 
-def test_mlp_without_layers_passes_on(columns, features, attached):
-    block = MLPBlock([])
-    assert attached(block, columns) == columns
-    value = features(2)
-    assert block(value) is value
-
-
 def test_mlp_takes_a_dictionary(attached):
     block = MLPBlock([3])
     given = {

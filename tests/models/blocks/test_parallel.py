@@ -70,14 +70,6 @@ def test_stack_of_embeddings_and_a_flat_branch(columns, features, attached):
     assert torch.equal(found[:, 3], block["bottom"](value))
 
 
-def test_concat_lays_flat(columns, features, attached):
-    block = Aggregate("concat")
-    assert attached(block, columns) == Flat(2 + 12 + 3)
-    value = features(3)
-    parts = [*(group.flatten(1) for group in value.embedded), value.continuous]
-    assert torch.equal(block(value), torch.cat(parts, dim=1))
-
-
 def test_connect_branch_shortcut_and_residual(attached):
     x = torch.randn(6, 4, dtype=torch.float64)
     first, second = MLPBlock([4]), MLPBlock([3])
@@ -98,15 +90,6 @@ def test_connect_branch_shortcut_and_residual(attached):
     first = MLPBlock([4])
     chain = first.connect_branch(MLPBlock([2]), MLPBlock([1]), aggregation=None)
     assert attached(chain, Flat(4)) == Branches({"0": Flat(2), "1": Flat(1)})
-
-
-def test_residual_without_activation_and_with_a_function(attached):
-    x = torch.randn(6, 4, dtype=torch.float64)
-    for activation, function in ((None, lambda x: x), (torch.sin, torch.sin)):
-        inner = MLPBlock([5, 4])
-        block = with_residual(inner, activation)
-        attached(block, Flat(4))
-        torch.testing.assert_close(block(x), function(x + inner(x)))
 
 
 def test_blocks_that_do_not_fit_together_are_refused(columns, wording):

@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from int_arrays import int32, int64
 from wording import Wording
 
 _rows = pytest.importorskip(
     "distrain.models.embeddings.kernels._rows", reason="distrain was built without a compiler"
 )
-
-
-def int32(*values: int) -> np.ndarray:
-    return np.array(values, np.int32)
-
-
-def int64(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
 
 
 def odd(values: np.ndarray) -> np.ndarray:
@@ -183,9 +176,9 @@ def test_rows_that_are_not_there_are_not_updated(wording: Wording) -> None:
         {"grads": np.ones((1, 16), np.float32)},
         {"first": np.ones((2, 16), np.float32)},
         {"second": np.ones((3, 8), np.float32)},
-        {"kind": 2, "first": np.ones(2, np.float32)},
-        {"kind": 2},
-        {"kind": 4},
+        {"kind": _rows.RULES["rowwise_adagrad"], "first": np.ones(2, np.float32)},
+        {"kind": _rows.RULES["rowwise_adagrad"]},
+        {"kind": len(_rows.RULES)},
         {"kind": -1},
         {"is_bfloat16": True},
     ]

@@ -1,5 +1,7 @@
 """The plan of a captured step against the capacity that such a step has."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -46,6 +48,28 @@ def test_the_plan_has_the_room_of_real_whole_stores(columns, ranks, rows):
     planned = plan(columns, ranks, rows, "replicated")
     assert planned.total("room") == capacity
     assert planned.total("sent_bytes") == (ranks - 1) * capacity * (4 + 4 * 4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(columns, st.integers(2, 6), st.lists(st.integers(0, 40_000), max_size=4))
+def test_capacities_grow_to_what_is_wanted_and_a_quarter_and_to_all_rows_at_most(
+    columns, ranks, asked
+):
+    tables = EmbeddingCollection(
+        columns, placements=("row_wise",) * len(columns), peers=Peers(0, ranks)
+    )
+    sizes = [column.cardinality for column in columns]
+    capacities = RowCapacities(tables.stores[0], max(sizes))
+    planned = capacities.now
+    seen = [capacities.now for wanted in asked if capacities.make(wanted) is None]
+    capacities.make(10**6)
+    held = capacities.now
+    assert sum(held) == sum(sizes)
+    for number, now in enumerate(seen, 1):
+        wanted = math.ceil(1.25 * max(asked[:number]))
+        assert now == tuple(
+            max(first, min(most, wanted)) for first, most in zip(planned, held, strict=True)
+        )
 
 
 def test_all_that_one_rank_holds_whole_has_room_for_a_columns_of_other_rows():

@@ -112,25 +112,6 @@ def test_gradients_equal_dense_autograd(drawn, num_rows, seed, cached):
         torch.testing.assert_close(tables.table(column.name), weight.detach() - LR * grad)
 
 
-def test_threads_change_no_bits(many_threads):
-    columns = [TableColumn(f"c{i}", 9, 4, table=f"t{i % 2}") for i in range(7)]
-    generator = torch.Generator().manual_seed(3)
-    ids, _ = as_batch(columns, draw_rows(columns, 300, generator), 300)
-    grads = [torch.randn(300, 7, 4, generator=generator)]
-    tables = new_tables(columns)
-    route = tables.route(ids)
-    expected = tables.collect(route, grads)[0]
-    torch.set_num_threads(1)
-    again = tables.route(ids)
-    assert torch.equal(tables.collect(again, grads)[0], expected)
-    # Column after column, each in the order of its rows.
-    naive_sums = torch.zeros(18, 4)
-    for place, column in enumerate(columns):
-        for row, item in enumerate(ids[:, place].tolist()):
-            naive_sums[item + 9 * (column.table_name == "t1")] += grads[0][row, place]
-    assert torch.equal(naive_sums[route.stores[0].rows.keys], expected)
-
-
 def test_tables_are_drawn_and_stored_once():
     alone = [TableColumn("item", 20, 4), TableColumn("user", 30, 4), TableColumn("day", 7, 2)]
     tables, others = new_tables(COLUMNS), new_tables(alone)

@@ -106,6 +106,7 @@ def test_every_row_decays_before_the_update_of_those_touched(kind, decay):
     expected = torch.cat([layer.weight[:1] for layer in plain], dim=1)
     assert (seen - expected).abs().max() < 1e-9
     assert largest_difference(tables, plain) < 1e-9
+    assert tables.factor >= 1e-6, "weights in float32 would overflow"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,24 +141,6 @@ def test_a_reloaded_state_goes_on_bitwise(kind):
     resumed.load_state_dict({k: v.clone() for k, v in optimizer.state_dict().items()})
     train_ours(kind, second, torch.float32, resumed, skip=3)
     assert all(torch.equal(a, b) for a, b in zip(whole.weights, second.weights, strict=True))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rowwise_adagrad_equals_its_formula_on_whole_tables(dtype):
-    tables = new_tables(dtype)
-    weights = [tables.table(c.name).clone().requires_grad_() for c in COLUMNS]
-    sums = [torch.zeros(len(w), 1, dtype=dtype) for w in weights]
-    train_ours("rowwise_adagrad", tables, dtype)
-    for ids, factors in batches(6, dtype):
-        embedded = [w[ids[:, i].long()] for i, w in enumerate(weights)]
-        grads = torch.autograd.grad(loss_of(torch.cat(embedded, dim=1), factors), weights)
-        with torch.no_grad():
-            for weight, total, grad in zip(weights, sums, grads, strict=True):
-                total += (grad**2).mean(dim=1, keepdim=True)
-                weight -= 0.1 * grad / (total.sqrt() + 1e-8)
-    bound = 1e-9 if dtype == torch.float64 else 1e-5
-    for column, weight in zip(COLUMNS, weights, strict=True):
-        assert (tables.table(column.name) - weight).abs().max().item() < bound
 
 
 def test_options_reach_the_formula():

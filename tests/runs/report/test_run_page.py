@@ -77,7 +77,7 @@ def test_a_page_says_where_a_constant_beats_the_model(tmp_path, words_alone):
     records = [replace(record, normalised_entropy=1.25) for record in records_of()]
     root = keep_run(tmp_path / "run", finished_view(records))
     told = page_of(root, tmp_path).row("normalised entropy")
-    assert told == "1.25000 (a constant has 1: this model is worse)"
+    assert told == "1.25000 (above 1: worse than a constant prediction)"
 
 
 def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):

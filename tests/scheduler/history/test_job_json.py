@@ -98,7 +98,7 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
         assert [text.partition(":")[0] for text in texts[-2:]] == ["stopping", "cancelled"]
         site.coordinator._forget("good")
         assert await site.json("/distrain/v1/jobs/good", 404)
-        assert list(site.monitor.tracks) == ["bad"]
+        assert list(site.monitor.histories) == ["bad"]
 
     on_site(story)
 
@@ -111,7 +111,7 @@ def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
         def broken(*_: object) -> None:
             raise ValueError(f"another text each time: {next(numbers)}")
 
-        site.monitor.tracks["a"].history.observe = broken  # type: ignore[method-assign]
+        site.monitor.histories["a"].observe = broken  # type: ignore[method-assign]
         site.step("a", 10)
         site.tell("a", steps_done(0, 20))
         view = site.coordinator.view("a")

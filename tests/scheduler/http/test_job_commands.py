@@ -95,26 +95,6 @@ def test_every_refusal_of_an_order() -> None:
     on_order_site(story)
 
 
-def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
-    async def story(site: OrderSite) -> None:
-        with site.client() as client:
-            await site.put(client, "a", first_attempt=3)
-            await site.ask(client.order, "a", "cancel", {"first_attempt": 3})
-            error = await refused(site.put(client, "a", first_attempt=3))
-            assert (error.status, error.code) == (410, "ended")
-            assert error.ended is not None
-            assert (error.ended.state, error.ended.reason, error.ended.attempt) == (
-                "cancelled", "Cancelled", 3,
-            )  # fmt: skip
-            assert (
-                await refused(site.ask(client.order, "a", "cancel", {"first_attempt": 3}))
-            ).code == "ended"
-            seen, new = await site.put(client, "a", first_attempt=4)
-            assert (seen.state, seen.first_attempt, new) == ("pending", 4, True)
-
-    on_order_site(story)
-
-
 def test_an_end_of_somebody_elses_job_answers_no_put() -> None:
     async def story(site: OrderSite) -> None:
         with site.client() as client, site.client("there") as other:

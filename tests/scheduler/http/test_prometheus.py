@@ -145,7 +145,7 @@ def test_what_waits_in_the_queue_is_counted_and_has_no_series() -> None:
         for number in range(3):
             site.queue(f"waits-{number}")
         site.monitor.job_ids()
-        site.monitor.tracks["waits-0"].history.state_since_s -= 3_600
+        site.monitor.histories["waits-0"].state_since_s -= 3_600
         found = await scrape(site)
         assert found["distrain_jobs"][("pending",)] == 3
         assert found["distrain_jobs_longest_pending_seconds"][()] >= 3_600

@@ -126,7 +126,7 @@ def test_too_many_are_refused_old_ones_forgotten_and_no_worker_is_said(
         site.api.preflights = preflights
         document = await result(site, ids[0])
         assert document["state"] == "lost"
-        assert "no worker had room" in document["error"]
+        assert "no worker was free" in document["error"]
         now_s = preflight_module.KEPT_S - 1
         assert preflights.document(ids[0])["state"] == "lost"
         now_s += 2

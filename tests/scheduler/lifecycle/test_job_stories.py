@@ -278,7 +278,7 @@ def test_who_cancels_may_say_how_long_a_checkpoint_may_take():
     assert stop.grace_s == 0.0
     story.wait(GIVE_UP_S)
     assert story.state() is JobState.CANCELLED
-    assert story.culprit().message == "somebody cancelled the job"
+    assert story.culprit().message == "a user cancelled the job"
 
 
 def test_a_job_that_waits_gets_another_priority():

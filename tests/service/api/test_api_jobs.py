@@ -82,17 +82,6 @@ def test_a_repeated_request_shows_no_job_to_who_left_its_project(world: World):
     assert submit(world, body, "bob", job_id).status_code == 200
 
 
-def test_requests_of_earlier_clients_say_what_replaced_them(world: World):
-    path = f"/v1/jobs/{world.submit()['id']}"
-    old = world.ask("alice", "POST", "/v1/jobs", {"spec": SPEC}, Idempotency_Key="one")
-    assert code_of(old) == (405, "method_not_allowed")
-    assert "PUT" in old.json()["detail"]
-    for call, missing in ((f"{path}/clone", "/id"), (f"{path}/resume", "/resumes")):
-        answer = world.ask("alice", "POST", call, {}, Idempotency_Key="one")
-        assert code_of(answer) == (400, "bad_request")
-        assert answer.json()["errors"][0]["pointer"] == missing
-
-
 def test_mistakes_of_a_spec_come_with_pointers(world: World):
     spec = {**SPEC, "train": {"epochs": 0}, "modle": {}}
     answer = submit(world, {"spec": spec, "project": "ads"})

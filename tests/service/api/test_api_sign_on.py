@@ -197,20 +197,6 @@ def test_refused_changes_do_not_fill_the_audit(tmp_path):
         assert users.count("alice") == 1
 
 
-def test_members_are_set_by_operators_and_not_those_of_the_configuration(tmp_path):
-    from distrain.service.settings import ProjectSettings
-
-    declared = {"ads": ProjectSettings(members={"alice": "submitter"})}
-    with api_world(tmp_path, projects=declared) as world:
-        path = "/v1/projects/ads/members"
-        put = world.ask("operator", "PUT", f"{path}/guest", {"role": "viewer"})
-        assert put.json()["members"]["guest"] == "viewer"
-        assert world.ask("operator", "DELETE", f"{path}/guest").status_code == 204
-        assert world.ask("operator", "DELETE", f"{path}/guest").status_code == 404
-        taken = world.ask("operator", "PUT", f"{path}/alice", {"role": "viewer"})
-        assert (taken.status_code, taken.json()["code"]) == (409, "conflict")
-
-
 def test_cursors_are_of_their_query_and_bad_ones_are_refused(world: World):
     old = [world.submit(tags={"page": "old"})["id"] for _ in range(4)]
     query = "/v1/jobs?limit=3&tag=page%3Dold"
@@ -224,21 +210,6 @@ def test_cursors_are_of_their_query_and_bad_ones_are_refused(world: World):
     for path in [*wrong, *(f"{query}&cursor={one}" for one in bad)]:
         answer = world.ask("alice", "GET", path)
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), path
-
-
-def test_lists_filter_by_what_is_shown(world: World):
-    job = world.submit(tags={"filter": "yes"})
-    world.end(job["id"], "failed")
-
-    def ids(query: str) -> list[str]:
-        found = world.ask("alice", "GET", f"/v1/jobs?tag=filter%3Dyes&{query}").json()
-        return [one["id"] for one in found["jobs"]]
-
-    assert ids("state=failed&state=running") == [job["id"]]
-    assert ids("state=queued") == []
-    assert ids("created_after=2020-01-01T00:00:00Z&cluster=gpu&text=CLICKS") == [job["id"]]
-    assert ids("created_after=2199-01-01T00:00:00Z") == []
-    assert ids("created_after=0001-01-01T00:00:00") == [job["id"]]
 
 
 def test_a_user_holds_so_many_tokens(tmp_path):

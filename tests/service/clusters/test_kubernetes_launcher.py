@@ -267,7 +267,7 @@ def test_why_pods_wait_is_told_where_it_may_be_seen(kube, tmp_path):
     kube.rules += [("get", "apps", "statefulsets"), ("list", "", "pods")]
     launcher = launcher_of(kube, tmp_path)
     few = "1 of 4 workers of statefulset/workers is ready"
-    assert launcher.state().detail == f"{few}; no pod says why: look at the events of the workload"
+    assert launcher.state().detail == f"{few}; no pod has a reason: see the events of the workload"
     kube.pods = [
         pod("a", app="other", conditions=[UNSCHEDULABLE]),
         pod("w-0", "Running"),

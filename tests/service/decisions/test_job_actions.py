@@ -219,7 +219,7 @@ def test_two_hours_in_the_queue_end_nothing() -> None:
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
-        (a_job(), Shown("queued", None, "it was submitted just now")),
+        (a_job(), Shown("queued", None, "it has just been submitted")),
         (a_job(why_pending="behind job-0"), Shown("queued", None, "behind job-0")),
         (HANDING, Shown("handing_over", None, "it is being handed over to cluster east")),
         (HANDED, Shown("running")),

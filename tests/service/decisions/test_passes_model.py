@@ -7,7 +7,7 @@ from service_story import walk
 @pytest.mark.parametrize(
     ("first", "count", "moves"),
     [
-        (0, 400, 60),
+        (0, 150, 60),
         pytest.param(1000, 800, 120, marks=pytest.mark.slow),
         pytest.param(2000, 4000, 120, marks=pytest.mark.release),
     ],

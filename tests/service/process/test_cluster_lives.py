@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
+from dask_world import free_port
 from object_stores import serving as bucket
 from service_processes import end_cluster, serving
 from small_jobs import small_document, write_prepared
@@ -18,11 +18,6 @@ from distrain.workers.cluster_file import read_started
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LONG_S = 240.0
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 def job_of(client, place, *states):

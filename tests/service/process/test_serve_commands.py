@@ -23,6 +23,7 @@ from distrain.service.store.errors import DatabaseInUse, NotThere
 from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.store import open_store
 from distrain.service.values import Phase
+from distrain.storage.objects import Objects
 
 
 @pytest.fixture
@@ -246,6 +247,31 @@ def test_secrets_of_root_may_be_read_by_our_group_alone():
         [found] = [check for check in checks if check.name == "service key"]
         assert (found.verdict, found.detail) == ("fail", f"others may read {mine}")
         os.seteuid(0)
+
+
+def test_a_key_file_that_the_first_start_makes_is_not_missed(tmp_path):
+    checks = check_service(
+        Settings(data_dir=tmp_path, secrets_file=tmp_path / "secrets/key", clusters={})
+    )
+    assert "service key" not in {check.name for check in checks}
+
+
+@pytest.mark.parametrize("ignored", [(), ("IfNoneMatch",), ("IfMatch",)])
+def test_a_bucket_must_enforce_conditions_of_writes(tmp_path, monkeypatch, ignored):
+    bucket = pytest.importorskip("object_stores").serving
+    put = Objects._put
+
+    def lax(self, name, content, **conditions):
+        kept = {name: value for name, value in conditions.items() if name not in ignored}
+        return put(self, name, content, **kept)
+
+    monkeypatch.setattr(Objects, "_put", lax)
+    name = "-".join(["checked", *ignored]).lower()
+    with bucket(name):
+        profile = ClusterProfile(url="http://127.0.0.1:1", run_root=f"s3://{name}/runs")
+        checks = check_service(Settings(data_dir=tmp_path, clusters={"a": profile}))
+    [found] = [one for one in checks if one.name == "clusters.a.run_root"]
+    assert found.verdict == ("fail" if ignored else "ok"), found
 
 
 def test_the_variable_for_the_configuration_is_for_all_commands(prepared, tmp_path, monkeypatch):

@@ -48,7 +48,7 @@ def test_a_second_service_on_the_folder_is_refused(served):
         [*words, "--port", "0"], capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 1
-    assert "another service has the database" in done.stderr
+    assert "another service uses the database" in done.stderr
 
 
 def test_ctrl_c_ends_the_service_in_order(tmp_path):

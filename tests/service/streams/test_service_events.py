@@ -12,12 +12,6 @@ from distrain.service.store import tables
 from distrain.service.values import Role
 
 
-@pytest.fixture
-def alice(service: LiveService):
-    with service.client("alice") as client:
-        yield client
-
-
 def steps(told: list[Told]) -> list[object]:
     return [event.data.get("step") for event in told if event.kind == "job.progress"]
 

@@ -12,12 +12,6 @@ CONTENT = bytes(n % 256 for n in range(5000))
 
 
 @pytest.fixture(scope="module")
-def alice(service: LiveService):
-    with service.client("alice") as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def job(service: LiveService) -> Job:
     job = service.job()
     paths = service.paths(job)

@@ -15,6 +15,7 @@ from distrain.train.checkpoint import CheckpointDir, CheckpointWriter, RankStore
 from distrain.train.checkpoint.checkpoint_dir import name_of
 
 rank_side = load_script(Path(__file__).with_name("state_rank.py"))
+KIND = rank_side.KIND
 STAGES = range(len(rank_side.GANGS))
 SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 
@@ -23,10 +24,8 @@ SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 def journey(memory_folder):
     """A folder of all that was saved on the way, and what the ranks of each gang said."""
     with rank_side.small_slabs():
-        for kind in rank_side.KINDS:
-            place = CheckpointDir(str(memory_folder / kind))
-            writer = CheckpointWriter(place, new_state(kind), Peers(), RankStore(), keep=10)
-            writer.save(0, 0, {}, {}, wait=True)
+        place, state = CheckpointDir(str(memory_folder / KIND)), new_state(KIND)
+        CheckpointWriter(place, state, Peers(), RankStore(), keep=10).save(0, 0, {}, {}, wait=True)
     told = [
         on_ranks(gang.num_ranks, rank_side.run_stage, stage, memory_folder)
         for stage, gang in enumerate(rank_side.GANGS)
@@ -34,14 +33,13 @@ def journey(memory_folder):
     return memory_folder, told
 
 
-@pytest.mark.parametrize("kind", rank_side.KINDS)
-def test_the_journey_leaves_no_trace(journey, kind):
+def test_the_journey_leaves_no_trace(journey):
     folder, told = journey
-    place = CheckpointDir(str(folder / kind))
-    undisturbed = new_state(kind)
+    place = CheckpointDir(str(folder / KIND))
+    undisturbed = new_state(KIND)
     for stage, gang in enumerate(rank_side.GANGS):
         rank_side.train(undisturbed, gang.steps)
-        travelled = new_state(kind, seed=9)
+        travelled = new_state(KIND, seed=9)
         own = read_all(place, name_of(gang.steps.stop, stage + 1), [travelled])[0]
         assert same_values(travelled, undisturbed), stage
         expected = [(rank, list(range(rank))) for rank in range(gang.num_ranks)]
@@ -49,12 +47,12 @@ def test_the_journey_leaves_no_trace(journey, kind):
         values = {"stage": stage - 1} if stage else {}
         before = rank_side.GANGS[stage - 1].num_ranks if stage else 1
         for rank, results in enumerate(told[stage]):
-            assert results[f"{kind} whole"] is True
-            assert results[kind][0] == values
+            assert results["whole"] is True
+            assert results["before"][0] == values
             share = list(range(rank, before, gang.num_ranks))
-            assert list(results[kind][1]) == share
+            assert list(results["before"][1]) == share
             if stage:
-                assert [int(t["rank"]) for t in results[kind][1].values()] == share
+                assert [int(t["rank"]) for t in results["before"][1].values()] == share
 
 
 @pytest.mark.parametrize("stage", SHARED)
@@ -77,7 +75,7 @@ def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
     for whole, _ in (first, second):
         assert whole is False, "they gave up rather than go on waiting"
     assert len(first[1]) == 1
-    assert "rank 2: not heard of before training ended" in first[1][0]
+    assert "rank 2: no report before training ended" in first[1][0]
     assert second[1] == []
     assert CheckpointDir(str(journey[0] / "lost")).list() == []
 
@@ -110,8 +108,8 @@ def test_all_ranks_hear_that_rank_0_could_not_write_a_model(journey, stage):
     assert "OutputError: could not write: File too large" in first[0]
     assert "OutputError: the output exists already" in first[1]
     for heard in others:
-        assert "DistError: rank 0 could not write for all: could not write: File" in heard[0]
-        assert "DistError: rank 0 could not write for all: the output exists" in heard[1]
+        assert "DistError: rank 0 could not write the file: could not write: File" in heard[0]
+        assert "DistError: rank 0 could not write the file: the output exists" in heard[1]
     assert not (folder / "full").exists()
     assert list((folder / "taken").iterdir()) == []
     assert not [path for path in folder.iterdir() if "partial" in path.name]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_states import fill, new_state, same_values, save_together, some_content
+from checkpoint_states import fill, load_again, new_state, same_values, save_together, some_content
 
 from distrain.errors import Unavailable
 from distrain.models.embeddings import Peers
 from distrain.storage.folder import open_folder
-from distrain.train.checkpoint import CheckpointDir, load_newest
+from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.manifest import DAMAGED_FILE, MANIFEST_FILE
 from distrain.train.checkpoint.shard_reading import ShardReading
 
@@ -49,12 +49,6 @@ def place(two_checkpoints, memory_folder):
     shutil.rmtree(copy)
 
 
-def load(place):
-    told = []
-    state = new_state("adagrad", seed=5)
-    return load_newest(place, state, Peers(), report=told.append), state, told
-
-
 def holds(state, content):
     expected = new_state("adagrad")
     fill(expected, content)
@@ -83,7 +77,7 @@ def test_any_flipped_byte_is_noticed(place, two_checkpoints, file):
         spoiled = Path(place.url, NEW) / file
         spoiled.write_bytes(whole)
         flip(spoiled, offset)
-        loaded, state, told = load(place)
+        loaded, state, told = load_again(place)
         assert loaded.entry.name == OLD, offset
         assert holds(state, contents[0]), offset
         assert len(told) == 1, offset
@@ -96,7 +90,7 @@ def test_any_flipped_byte_is_noticed(place, two_checkpoints, file):
 
 @pytest.mark.parametrize("how", ["missing", "shorter", "longer", "empty", "another checkpoint's"])
 def test_files_that_are_not_whole(place, two_checkpoints, how):
-    loaded, state, told = load(place)
+    loaded, state, told = load_again(place)
     assert (loaded.entry.name, loaded.entry.step, told) == (NEW, 2, [])
     assert holds(state, two_checkpoints[1][1])
     assert [own["rng"].tolist() for own in loaded.rank_tensors.values()] == [[2, 0], [2, 1]]
@@ -107,7 +101,7 @@ def test_files_that_are_not_whole(place, two_checkpoints, how):
         file.unlink()
     else:
         file.write_bytes(spoilt.get(how, older))
-    loaded, state, told = load(place)
+    loaded, state, told = load_again(place)
     assert loaded.entry.name == OLD
     assert holds(state, two_checkpoints[1][0])
     assert len(told) == 1
@@ -121,14 +115,14 @@ def test_without_a_usable_one_it_is_told_whether_the_state_was_overwritten(place
         flip(Path(place.url, name) / SHARD, offset)
     if len(places) == 1:
         shutil.rmtree(Path(place.url, OLD))
-    loaded, _, told = load(place)
+    loaded, _, told = load_again(place)
     assert (loaded.entry, loaded.touched, len(told)) == (None, len(places) > 1, len(places))
 
 
 def test_what_was_found_damaged_is_never_tried_again(place):
     flip(Path(place.url, NEW) / SHARD, -1)
     assert [entry.name for entry in place.list()] == [NEW, OLD]
-    assert load(place)[0].entry.name == OLD
+    assert load_again(place)[0].entry.name == OLD
     assert [entry.name for entry in place.list()] == [OLD]
     assert place.damaged == [f"the checkpoint {place.url}/{NEW} was set aside as damaged"]
     assert (Path(place.url, NEW) / DAMAGED_FILE).exists()
@@ -142,7 +136,7 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(place):
     (Path(place.url, NEW) / MANIFEST_FILE).unlink()
     assert [entry.name for entry in place.list()] == [OLD]
     assert place.damaged == [f"the checkpoint {place.url}/{NEW} was never finished"]
-    loaded, _, told = load(place)
+    loaded, _, told = load_again(place)
     assert loaded.entry.name == OLD
     assert [trouble.message for trouble in told] == place.damaged
 
@@ -171,7 +165,7 @@ def test_a_place_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path, wording)
     (tmp_path / "file").write_text("x")
     for url in (str(tmp_path / "file"), "nosuch://bucket/run"):
         wording.refused(Unavailable, partial(CheckpointDir(url).list))
-        wording.refused(Unavailable, partial(load, CheckpointDir(url)))
+        wording.refused(Unavailable, partial(load_again, CheckpointDir(url)))
     assert CheckpointDir(str(tmp_path / "missing")).list() == []
 
 
@@ -189,7 +183,7 @@ def failing_reads(monkeypatch, error):
 
 def test_a_disk_that_lost_a_sector_is_damage(place, two_checkpoints, monkeypatch):
     failing_reads(monkeypatch, OSError(errno.EIO, "Input/output error"))
-    loaded, state, told = load(place)
+    loaded, state, told = load_again(place)
     assert loaded.entry.name == OLD
     assert holds(state, two_checkpoints[1][0])
     assert "Input/output error" in told[0].message
@@ -197,7 +191,7 @@ def test_a_disk_that_lost_a_sector_is_damage(place, two_checkpoints, monkeypatch
 
 def test_what_may_pass_is_no_damage(place, monkeypatch, wording):
     failing_reads(monkeypatch, OSError(errno.ESTALE, "Stale file handle"))
-    wording.refused(Unavailable, lambda: load(place))
+    wording.refused(Unavailable, lambda: load_again(place))
     assert [entry.name for entry in place.list()] == [NEW, OLD]
 
 
@@ -210,7 +204,7 @@ def test_a_file_that_shrinks_after_it_was_looked_at(place, monkeypatch):
         return original(reading)
 
     monkeypatch.setattr(ShardReading, "run", run)
-    loaded, _, told = load(place)
+    loaded, _, told = load_again(place)
     assert loaded.entry.name == OLD
     assert "it ends too early" in told[0].message
     assert SHARD in told[0].message

@@ -5,6 +5,7 @@ import torch
 from checkpoint_states import (
     MIXED,
     fill,
+    load_again,
     new_state,
     same_values,
     save_together,
@@ -15,7 +16,7 @@ from object_stores import s3fs, serving
 from distrain.errors import Unavailable
 from distrain.jobs.events import CheckpointSaved, CheckpointTrouble
 from distrain.models.embeddings import Peers
-from distrain.train.checkpoint import CheckpointDir, load_newest, shard as shard_module
+from distrain.train.checkpoint import CheckpointDir, shard as shard_module
 from distrain.train.checkpoint.manifest import DAMAGED_FILE
 
 
@@ -44,12 +45,6 @@ def names_in(server, place):
     return sorted(path.split("/", 3)[-1] for path in server.find(place.url.removeprefix("s3://")))
 
 
-def load(place):
-    told = []
-    state = new_state("adagrad", seed=5)
-    return load_newest(place, state, Peers(), report=told.append), state, told
-
-
 def test_there_and_back(place, server):
     assert place.list() == []
     states, content = filled(2)
@@ -58,7 +53,7 @@ def test_there_and_back(place, server):
     assert told == [True, True]
     assert isinstance(reports[0], CheckpointSaved)
     assert reports[0].path == f"{place.url}/step-0000000005-a1"
-    loaded, state, trouble = load(place)
+    loaded, state, trouble = load_again(place)
     assert (loaded.entry, trouble) == (place.list()[0], [])
     assert (loaded.entry.step, loaded.entry.auc, loaded.values) == (5, 0.5, {"epoch": 1})
     expected = new_state("adagrad")
@@ -73,7 +68,7 @@ def test_large_files_go_in_parts(place, monkeypatch):
     own = {"large": torch.arange(3 << 20)}
     told, _ = save_together(place, [state], [own], wait=False)
     assert told == [True]
-    assert torch.equal(load(place)[0].rank_tensors[0]["large"], own["large"])
+    assert torch.equal(load_again(place)[0].rank_tensors[0]["large"], own["large"])
 
 
 def test_retention_and_what_is_set_aside(place, server):
@@ -86,7 +81,7 @@ def test_retention_and_what_is_set_aside(place, server):
     spoiled = bytearray(server.cat_file(path))
     spoiled[-1] ^= 1
     server.pipe_file(path, bytes(spoiled))
-    loaded, _, told = load(place)
+    loaded, _, told = load_again(place)
     assert loaded.entry.step == 2
     assert "rank-1-of-2.safetensors" in told[0].message
     assert [entry.step for entry in place.list()] == [2]
@@ -128,7 +123,7 @@ def test_a_server_that_is_gone_is_not_an_empty_place(server, monkeypatch, wordin
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
     try:
-        wording.refused(Unavailable, lambda: load(place))
+        wording.refused(Unavailable, lambda: load_again(place))
         told, reports = save_together(place, filled(1)[0])
     finally:
         s3fs.S3FileSystem.clear_instance_cache()

@@ -46,7 +46,7 @@ def refused(place, state):
 )
 def test_tables_of_the_same_shape_that_mean_something_else_are_refused(place, columns):
     save_together(place, [state_of(COLUMNS)])
-    assert "tables are not the model's" in refused(place, state_of(columns))
+    assert "tables differ from the model's" in refused(place, state_of(columns))
 
 
 def test_another_kind_of_optimizer_is_told(place):

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from checkpoint_states import (
     some_content,
 )
 from synced_files import synced_and_renamed
+from torch.distributed import HashStore
 
 from distrain.jobs.events import CheckpointSaved, CheckpointTrouble
 from distrain.models.embeddings import Peers
@@ -219,6 +221,21 @@ def two_ranks(kind="adagrad"):
     return [new_state(kind, MIXED, Peers(rank, 2)) for rank in (0, 1)]
 
 
+@pytest.mark.parametrize("num_checkpoints", [1, 4])
+def test_a_store_keeps_what_ranks_posted_of_the_last_checkpoint_alone(place, num_checkpoints):
+    store, states = HashStore(), two_ranks()
+
+    def save(rank):
+        writer = CheckpointWriter(place, states[rank], Peers(rank, 2), RankStore(store), keep=1)
+        for step in range(num_checkpoints):
+            assert writer.save(step, 1, {}, {}, wait=True).whole
+        writer.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(save, (0, 1)))
+    assert store.num_keys() == 2
+
+
 def failed(path, written):
     raise OSError(5, "Input/output error")
 
@@ -303,7 +320,7 @@ def test_a_peer_that_never_comes_is_not_waited_for_for_ever(place, make_writer, 
     writer = make_writer(first, peers=Peers(0, 2), patience_s=0.3)
     assert writer.save(1, 1, {}, {}).whole is None
     assert writer.wait(120.0) is False
-    assert "rank 1: not heard of" in trouble_of(reports)
+    assert "rank 1: no report" in trouble_of(reports)
     assert nothing_is_left(place)
 
 

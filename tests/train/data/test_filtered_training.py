@@ -79,5 +79,5 @@ def test_a_filter_is_refused_where_the_files_are_checked(prepared: Path) -> None
             read_inputs(spec)
         assert error.value.where["data.filter"] == text
         assert error.value.where.get("character") == place
-    with pytest.raises(SpecError, match=r"data\.filter.*no condition"):
+    with pytest.raises(SpecError, match=r"data\.filter.*not a condition"):
         make_spec(prepared, "data.filter=C5 >")

@@ -34,7 +34,6 @@ VARIANTS = (
     ("row_wise", 1),
     ("row_wise", "played"),
 )
-NUM_RANKS = (1, 2)
 # 21 steps of an epoch, the last with few rows; validations between them look up rows as well.
 JOB = "train={global_batch_size: 500, epochs: 2, max_steps: 23, log_every_steps: 10}"
 # Lanes do not divide these batches, and the first training ends amid an epoch.

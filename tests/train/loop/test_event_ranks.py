@@ -48,11 +48,11 @@ def folder(tmp_path_factory):
     SCHEMA.save(root / "data" / "schema.json")
     spec = [*JOB, "model={kind: bst, embedding_dim: 4, max_length: 5, hidden: [8]}"]
     ends = {"killed": [{"kill": 13}, {}], "stopped": [{"stop": 13}, {}]}
+    spec.append("resources.num_ranks=2")
     told = {
-        f"{ranks}": {"spec": [*spec, f"resources.num_ranks={ranks}"], "attempts": [{}]}
-        for ranks in (1, 2)
+        "2": {"spec": spec, "attempts": [{}]},
+        "even": {"spec": [*spec, EVENLY], "attempts": [{}]},
     }
-    told["even"] = {"spec": [*spec, "resources.num_ranks=2", EVENLY], "attempts": [{}]}
     for name, of_attempts in ends.items():
         attempts = [{"end": end} for end in of_attempts]
         told[name] = {"spec": told["even"]["spec"], "attempts": attempts}

@@ -62,7 +62,7 @@ def test_a_validation_falls_back_to_the_scores_and_says_so_once(
     assert not [entry for entry in binned if isinstance(entry, Notice)]
     (notice,) = [entry for entry in exact if isinstance(entry, Notice)]
     assert "validation at step 2" in notice.text
-    assert "ordered the rows by their scores" in notice.text
+    assert "the rows were sorted by score" in notice.text
     assert not notice.is_warning  # nothing is to be done
     for one, other in zip(valid(binned), valid(exact), strict=True):
         assert one.auc_bound > 0

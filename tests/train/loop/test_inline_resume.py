@@ -21,7 +21,6 @@ from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
 from distrain.predict.load_model import load_checkpoint
 from distrain.train.checkpoint import CheckpointDir
-from distrain.train.control.step_agreement import StopAsked
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import checkpoints as loop_checkpoints
 from distrain.train.loop.evaluation import evaluate
@@ -143,29 +142,6 @@ def test_its_own_clock_tells_when_to_save(
     train(prepared, tmp_path, 1, "checkpoint={every_steps: null, every_s: 5.0, at_end: false}")
     # Each look at the clock takes a second, and each checkpoint begins the count anew.
     assert checkpoints(tmp_path) == [5, 10]
-
-
-def test_a_job_goes_on_without_the_validation_that_was_interrupted(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evaluates = Trainer._evaluate
-
-    def is_asked_to_stop(trainer: Trainer) -> None:
-        trainer.validated = False
-        raise StopAsked(saves=True)
-
-    monkeypatch.setattr(Trainer, "_evaluate", is_asked_to_stop)
-    spec = make_spec(prepared, *JOB, "evaluate.every_steps=6")
-    job = (World(), torch.device("cpu"), RunPaths(tmp_path / "run"))
-    assert not Trainer(spec, check_inputs(spec), *job, lambda event: None, "the-job").run()
-    assert checkpoints(tmp_path / "run")[-1] == 6
-    monkeypatch.setattr(Trainer, "_evaluate", evaluates)
-    none = ("data.valid=[]", "evaluate={every_steps: null, at_end: false}")
-    trainer, events = train(prepared, tmp_path / "run", 2, *none)
-    (started,) = of_kind(events, TrainingStarted)
-    assert (started.first_step, trainer.taken) == (6, 12)
-    whole, _ = train(prepared, tmp_path / "whole", 1)
-    assert same(trainer, whole)
 
 
 def test_averages_are_scored_saved_and_read_from_checkpoints(

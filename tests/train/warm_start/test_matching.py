@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
+from vocabulary_files import known
 
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.embeddings.canonical_state import canonical_weights
-from distrain.prep.vocabulary import Vocabulary
-from distrain.train.data.vocabularies import Vocabularies, VocabularyFile, _checksum
+from distrain.train.data.vocabularies import Vocabularies
 from distrain.train.warm_start.matching import Side, match, table_places
 
 COLUMNS = (
@@ -23,14 +22,6 @@ DENSE = {"dense.weight": (3, 2), "dense.bias": (3,)}
 
 def side(columns=COLUMNS, dense=DENSE, files=None, hashed=()):
     return Side(columns, dense, Vocabularies(files or {}), frozenset(hashed))
-
-
-def known(folder, column, values):
-    """A vocabulary of a column, in a folder."""
-    folder.mkdir(exist_ok=True)
-    counts = pa.array([1] * len(values), pa.int64())
-    Vocabulary(pa.array(values, pa.int64()), counts).save(folder, column)
-    return {column: VocabularyFile(str(folder), column, _checksum(folder, column))}
 
 
 def resized(name, rows):

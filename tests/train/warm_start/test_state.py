@@ -132,7 +132,7 @@ def test_what_has_no_such_state_is_refused_before_anything_is_started(
 
     state = "train.init_state=all"
     model = f"train.init_from={tmp_path / 'one' / 'model'}"
-    assert "a model has no state of optimizers" in refusal(model, state)
+    assert "a saved model has no optimizer state" in refusal(model, state)
     place = f"train.init_from={tmp_path / 'one' / 'checkpoints'}"
     told = refusal(place, state, "train.optimizer={kind: sgd}")
     assert "the optimizer was adagrad and is sgd" in told

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from checkpoint_states import (
@@ -16,15 +15,15 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
+from vocabulary_files import known
 
 from distrain.errors import Unavailable
 from distrain.models.embeddings import Peers
 from distrain.models.saved_model import model_tensors, save_model
-from distrain.prep.vocabulary import Vocabulary
 from distrain.train.checkpoint import CheckpointDir, rank_store
 from distrain.train.checkpoint.checkpoint_dir import name_of, prune
 from distrain.train.checkpoint.manifest import Damaged
-from distrain.train.data.vocabularies import Vocabularies, VocabularyFile, _checksum
+from distrain.train.data.vocabularies import Vocabularies
 from distrain.train.warm_start import source as source_module
 from distrain.train.warm_start.matching import Side, match, table_places
 from distrain.train.warm_start.source import open_on_all_ranks, open_source
@@ -182,13 +181,6 @@ def test_ranks_read_only_pieces_of_which_they_hold_rows(sources):
     assert sum(rows.count for rows in tables) <= everything // 2 + len(SIZES)
 
 
-def written(folder, column, values):
-    folder.mkdir(exist_ok=True)
-    counts = pa.array([1] * len(values), pa.int64())
-    Vocabulary(pa.array(values, pa.int64()), counts).save(folder, column)
-    return {column: VocabularyFile(str(folder), column, _checksum(folder, column))}
-
-
 @pytest.mark.parametrize("to", ["one", "two, row-wise", "cached"])
 @pytest.mark.parametrize("which", ["model", "three, mixed"])
 def test_rows_follow_their_values(sources, content, tmp_path, which, to):
@@ -197,8 +189,8 @@ def test_rows_follow_their_values(sources, content, tmp_path, which, to):
     now = {"a": rng.permutation(100)[:47], "e": rng.permutation(500)[:297]}
     old_files, files = {}, {}
     for column in values:
-        old_files |= written(tmp_path / "old", column, values[column].tolist())
-        files |= written(tmp_path / "new", column, now[column].tolist())
+        old_files |= known(tmp_path / "old", column, values[column].tolist())
+        files |= known(tmp_path / "new", column, now[column].tolist())
     source = open_source(str(sources / which))
     places = {place.name: place for place in table_places(source.side.columns)}
     for state, wanted in zip(states_of(to, seed=1), states_of(to, seed=1), strict=True):
@@ -228,7 +220,7 @@ def test_rows_follow_their_values(sources, content, tmp_path, which, to):
 @pytest.mark.parametrize("to", ["one", "two, row-wise", "cached"])
 def test_the_state_of_rows_follows_their_values_too(sources, content, tmp_path, to):
     old, new = list(range(47)), list(range(100, 120)) + list(range(27))
-    old_files, files = written(tmp_path / "old", "a", old), written(tmp_path / "new", "a", new)
+    old_files, files = known(tmp_path / "old", "a", old), known(tmp_path / "new", "a", new)
     source = open_source(str(sources / "three, mixed"), with_state=True)
     (place,) = (one for one in table_places(source.side.columns) if one.name == "a")
     group = place.tensor.rpartition(".")[2]

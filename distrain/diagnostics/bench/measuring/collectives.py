@@ -54,7 +54,10 @@ def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]
 
 
 async def open_store(key: str, host: str) -> int:
-    """Open a store on the scheduler, at which the processes meet; return the store's port."""
+    """Open a store on the scheduler, at which the processes meet; return the store's port.
+
+    It is closed after `LIMIT_S`.
+    """
     from distrain.scheduler.rendezvous import Stores
 
     store = _stores[key] = Stores().open(host)

@@ -58,7 +58,10 @@ def _could_not(error: Exception) -> ClusterError:
 
 
 def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
-    """Describe each host; GPUs are those visible to its first worker."""
+    """Describe each host; GPUs are those visible to its first worker.
+
+    Raises `ClusterError` if there are no workers.
+    """
     hosts = workers_by_host(client)
     answers = ask(client, describe_host, workers=[workers[0] for workers in hosts.values()])
     return tuple(

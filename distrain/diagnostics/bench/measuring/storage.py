@@ -14,7 +14,10 @@ _PIECE_BYTES = 2**20
 
 
 def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure writing and reading `folder` on all hosts at once, each with a temporary file."""
+    """Measure writing and reading `folder` on all hosts at once, each with a temporary file.
+
+    Raises `ClusterError` if a worker fails, and `OSError` if `folder` cannot be written there.
+    """
     hosts = one_per_host(client)
     names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
     answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))

@@ -332,7 +332,7 @@ class HstuSpec(_EventRankerSpec):
 
 
 class CustomSpec(Section):
-    """A model of your own, from a package that the cluster's operator allows."""
+    """Your own model, from a package that the cluster's operator allows."""
 
     kind: Literal["custom"] = Field("custom", description="The model's name.")
     function: str = Field(
@@ -372,7 +372,7 @@ ModelSpec = Annotated[
 
 
 class EmbeddingsSpec(Section):
-    """Where embedding rows are stored, in which type, and how much memory they may take."""
+    """The placement of embedding rows, their type, and their memory limit."""
 
     may_differ = ("placement", "tables", "memory_gib", "cache_gib")
 

@@ -229,9 +229,9 @@ def _compiles(device: torch.device) -> bool:
         on_triton.sources_of(none, 1, none, 1)
     except Exception as error:  # of compilers, files or drivers: Triton documents no class
         _log.warning(
-            "Triton cannot compile here, and torch does its work, more slowly: %s: %s. It wants a "
-            "C compiler, and a folder that can be written (TRITON_CACHE_DIR). DISTRAIN_TRITON=0 "
-            "ends this warning.",
+            "Triton cannot compile here, so torch is used instead, which is slower: %s: %s. "
+            "Triton needs a C compiler and a writable folder (TRITON_CACHE_DIR). "
+            "DISTRAIN_TRITON=0 silences this warning.",
             type(error).__name__,
             str(error).strip().split("\n")[0],
         )

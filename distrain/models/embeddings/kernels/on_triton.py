@@ -137,7 +137,11 @@ def add_and_update(
 def _sums_of_tiles(
     rows: Tensor, sources: Tensor, count: int, segments: Segments, *, span: int, by_source: bool
 ) -> Tensor:
-    """Return sums of `count` tiles of `_TILE` rows; a tile covers `span` places in sorted order."""
+    """Return sums of `count` tiles of `_TILE` rows, `[count, dim]`, float32.
+
+    A tile covers `span` places in sorted order. The sums of tiles with places of several segments
+    are undefined.
+    """
     sums = rows.new_empty((count, rows.shape[1]), dtype=torch.float32)
     if count:
         triton_programs.sum_tiles[(count,)](

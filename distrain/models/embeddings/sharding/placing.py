@@ -48,7 +48,7 @@ def plan_placements(
 
     `wanted` is "auto" or a placement for all tables. `overrides` has placements by the names of
     tables or of their columns, and takes precedence. `budget_bytes` limits the tables' bytes on a
-    rank; `None` is no limit. Raises SpecError if the tables do not fit, or if `overrides` has an
+    rank; `None`: unlimited. Raises SpecError if the tables do not fit, or if `overrides` has an
     unknown name or gives a table two placements.
     """
     overrides = dict(overrides or {})
@@ -94,7 +94,7 @@ def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> N
         if name not in names:
             near = get_close_matches(name, names, n=1)
             raise SpecError(
-                f"embeddings.tables names {name!r}, which is no categorical column",
+                f"embeddings.tables names {name!r}, which is not a categorical column",
                 hint=f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}.",
             )
 
@@ -108,11 +108,11 @@ def _by_hand(
     """
     named = {}
     for table in tables:
-        placement, why = _override(table, overrides), "embeddings.tables says so"
+        placement, why = _override(table, overrides), "set by embeddings.tables"
         if placement is None and wanted != "auto":
-            placement, why = wanted, "embeddings.placement says so"
+            placement, why = wanted, "set by embeddings.placement"
         if share.num_ranks == 1 and not (placement and PLACEMENTS[placement].on_host):
-            placement, why = "replicated", "there is one rank, which holds everything"
+            placement, why = "replicated", "there is only one rank"
         if placement is not None:
             named[table.name] = (placement, why)
     return named
@@ -140,7 +140,7 @@ def _by_bytes(
     `beside` has all tables of that width.
     """
     if share.num_ranks == 2 and not share.captured:
-        return "replicated", "on 2 ranks row-wise sends nearly as much, in more collectives"
+        return "replicated", "on 2 ranks row-wise saves few bytes, and needs more collectives"
     whole, dealt = (
         sum(share.of_table(table, placement, beside).sent_bytes for table in tables)
         for placement in ("replicated", "row_wise")

@@ -27,8 +27,8 @@ def does_not_fit(
     ways = _ways(plan, tables, share, budget_bytes)
     rounded_up_gib = math.ceil(taken / 2**30 * 1000) / 1000
     return SpecError(
-        f"the embedding tables and their optimizer state take {byte_size(taken)} on each rank, "
-        f"and may take {byte_size(budget_bytes)}",
+        f"the embedding tables and their optimizer state need {byte_size(taken)} on each rank, "
+        f"but the limit is {byte_size(budget_bytes)}",
         where={
             "ranks": plan.num_ranks,
             "weights": f"{byte_size(weights)} on each rank",

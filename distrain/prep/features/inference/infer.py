@@ -81,9 +81,9 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         lacking = [name for name in first.columns if name not in file.columns]
         if lacking and file.kind != "jsonl":
             raise DataError(
-                f"a table without the columns {', '.join(lacking[:5])} of an earlier file",
+                f"the file lacks the columns {', '.join(lacking[:5])} of an earlier file",
                 where={"file": file.path, "earlier file": first.path},
-                hint="Infer from files of one table.",
+                hint="Use files of one table only.",
             )
         rows, bad = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
         bad_lines = bad_lines.merged(bad)
@@ -121,7 +121,10 @@ def _pieces(file: TableFile) -> list[bytes]:
 def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
-    """Return a file's first rows, at most `most`, and the bad lines before the last of these."""
+    """Return a file's first rows, at most `most`, and the bad lines before the last of these.
+
+    Columns that a text file lacks are left out. Raises `DataError` if the file cannot be read.
+    """
     if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
@@ -217,9 +220,11 @@ def infer_features(
         target = target_of(columns)
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
+    split = asked.split_of(columns, target)
+    parts = (split[0] or {}).get("column") if (split[0] or {}).get("by") == "column" else None
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
-        if facts.name == asked.column_of_parts
+        if facts.name == parts
         else suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
@@ -238,7 +243,6 @@ def infer_features(
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    split = asked.split_of(columns, target)
     text = _document(sample, columns, (target, *split), beside, suggestions, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
@@ -303,7 +307,9 @@ def _beside(
         lines += ["", *_comment(f"Weight: {weight[1]}."), f"weight: {_flow(weight[0])}"]
     if windows is not None:
         reasons["windows"] = windows[1]
-        said = f"Windows: {windows[1]}. With the next line jobs train them strictly in their order."
+        said = (
+            f"Windows: {windows[1]}. Uncomment the next line to train them strictly in their order."
+        )
         lines += ["", *_comment(said), f"# windows: {_flow(windows[0])}"]
     return lines, reasons
 
@@ -324,8 +330,8 @@ def _document(
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
         *_comment(
-            f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "
-            "Read it and change it."
+            f"Inferred from {sample.told}: types, missing values and counts are those of this "
+            "sample. Check and edit the file."
         ),
         *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",

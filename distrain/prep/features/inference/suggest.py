@@ -41,7 +41,7 @@ _SOMEBODY = re.compile(
 )
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
-SAYS_PART = "it says which rows are for validation"
+SAYS_PART = "it selects the validation rows"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -70,7 +70,7 @@ class Gaps(NamedTuple):
 
 
 DROP = Gaps("drop", "are left out")
-UNKNOWN = Gaps("unknown", "count for the other targets alone")
+UNKNOWN = Gaps("unknown", "are only used for the other targets")
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,6 @@ def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
     reason = _why_left_out(facts)
     if reason:
         return Suggestion(facts, left_out=reason)
-    if part_for_validation(facts) is not None:
-        return Suggestion(facts, left_out=SAYS_PART)
     match facts.kind:
         case "time":
             return Suggestion(facts, _of_time(facts))
@@ -135,8 +133,8 @@ def _why_left_out(facts: Facts) -> str:
         return ""  # the file is sorted by the column, so no value occurs again later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
-            "its values do not come again: of those in the sample's second half the first has "
-            f"{facts.returning:.0%}, so ids that are learnt are of no use later"
+            f"its values do not recur: only {facts.returning:.0%} of the values in the sample's "
+            "second half are in the first, so learnt ids would be useless later"
         )
     return ""
 
@@ -162,7 +160,7 @@ def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that occur repeatedly"
     if _names_an_id(facts):
-        return "whole numbers, and ids by their name"
+        return "whole numbers with the name of an id"
     return "few whole numbers"
 
 
@@ -187,7 +185,7 @@ def _of_list(facts: Facts) -> Feature:
 def _continuous(facts: Facts, is_typed: bool) -> Feature:
     numbers = facts.numbers
     settings: dict[str, Any] = {"kind": "continuous"}
-    why = ["normalize: models want numbers of one size"]
+    why = ["normalize: models need numbers of similar size"]
     if is_typed and facts.stored.endswith("text"):
         settings["as"] = "number"
         why.insert(0, "as: the texts spell numbers")
@@ -230,7 +228,7 @@ def with_further(
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
     if target_kind is None:
-        why = "whether its values predict the target was not tried, for the target is no number"
+        why = "target means were not tried, because the target is not a number"
     elif not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
     more = _statistics(facts.name, own_type, why, has_means=target_kind is not None)
@@ -255,7 +253,7 @@ def _of_number(
     if settings.get("log") or (has_more and facts.is_whole):
         own_type = {key: value for key, value in settings.items() if key == "as"}
         bucket = {"from": facts.name, **own_type, "kind": "categorical", "buckets": "log_square"}
-        why = "buckets: amounts act in steps, and a missing value has an id"
+        why = "buckets: the effect of a number need not be linear; a missing value gets an id"
         more = (_feature(facts.name, bucket, why),)
     if has_more and is_learnable():
         why = "counts and target means: equal numbers predict the target as categories do"
@@ -305,7 +303,8 @@ def target_of(columns: Sequence[Facts]) -> Target:
     """Return a guess of the target.
 
     It is a column with the name of a target, else a rating, else the last column of two values. If
-    there is none, it is a placeholder, which the user must replace.
+    there is none, it is a placeholder, which the user must replace. A rating has classes or is a
+    number, as if the user had named it.
     """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
@@ -313,21 +312,19 @@ def target_of(columns: Sequence[Facts]) -> Target:
     named = [facts for facts in pairs if facts.name in answers]
     if named:  # numbers and booleans are preferred to texts
         first = min(named, key=lambda facts: facts.kind == "text")
-        return pair_target(first, "two values, and the name of an answer")
+        return pair_target(first, "two values, and a typical name of a target")
     for facts in columns:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
             return _guess_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
-            cut = float(np.median(facts.numbers))
-            value = {"column": facts.name, "at_least": cut}
-            return Target(facts.name, value, "a rating by its name, cut at the sample's median")
+            return _guess_of_many(facts, name="a typical name of a rating, with")
     whole = [facts for facts in pairs if not facts.missing]
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
         last = (telling or whole)[-1]
-        return pair_target(last, "the last column of two values; is it the answer?")
-    unsure = "no column has two values, so this is a placeholder: write what is to be predicted"
+        return pair_target(last, "the last column with two values; is it the target?")
+    unsure = "no column has two values, so this is a placeholder: set the column to predict"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
             cut = float(np.percentile(facts.numbers, 75))
@@ -372,15 +369,20 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
-def _guess_of_many(facts: Facts, gaps: Gaps = DROP) -> Target:
-    name = f"the name of an answer of {facts.distinct:,} "
+def _guess_of_many(
+    facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
+) -> Target:
+    name = f"{name} {facts.distinct:,} "
     if facts.is_whole and facts.distinct <= _MOST_CLASSES:
         return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
     if facts.kind == "number" or facts.few:
         return target_of_many(
             facts, None if facts.kind == "number" else sorted(facts.few), name, gaps
         )
-    reason = f"{name}classes, which are many, so it is one against the others: say which"
+    reason = (
+        f"{name}classes, which are too many, so it is one class against the others: choose the "
+        "class"
+    )
     return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
 
 
@@ -416,7 +418,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
         if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
-            more.append(pair_target(facts, "two values, and the name of an answer", UNKNOWN))
+            more.append(pair_target(facts, "two values, and a typical name of a target", UNKNOWN))
         elif facts.distinct > 2 and facts.kind in ("number", "text"):
             more.append(_guess_of_many(facts, UNKNOWN))
     return more
@@ -431,7 +433,7 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
             if low >= 0 and not facts.missing:
-                return facts.name, f"numbers from {low:g} on, and the name of a weight of rows"
+                return facts.name, f"numbers from {low:g} on, and a typical name of a row weight"
     return None
 
 
@@ -476,13 +478,17 @@ _VALID = {"valid", "validation", "val", "dev", "eval"}
 
 
 def split_of(
-    columns: Sequence[Facts], target: Target, share: float = 0.1
+    columns: Sequence[Facts], target: Target, share: float | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Return the section `split` for about this share of the rows, and the reason for it."""
-    for facts in columns:
+    """Return the section `split` for about this share of the rows, and the reason for it.
+
+    `None` is a tenth, or the rows that a column such as `split` says are for validation.
+    """
+    for facts in columns if share is None else ():
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
+    share = 0.1 if share is None else share
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
             return split_by(facts, share)
@@ -492,7 +498,7 @@ def split_of(
         return last, f"the last {_tenth(share)}; {_why_no_time(columns)}"
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
-    told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
+    told = f"rows are sorted by {key.name}, so the last rows differ from the others"
     rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
     others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
     by = rows or (
@@ -513,7 +519,7 @@ def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
         return {"by": "fraction", "last": share}, told
     cut = pc.quantile(times, 1 - share, interpolation="lower").cast(pa.int64())[0]
     split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
-    told = f"the latest {_tenth(share)} of the sample, for models are used on later rows"
+    told = f"the latest {_tenth(share)} of the sample, because models are used on later rows"
     return split, told
 
 

@@ -70,12 +70,6 @@ class Asked:
         if self.task is not None and not self.targets:
             raise InputError("task is the kind of the target, and no target is named")
 
-    @property
-    def column_of_parts(self) -> str | None:
-        """The column that selects validation rows, if the user named one; otherwise `None`."""
-        split = self.valid if isinstance(self.valid, Mapping) else {}
-        return split.get("column") if split.get("by") == "column" else None
-
     def split_of(
         self, columns: Sequence[Facts], target: Target
     ) -> tuple[dict[str, Any] | None, str]:
@@ -90,17 +84,17 @@ class Asked:
                 return dict(self.valid), "as asked for"
             case int() if self.valid is not True:
                 return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
-        share = self.valid if isinstance(self.valid, float) else 0.1
+        share = self.valid if isinstance(self.valid, float) else None
         if self.time is None:
             return split_of(columns, target, share)
         times = _named(columns, self.time)
         if times.kind != "time" or times.missing:
             raise DataError(
-                "rows are not split by this column: not each row has a time",
+                "rows cannot be split by this column: some rows have no time",
                 where={"column": self.time, "type": times.stored, "missing": times.missing},
-                hint="Name another column, or give a split of the features document.",
+                hint="Name another column, or use another kind of split.",
             )
-        return split_by(times, share)
+        return split_by(times, share or 0.1)
 
     def targets_of(
         self, columns: Sequence[Facts], values: Mapping[str, pa.Array]
@@ -125,7 +119,14 @@ class Asked:
         if self.weight is None:
             taken = set(self.targets)
             return weight_of([facts for facts in columns if facts.name not in taken])
-        return _named(columns, self.weight).name, "as asked for"
+        weights = _named(columns, self.weight)
+        if weights.kind == "number" and not weights.numbers.any():
+            raise DataError(
+                "all weights are 0, so no row would be learnt from",
+                where={"column": weights.name},
+                hint="Name another column of weights, or none.",
+            )
+        return weights.name, "as asked for"
 
 
 def _named(columns: Sequence[Facts], name: str) -> Facts:
@@ -152,16 +153,28 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
     )
     usable = {
         "binary": is_pair and facts.kind in ("truth", "number", "text"),
-        "regression": facts.kind == "number" and (task is not None or facts.distinct > 1),
+        "regression": facts.kind == "number" and facts.distinct > 1,
         "multiclass": (facts.kind == "text" or facts.is_whole)
         and 2 <= facts.distinct <= _MOST_CLASSES,
     }
+    if facts.kind not in ("truth", "number", "text"):
+        raise DataError(
+            "a column that has no values"
+            if facts.kind == "empty"
+            else f"a column of {facts.stored}, which cannot be predicted",
+            where={"column": facts.name, "type": facts.stored},
+            hint="Name a column of truth values, numbers or texts, or make one of this column.",
+        )
     if not usable[kind]:
         raise DataError(
-            f"a column that cannot be predicted as {_KINDS[kind]}",
-            where={"column": facts.name, "type": facts.stored, "values": f"{facts.distinct:,}"},
-            hint="Name another target or task. A features document makes 0 and 1 of any column by "
-            "a comparison: target: {column: NAME, at_least: NUMBER}.",
+            f"the column cannot be predicted as {_KINDS[kind]}",
+            where={
+                "column": facts.name,
+                "type": facts.stored,
+                "different values": f"{facts.distinct:,}",
+            },
+            hint="Name another target or task. A features document turns any column into 0 and 1 "
+            "by a comparison: target: {column: NAME, at_least: NUMBER}.",
         )
     if kind == "binary":
         return pair_target(facts, "two values", gaps)
@@ -172,7 +185,10 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 
 
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
-    """Return a target's values, as integers if float64 would round the numbers."""
+    """Return a target's values without nulls: texts, or numbers.
+
+    Numbers are integers if float64 would round them.
+    """
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
         return texts

@@ -33,7 +33,7 @@ _binary: dict[str, Any] = {
 _ANSWERS: dict[int, dict[str, Any]] = {
     200: {"description": "The file.", **_binary},
     206: {"description": "The bytes of `Range`.", **_binary},
-    304: {"description": "The file is the one of `If-None-Match`."},
+    304: {"description": "The file has not changed."},
 }
 
 

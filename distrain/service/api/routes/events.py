@@ -72,7 +72,7 @@ def _cursor(after: int | None, last_event_id: str | None) -> int | None:
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
-        raise Problem("bad_request", "Last-Event-ID is none of this service's ids")
+        raise Problem("bad_request", "Last-Event-ID is not an id of this service")
     return int(last_event_id)
 
 

@@ -37,7 +37,7 @@ async def livez() -> Health:
     return Health(status="ok")
 
 
-_NOT_READY = {503: {"model": Health, "description": "It is not: `failed` says why."}}
+_NOT_READY = {503: {"model": Health, "description": "Not ready: `failed` has the reasons."}}
 
 
 @router.get("/readyz", responses=answers(public=True, others=_NOT_READY), response_model=Health)

@@ -46,7 +46,7 @@ from distrain.service.values import Job, Phase
 router = APIRouter(tags=["jobs"])
 
 _JOB = {"description": "The job.", "headers": ETAG}
-_SAME = {"description": "It is as the caller has it.", "headers": ETAG}
+_SAME = {"description": "The job has not changed.", "headers": ETAG}
 _MOST_WAIT_S = 60.0
 
 
@@ -214,7 +214,7 @@ def _revision(if_match: str | None, job: Job) -> int | None:
         raise Problem(
             "revision_required",
             "the request has no If-Match",
-            hint="Send the job's ETag, so that nobody's change is lost.",
+            hint="Send the job's ETag, so that no other user's change is lost.",
         )
     if if_match.strip() == "*":
         return None
@@ -225,7 +225,7 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     raise Problem(
         "revision_differs",
         f"the job has the revision {job.rev}",
-        hint="Read it again, then decide.",
+        hint="Read the job again, and repeat the change if it is still needed.",
     )
 
 
@@ -308,9 +308,9 @@ def _seq_of(text: str, filters: Mapping[str, Any]) -> int:
     except (binascii.Error, ValueError):
         number, mark = None, ""
     if number is None or not mark:
-        raise Problem("bad_request", "the cursor is not one that a list gave", hint=_HINT)
+        raise Problem("bad_request", "the cursor is not from a list of jobs", hint=_HINT)
     if mark != _mark(filters):
-        raise Problem("bad_request", "the cursor is that of a list with other filters", hint=_HINT)
+        raise Problem("bad_request", "the cursor is from a list with other filters", hint=_HINT)
     return number
 
 

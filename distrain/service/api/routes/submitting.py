@@ -47,12 +47,12 @@ router = APIRouter(tags=["jobs"], dependencies=[Counted])
 
 _CODES = ("id_taken", "quota", "not_found", "bad_spec")
 _REPLAY = {
-    "description": "An equal request came before: the job that it made.",
+    "description": "The job of an earlier equal request.",
     "model": JobAnswer,
     "headers": {**LOCATION, **ETAG},
 }
 _CHECKING = {
-    "description": "The spec is good; a worker is checking its data.",
+    "description": "The spec is valid; a worker is checking its data.",
     "model": PreflightStarted,
     "headers": LOCATION,
 }

@@ -111,7 +111,7 @@ def used(
     if not 0 <= (last - first).days < _MOST_DAYS:
         raise Problem(
             "bad_request",
-            f"from {first} to {last} are not 1 to {_MOST_DAYS} days",
+            f"{first} to {last} is not a range of 1 to {_MOST_DAYS} days",
             hint="Give since and until as YYYY-MM-DD, since first.",
         )
     wanted = JobFilter(project=project, visible=visible(call.caller))

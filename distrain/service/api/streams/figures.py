@@ -43,7 +43,7 @@ class ServiceMetrics:
         )
         self._seconds = prometheus.Histogram(
             "distrain_service_request_duration_seconds",
-            "From a request to the end of its answer, streams left out",
+            "Time from a request to the end of its answer, without streams",
             ("process", "route"),
             buckets=_BUCKETS_S,
             registry=self._registry,
@@ -106,7 +106,7 @@ _HOUR_S = 3600.0
 def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
     return [
         _one("database_up", "Whether the database answers: 1 or 0", is_up),
-        _one("ready", "Whether the service can do its work, as /readyz says: 1 or 0", is_ready),
+        _one("ready", "Whether the service is ready, as in /readyz: 1 or 0", is_ready),
     ]
 
 
@@ -120,7 +120,7 @@ def of_database(store: Store, settings: Settings) -> list[Metric]:
         *of_health(is_up=True, is_ready=not trouble),
         *_of_jobs(store),
         _one("last_event", "Number of the last event", store.last_seq()),
-        _one("events_lag_seconds", "How long the oldest event waits", store.unpublished_s()),
+        _one("events_lag_seconds", "Waiting time of the oldest event", store.unpublished_s()),
         *_of_reconcilers(ages_s, settings),
         *_of_clusters(store, settings),
         *([] if backup_s is None else [_one("backup_timestamp_seconds", about, backup_s)]),
@@ -140,7 +140,7 @@ def of_places(
         ),
         _many(
             "storage_free_bytes",
-            "What is free for the service's user on the filesystem of a folder",
+            "Free space for the service's user on the filesystem of a folder",
             ("place",),
             {(place,): room.free_bytes for place, room in known.items()},
         ),
@@ -152,7 +152,7 @@ def of_places(
         ),
         _many(
             "certificate_end_timestamp_seconds",
-            "When a certificate ends that this process has read at its start",
+            "Expiry of a certificate that this process read at its start",
             ("certificate",),
             {(name,): end_s for name, end_s in certificates.items()},
         ),
@@ -172,7 +172,7 @@ def _of_jobs(store: Store) -> Iterator[Metric]:
         ("state",),
         {(state,): count for state, count in store.ended_counts(_HOUR_S).items()},
     )
-    about = "How long the job waits that waits longest in the service's queue"
+    about = "Waiting time of the oldest job in the service's queue"
     yield _one("longest_queued_seconds", about, store.longest_queued_s())
 
 
@@ -182,7 +182,7 @@ def _of_reconcilers(ages_s: Mapping[str, float], settings: Settings) -> Iterator
         yield _one("reconcile_lag_seconds", "Age of the oldest report about a cluster", lag_s)
     yield _many(
         "cluster_report_age_seconds",
-        "How long ago a reconciler reported about a cluster",
+        "Time since a reconciler reported about a cluster",
         ("cluster",),
         {(name,): age_s for name, age_s in ages_s.items() if name in settings.clusters},
     )
@@ -202,7 +202,7 @@ def _of_clusters(store: Store, settings: Settings) -> Iterator[Metric]:
             workers |= {(name, one): counts.get(one, 0) for one in ("total", "usable", "free")}
     yield _many(
         "cluster_silence_seconds",
-        "How long a cluster's scheduler was not heard; +Inf: never heard",
+        "Time since a cluster's scheduler answered; +Inf: never",
         ("cluster", "kind"),
         silent_s,
     )

@@ -30,8 +30,8 @@ def reconcile_trouble(ages_s: Mapping[str, float], clusters: Collection[str]) ->
     """Return why the reconcilers count as inactive; "" if all are active."""
     lag_s = reconcile_lag_s(ages_s, clusters)
     if lag_s is None:
-        return "a cluster never had a reconciler"
-    return f"the last word of a reconciler is {lag_s:.0f} s old" if lag_s >= LATE_S else ""
+        return "a cluster has never had a reconciler"
+    return f"the last report of a reconciler is {lag_s:.0f} s old" if lag_s >= LATE_S else ""
 
 
 WAIT_S = 1.0

@@ -42,7 +42,7 @@ class SharedResults(Generic[Seen]):
         found = self._results.get(key)
         if found is None:
             found = self._results[key] = asyncio.ensure_future(look())
-            # asyncio warns of errors that nobody retrieves; all callers may have been cancelled.
+            # asyncio warns of errors that no caller retrieves; all callers may have been cancelled.
             found.add_done_callback(lambda future: future.cancelled() or future.exception())
             asyncio.get_running_loop().call_later(self._holds_s, self._results.pop, key, None)
         return await asyncio.shield(found)
@@ -122,7 +122,7 @@ class ApiStreams:
 
 
 def _no_answer(what: str) -> Problem:
-    hint = "Try again later; `distrain serve check` says more to the service's operator."
+    hint = "Try again later. The service's operator can run `distrain serve check`."
     return Problem("unavailable", what, hint=hint, retry_after_s=5)
 
 

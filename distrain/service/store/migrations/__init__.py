@@ -65,14 +65,14 @@ def check(db: Database) -> None:
         raise SchemaDiffers(
             "the database has no tables yet",
             where={"database": db.where},
-            hint="If a service has another database, give the --config or --data-dir that it has. "
-            "Else `distrain serve migrate` makes the tables, and so does `distrain serve`.",
+            hint="If the service uses another database, pass its --config or --data-dir. "
+            "Otherwise `distrain serve migrate` or `distrain serve` creates the tables.",
         )
     raise SchemaDiffers(
-        f"the database's tables are of an earlier version (revision {revision})",
+        f"the database's tables are from an earlier version (revision {revision})",
         where={"database": db.where},
-        hint="Run `distrain serve migrate`; copy the database before, with "
-        "`distrain serve backup` or pg_dump.",
+        hint="Run `distrain serve migrate`; copy the database first, with `distrain serve backup` "
+        "or pg_dump.",
     )
 
 
@@ -93,11 +93,11 @@ def service_id(db: Database) -> str:
 def _refuse_unknown(db: Database, revision: str | None) -> None:
     if not is_known(revision):
         raise SchemaDiffers(
-            "the database's tables are of a later version of distrain, or of one before 0.2.0 "
-            f"(revision {revision})",
+            "the database's tables are from a later version of distrain, or from a version "
+            f"before 0.2.0 (revision {revision})",
             where={"database": db.where},
-            hint="Run a later version; there is no way back but a backup from before "
-            "`distrain serve migrate`. Databases of versions before 0.2.0 are not read.",
+            hint="Run a later version, or restore a backup from before `distrain serve migrate`. "
+            "Databases of versions before 0.2.0 cannot be read.",
         )
 
 
