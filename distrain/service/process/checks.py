@@ -15,7 +15,7 @@ from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.launcher import Scalable, SchedulerAddress
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient
-from distrain.service.process.preparing import check_key
+from distrain.service.process.preparing import check_key, knows_key
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, open_store
 from distrain.storage.objects import Changed, Objects
@@ -31,14 +31,15 @@ def check_service(settings: Settings) -> list[Check]:
         *_data_folder(settings),
         *(_private_file(name, path) for name, path in _secret_files(settings)),
     ]
-    service_id = ""
+    service_id, is_key_known = "", False
     try:
         with open_store(settings, single=False) as store:
-            service_id = store.service_id
+            service_id, is_key_known = store.service_id, knows_key(store)
             checks += [*_database(store), *_key(store, settings)]
     except DistrainError as error:
         away = isinstance(error, Unavailable)
         checks.append(_failed("database", error, CheckVerdict.AWAY if away else CheckVerdict.FAIL))
+    checks.append(_key_file(settings, is_key_known))
     for name, profile in settings.clusters.items():
         checks.append(_run_root(name, settings.run_place(name)))
         checks += _roots(name, profile)
@@ -83,8 +84,6 @@ def _data_folder(settings: Settings) -> Iterator[Check]:
 
 
 def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
-    if (key := key_file(settings)).exists():  # else the first start makes it
-        yield "service key", key
     if settings.listen.tls.key_file:
         yield "listen.tls.key_file", settings.listen.tls.key_file
     for name, profile in settings.clusters.items():
@@ -92,6 +91,21 @@ def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
             yield f"clusters.{name}.token_file", profile.token_file
         if profile.tls.key_file:
             yield f"clusters.{name}.tls.key_file", profile.tls.key_file
+
+
+def _key_file(settings: Settings, is_key_known: bool) -> Check:
+    """Check the file of the service's key, which the first start creates."""
+    name, file = "service key", key_file(settings)
+    if os.path.exists(file):  # `Path.exists` raises PermissionError
+        return _private_file(name, file)
+    hint = "Check secrets_file."
+    if is_key_known:
+        hint += " Copy the file from the machine where the service was set up."
+        detail = f"{file} is not there, but the database has the fingerprint of a key"
+        return Check(name, CheckVerdict.FAIL, detail, hint)
+    if error := _write_error(file.parent):
+        return Check(name, CheckVerdict.FAIL, f"{file} cannot be created: {error}", hint)
+    return Check(name, CheckVerdict.NOTE, f"{file} is not there: the first start creates it")
 
 
 def _private_file(name: str, path: Path) -> Check:
@@ -124,7 +138,7 @@ def _database(store: Store) -> list[Check]:
 
 
 def _key(store: Store, settings: Settings) -> Iterator[Check]:
-    if not key_file(settings).exists():
+    if not os.path.exists(key_file(settings)):  # as in `_key_file`
         return
     try:
         check_key(store, settings, keeps=False)
@@ -137,18 +151,20 @@ def _run_root(cluster: str, place: str) -> Check:
     if is_remote(place):
         return _bucket(name, place)
     folder = Path(place)
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    try:
-        with tempfile.TemporaryFile(dir=nearest):
-            pass
-    except OSError as error:
-        return Check(
-            name,
-            CheckVerdict.FAIL,
-            f"{folder}: {error.strerror}",
-            "Let the service's user write there.",
-        )
+    if error := _write_error(folder):
+        hint = "Let the service's user write there."
+        return Check(name, CheckVerdict.FAIL, f"{folder}: {error}", hint)
     return Check(name, CheckVerdict.OK, str(folder))
+
+
+def _write_error(folder: Path) -> str:
+    """Return why no file can be created in a folder, which may be missing; "" if one can."""
+    try:
+        nearest = next(place for place in (folder, *folder.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=nearest):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:

@@ -35,6 +35,10 @@ def keep_key(store: Store, settings: Settings) -> None:
     store.keep_fact(_KEY, key_fingerprint(settings))
 
 
+def knows_key(store: Store) -> bool:
+    return store.fact(_KEY) is not None
+
+
 def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
     """Raise InputError if this process's key differs from that of the service's other processes.
 

@@ -245,15 +245,20 @@ def test_secrets_of_root_may_be_read_by_our_group_alone():
         mine.chmod(0o440)
         checks = check_service(Settings(data_dir=folder, secrets_file=mine, clusters={}))
         [found] = [check for check in checks if check.name == "service key"]
-        assert (found.verdict, found.detail) == ("fail", f"others may read {mine}")
+        assert (found.verdict, found.detail) == ("fail", f"other users can read {mine}")
         os.seteuid(0)
 
 
-def test_a_key_file_that_the_first_start_makes_is_not_missed(tmp_path):
-    checks = check_service(
-        Settings(data_dir=tmp_path, secrets_file=tmp_path / "secrets/key", clusters={})
-    )
-    assert "service key" not in {check.name for check in checks}
+def test_a_missing_key_file_is_a_mistake_unless_the_first_start_makes_it(prepared, tmp_path):
+    absent = tmp_path / "secrets/key"
+    for folder, key, verdict in (
+        ("new", absent, "note"),
+        ("new", Path("/proc/absent/key"), "fail"),
+        ("data", absent, "fail"),  # the database has the fingerprint of another key
+    ):
+        settings = Settings(data_dir=tmp_path / folder, secrets_file=key, clusters={})
+        [found] = [one for one in check_service(settings) if one.name == "service key"]
+        assert (found.verdict, str(key) in found.detail) == (verdict, True)
 
 
 @pytest.mark.parametrize("ignored", [(), ("IfNoneMatch",), ("IfMatch",)])
