@@ -32,11 +32,6 @@ class DashboardOnRequest:
         """Return the dashboard's handler of a request that no other application has answered."""
         return self._loaded().find_handler(request, **options)
 
-    @property
-    def app_paths(self) -> set[str]:
-        paths: set[str] = self._loaded().app_paths
-        return paths
-
     def _loaded(self) -> Any:
         from distributed.dashboard import scheduler as dashboard
 

@@ -78,5 +78,9 @@ def _usable_cores(ranks_on_host: int) -> int:
     """Return this rank's share of the machine's or container's cores, at most its affinity."""
     if not hasattr(os, "sched_getaffinity"):
         return max(1, (os.cpu_count() or 1) // ranks_on_host)
-    own, all_cores = (len(os.sched_getaffinity(pid)) for pid in (0, 1))
+    own = len(os.sched_getaffinity(0))
+    try:
+        all_cores = len(os.sched_getaffinity(1))
+    except OSError:  # SELinux, seccomp and some emulated kernels refuse other processes
+        all_cores = os.cpu_count() or own
     return min(own, max(1, all_cores // ranks_on_host))
