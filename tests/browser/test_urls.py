@@ -37,14 +37,14 @@ def test_pages_are_served_under_dasks_own_prefix(on_request: bool) -> None:
             served = scheduler.http_application.applications
             assert any(isinstance(one, DashboardOnRequest) for one in served) == on_request
             url = f"http://127.0.0.1:{scheduler.http_server.port}/{prefix}"
+            plots = json.loads(await fetch(url + "/individual-plots.json"))
+            own = [path for path in plots.values() if path.startswith(INDIVIDUAL_PREFIX)]
+            assert len(own) == 11
             page = await fetch(url + PAGE_URL)
             assert page.count('<a href="training">Training</a>') == 1, "relative, and once"
             assert "cdn.bokeh" not in page
             status = await fetch(url + "/status")
             assert '<a href="training">Training</a>' in status
-            plots = json.loads(await fetch(url + "/individual-plots.json"))
-            own = [path for path in plots.values() if path.startswith(INDIVIDUAL_PREFIX)]
-            assert len(own) == 11
             for path in own:
                 assert "Dask: Training" in await fetch(url + path)
 

@@ -10,6 +10,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.http.scheduler.info import IndividualPlots
 from tornado.httputil import HTTPServerRequest
+from tornado.routing import AnyMatches, Router, Rule
 
 PAGE_URL = "/distrain"
 NAVIGATION_URL = "/training"
@@ -41,6 +42,31 @@ class DashboardOnRequest:
         served[served.index(self)] = served.pop()
         add_pages(self._scheduler, self._prefix)
         return next(app for app in served if hasattr(app, "app_paths"))
+
+    def load(self) -> None:
+        """Load the dashboard unless it is loaded."""
+        if self in self._scheduler.http_application.applications:
+            self._loaded()
+
+
+class _LoadedForPlots(Router):
+    """Loads a dashboard before Dask's handler lists its single figures."""
+
+    def __init__(self, dashboard: DashboardOnRequest, prefix: str):
+        self._dashboard = dashboard
+        self._path = f"{prefix}individual-plots.json"
+
+    def find_handler(self, request: HTTPServerRequest, **_: Any) -> None:
+        if request.path == self._path:
+            self._dashboard.load()
+
+
+def add_dashboard_on_request(scheduler: Scheduler, prefix: str) -> None:
+    application, dashboard = scheduler.http_application, DashboardOnRequest(scheduler, prefix)
+    application.add_application(dashboard)
+    # Dask has a handler of its own for the list, which comes before all applications.
+    first = Rule(AnyMatches(), _LoadedForPlots(dashboard, prefix))
+    application.default_router.rules.insert(0, first)
 
 
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:

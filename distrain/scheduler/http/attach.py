@@ -11,7 +11,7 @@ import dask
 from distributed import Client, Scheduler, SchedulerPlugin
 
 from distrain.errors import ClusterError
-from distrain.scheduler.dashboard.dask_dashboard import DashboardOnRequest, add_pages
+from distrain.scheduler.dashboard.dask_dashboard import add_dashboard_on_request, add_pages
 from distrain.scheduler.dashboard.watching import DOCUMENTS
 from distrain.scheduler.http.access import guard_running, install_access
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
@@ -63,7 +63,7 @@ def show_pages(scheduler: Scheduler) -> None:
     application = scheduler.http_application
     prefix = _prefix_of(application)
     if dask.config.get(ON_REQUEST, False):
-        application.add_application(DashboardOnRequest(scheduler, prefix))
+        add_dashboard_on_request(scheduler, prefix)
     elif not add_pages(scheduler, prefix):
         log.info("the scheduler has no dashboard for the page of its jobs")
 
