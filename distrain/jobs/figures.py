@@ -74,7 +74,7 @@ SHOWN = (
         "checkpoints",
         "Checkpoints",
         count,
-        ("training", "card"),
+        ("line", "training", "card"),
         metric="checkpoints",
         is_counter=True,
     ),

@@ -127,7 +127,9 @@ def _watched(num_jobs: int, num_ranks: int) -> tuple[list[dict], dict]:
 
 def test_the_slowest_ranks_are_shown() -> None:
     _, job = _watched(1, 1000)
+    job["checkpoints"] = 7
     lines = rendered(screen([job], job, 24, "note"))
+    assert any(line.endswith("checkpoints 7") for line in lines)
     assert any(line.strip().startswith("999 h") for line in lines)
     assert not any(line.strip().startswith("500 h") for line in lines)
     job["ranks"][0]["total_seconds"]["data_wait"] = 1000.0
