@@ -6,6 +6,7 @@ import pytest
 from kept_runs import write_records
 from live_service import LiveService
 
+from distrain.runs.run_folder import DescriptorReader
 from distrain.service.values import Job
 
 CONTENT = bytes(n % 256 for n in range(5000))
@@ -66,6 +67,20 @@ def test_ranges_are_slices(alice, job) -> None:
             assert answer.content == wanted
         assert answer.status_code == (206 if wanted else 416)
         assert answer.headers["Content-Range"] == f"bytes {place}/{size}"
+
+
+def test_a_file_is_read_to_its_end_or_is_not_there(alice, job, monkeypatch) -> None:
+    path, pread = path_of(job, "model/weights.bin"), DescriptorReader.pread
+    monkeypatch.setattr(
+        DescriptorReader, "pread", lambda file, size, first: pread(file, min(size, 999), first)
+    )
+    assert alice.get(path).content == CONTENT
+
+    def deleted(file: DescriptorReader, *_: int) -> bytes:
+        raise FileNotFoundError(2, "No such object", file.name)
+
+    monkeypatch.setattr(DescriptorReader, "pread", deleted)
+    assert alice.get(path).status_code == 404
 
 
 def test_the_etag_decides_what_is_sent(service, alice, job) -> None:

@@ -120,9 +120,13 @@ def _answer(request: Request, streams: ApiStreams, file: RunFileReader) -> Respo
         file.close()
         return Response(status_code=status, headers=headers)
     if end - first <= CHUNK_BYTES:  # as when many clients follow a log
-        data = file.pread(end - first, first)
-        file.close()
-        return Response(data, status, headers)
+        try:
+            data = file.pread(end - first, first)
+        except FileNotFoundError as error:  # an object that was deleted after it was opened
+            raise NotInRun(file.name) from error
+        if len(data) == end - first:
+            file.close()
+            return Response(data, status, headers)
     chunks = chunks_of(file, first, end, streams.in_file_thread)
     return _FileResponse(chunks, status, headers, file.close)
 
