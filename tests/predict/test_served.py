@@ -9,10 +9,11 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import numpy as np
@@ -20,6 +21,7 @@ import onnx
 import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -41,6 +43,7 @@ from distrain.predict.serving.preprocess import BadValue, Preprocessor
 from distrain.predict.serving.program import (
     NO_TEXT,
     Program,
+    _mistakes,
     column_program,
     described,
     program_of,
@@ -63,6 +66,7 @@ from distrain.prep import (
 )
 from distrain.prep.features.times import calendar
 from distrain.prep.operators import OPERATORS
+from distrain.prep.operators.operator import Operator, SettingsOnly
 from distrain.prep.reading import saved_features
 from distrain.prep.steps import STEPS, Values
 
@@ -337,6 +341,27 @@ def test_an_operator_that_needs_other_rows_is_refused_by_name(root: Path, wordin
     columns = dict(enumerate(workflow.groups))
     lacking = Workflow(tuple(g for g in columns.values() if "shop" not in g.columns))
     wording.refused(InputError, lambda: program_of(lacking, features, saved, "table"))
+
+
+@dataclass(frozen=True)
+class Doubled(SettingsOnly):
+    kind: ClassVar[str] = "Doubled"
+
+    def transform(self, _column: str, values: pa.Array) -> pa.Array:
+        return pc.add(values, values)
+
+
+@pytest.mark.parametrize(
+    ("operator", "is_served"),
+    [(FillMissing(2), True), (ListSlice(2), True), (Clip(min=0), False), (Doubled(), False)],
+)
+def test_numbers_that_an_operator_computed_are_no_categories_of_a_program(
+    operator: Operator, is_served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STEPS, Doubled.kind, STEPS["Clip"])
+    group = ColumnGroup(("x",), (operator, Categorify()))
+    found = list(_mistakes("x", {"x": group}, Workflow((group,)), None))
+    assert [text.partition(":")[0] for text in found] == ([] if is_served else [operator.kind])
 
 
 def test_every_operator_has_a_step_without_distrain() -> None:
