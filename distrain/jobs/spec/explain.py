@@ -124,10 +124,10 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             return f"{path}.{tag}: required, but missing (allowed: {', '.join(kinds)})"
         case "union_tag_invalid":
             tag, kinds = _kinds_of(place)
-            what = "model" if keys == ["model"] else tag
+            problem = "not a model" if keys == ["model"] else "unknown"
             given = shown(item["input"].get(tag))
             guess = _guess(str(item["input"].get(tag)), list(kinds))
-            return f"{path}.{tag}: {given} is not a {what}{guess} (allowed: {', '.join(kinds)})"
+            return f"{path}.{tag}: {given} is {problem}{guess} (allowed: {', '.join(kinds)})"
         case "too_short":
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":
