@@ -39,8 +39,8 @@ _GIVEN = "distrain-rows"
 
 _AT_ONCE = 65536
 _HINTS_OF_ROWS = {
-    "Correct the features document, or leave the file out. A workflow takes files": "The model's "
-    "workflow takes rows",
+    "Correct the features document, or leave the file out. A workflow needs files": "The model's "
+    "workflow needs rows",
     ", or leave the file out": "",
     "Check the files.": "Check the rows given.",
 }
