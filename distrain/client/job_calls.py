@@ -129,7 +129,11 @@ class JobCalls:
         return read_job(self._connection, job_id)
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
-        """Return a job's resolved spec."""
+        """Return a job's resolved spec.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+        """
         return Spec.read(self._connection.document(Call("GET", job_path(job_id, "spec")))).spec
 
     def find(self, word: str) -> Job:

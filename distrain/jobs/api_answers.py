@@ -213,8 +213,8 @@ class CancelOptions(BaseModel):
 
     grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
         None,
-        description="Seconds that ranks have to save a checkpoint; null: "
-        "`deadlines.stop_grace_s` of the job spec.",
+        description="Seconds that ranks have to save a checkpoint; null: 3, or "
+        "`deadlines.stop_grace_s` of the job spec if that is less.",
     )
     force: bool = Field(
         False, description="Whether to cancel without a checkpoint, as with a `grace_s` of 0."
@@ -417,7 +417,9 @@ def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Parse an RFC 3339 time; return `None` for `None` or any other text.
+    """Parse a time as `datetime.fromisoformat` does; return `None` for `None` or any other text.
+
+    A text without a zone gives a datetime without a zone.
 
     >>> parse_time("2026-03-01T12:00:00.5Z").isoformat()
     '2026-03-01T12:00:00.500000+00:00'

@@ -115,7 +115,8 @@ class RunRequest:
     def write_documents(self, paths: RunPaths) -> None:
         """Write `features.yaml` and a short `job.yaml`, to repeat a run on a table.
 
-        For a run on prepared rows nothing is written.
+        For a run on prepared rows nothing is written. Raises `OutputError` if a file cannot be
+        written.
         """
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():

@@ -17,7 +17,11 @@ from distrain.schema.schema import Schema
 
 
 class Given(NamedTuple):
-    """The inputs of a named model's builder, besides its section of the spec."""
+    """The inputs of a named model's builder, besides its section of the spec.
+
+    A builder's "one logit" is that of the default head; with another `head`, its outputs replace
+    the logit.
+    """
 
     schema: Schema
     combiners: Mapping[str, Combiner]  # by the name of a list column

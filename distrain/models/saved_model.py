@@ -118,7 +118,8 @@ def save_model(
         path: A local folder that does not exist yet, unless `replace` is true.
         model: The model of `build_model(schema, spec, ...)`, trained or not, on any device.
         about: Further data as JSON values, such as the origin of the weights.
-        after_slab: Called after each slab of rows.
+        after_slab: Called after each slab, at most about 8 MiB of a tensor's rows, to show
+            progress.
 
     Raises:
         OutputError: The folder exists and `replace` is false, or it could not be written.

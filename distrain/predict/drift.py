@@ -29,7 +29,9 @@ Values = npt.NDArray[Any]
 
 
 def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -> Dataset:
-    """Return the prepared rows that a model was trained on.
+    """Open `train`, which the caller names as the prepared rows that a model was trained on.
+
+    Only their workflow is compared with the model's.
 
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.

@@ -21,12 +21,12 @@ from distrain.predict.logits import ScorerInProcess
 
 @dataclass(frozen=True)
 class Importance:
-    """The loss of a metric when a column is shuffled, the most important column first.
+    """The deterioration of a metric when a column is shuffled, the most important column first.
 
     Attributes:
         metric: The metric of the first target, such as `auc`.
-        loss: The loss by column, above 0 if the metric is worse. List columns of one event have one
-            entry together, under the event's name.
+        loss: The deterioration by column, above 0 if the metric is worse. List columns of one
+            event have one entry together, under the event's name.
     """
 
     metric: str

@@ -35,7 +35,8 @@ def open_model(path: str | Path) -> SavedModel:
 def load_checkpoint(url: str) -> SavedModel:
     """Return the model of a checkpoint, on the CPU; nothing in it is unpickled.
 
-    Raises `DataError` if the checkpoint is damaged or is not of a training job.
+    Raises `DataError` if the checkpoint is missing, damaged or not of a training job, and
+    `Unavailable` if the storage does not answer.
     """
     text = url if is_remote(url) else str(Path(url).absolute())
     parent, _, name = text.rstrip("/").rpartition("/")

@@ -49,7 +49,10 @@ def item_vectors(
 
 
 def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
-    """Return the rows of a table of items; `ModelError` if the model does not have two towers."""
+    """Return the rows of a table of items.
+
+    Raises `ModelError` if the model does not have two towers, and the errors of `Dataset`.
+    """
     check_towers(saved.model)
     return Dataset(place, saved.schema, need_label=False)
 

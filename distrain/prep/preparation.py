@@ -82,8 +82,10 @@ def prepare(
     Raises:
         InputError: The request, the features document or the saved workflow cannot be used.
         DataError: An input, a column or a line cannot be used.
-        OutputError: The output exists already and is unchanged; or it cannot be written, or
-            workers do not see it, and nothing is left under its name.
+        OutputError: The output exists and may not be replaced (an output at a URL never is),
+            cannot be written, or workers do not see it. An existing output is unchanged; otherwise
+            nothing is left under its name.
+        Unavailable: The object store of the output does not answer.
         ClusterError: Workers died.
     """
     request = with_features(request)

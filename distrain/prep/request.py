@@ -26,7 +26,11 @@ _BYTES_PER_ROW = 256
 
 @dataclass(frozen=True)
 class PrepRequest:
-    """A preparation: its inputs, its output, and the workflow to fit or to use."""
+    """A preparation: its inputs, its output, and the workflow to fit or to use.
+
+    Raises:
+        InputError: Fields are missing or exclude each other; the message has all mistakes.
+    """
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
     # parquet; with `features`, also other text
@@ -172,7 +176,7 @@ class PrepResult:
     # the number of values without an id whose counts are kept, by categorical column
     kept_counts: dict[str, int] = field(default_factory=dict)
     kept_bytes: int = 0  # the size of the files with these counts
-    # with `update`, the inputs with the name of a file on which the workflow was fitted or updated
+    # with `update`, the inputs at the path of a file on which the workflow was fitted or updated
     # before: their values are now counted twice
     learnt_before: tuple[str, ...] = ()
     unlabelled: int = 0  # number of rows dropped because their target is missing

@@ -139,7 +139,10 @@ def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument 
 
 
 class RawTables:
-    """Applies a saved workflow to raw rows, without a cluster; the result equals that of `prepare`.
+    """Applies a saved workflow to raw rows, without a cluster.
+
+    The result equals that of `prepare` if it depends on each row alone: see `check_rows_alone` (for
+    training) and `needs_other_rows`.
 
     Rows come from row groups of parquet, or from tables in memory. Thread-safe. The vocabularies
     are indexed when the first rows are prepared.
@@ -149,7 +152,7 @@ class RawTables:
         labeled: Whether rows have targets.
 
     Raises:
-        DataError: There is no workflow.
+        DataError: A file of the workflow is missing, damaged or of a newer version.
     """
 
     def __init__(self, folder: str, labeled: bool = True):

@@ -67,6 +67,7 @@ class Stores:
     """Opens one scheduler's stores.
 
     Ports are used in turn, so that late ranks of the previous attempt do not reach the new store.
+    `open` raises `ClusterError` if no port can be used.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:

@@ -82,6 +82,7 @@ def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
     Raises:
         SchemaError: The extension is not a known format, or a column cannot be written.
         OutputError: The file could not be written.
+        Unavailable: `path` is a URL, and its store does not answer.
     """
     url = str(path) if is_remote(path) else None
     path = Path(path)

@@ -38,7 +38,9 @@ def _remote_identity(url: str) -> str | None:
 
 
 def size_as_version(size_bytes: int) -> str:
-    """Return a version of a local file that is equal on all machines, where copies' times differ.
+    """Return a local file's size as the version of its content, to compare between machines.
+
+    Copies of a file have equal sizes but different times of modification.
 
     >>> size_as_version(13)
     '13 bytes'

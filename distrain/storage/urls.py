@@ -36,7 +36,7 @@ def path_or_url(text: str | Path) -> Path | str:
 
 
 def check_url(url: str) -> None:
-    """Raise a `DataError` if a URL has a password, or S3's URL an invalid bucket name."""
+    """Raise a `DataError` if a URL has a password, or an S3 URL an invalid bucket name."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return

@@ -10,10 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
-from dask_world import RANK, what_counts
+from dask_world import RANK, TrainCommand, what_counts
 from real_postgres import Postgres, why_absent
 from service_processes import Part, end_cluster, service_parts
-from small_jobs import run_distrain, small_document
+from small_jobs import small_document
 from waiting import until
 from yaml import safe_dump
 
@@ -88,8 +88,8 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
         pytest.skip(str(why_absent()))
     spec, peace = document(prepared), tmp_path / "peace"
     (tmp_path / "job.yaml").write_text(safe_dump(spec))
-    done = run_distrain("train", tmp_path / "job.yaml", "--run-dir", peace)
-    assert done.returncode == 0, done.stderr
+    alone = TrainCommand(tmp_path / "job.yaml", "--run-dir", peace, log=tmp_path / "peace.log")
+    assert alone.wait(1200) == 0, (tmp_path / "peace.log").read_text()[-3000:]
     runs, rng, slow = tmp_path / "runs", random.Random(kind), tmp_path / "slow"
     (tmp_path / "sitecustomize.py").write_text(SLOW_RETURN)
     path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -483,6 +484,17 @@ def test_a_document_that_asks_for_the_impossible_is_refused(wording: Wording) ->
     for path, changes in MISTAKES:
         error = wording.refused(SpecError, partial(FeatureConfig.parse, document(**changes)))
         assert any(line.startswith(path) for line in error.message.split("\n")), (path, changes)
+
+
+@pytest.mark.parametrize("place", ["file", "memory"])
+@pytest.mark.parametrize("name", ["features.yaml", "features.json"])
+def test_a_document_that_does_not_parse_is_refused_by_its_name(place, name, tmp_path) -> None:
+    url = str(tmp_path / name) if place == "file" else f"memory://{tmp_path.name}/{name}"
+    with fsspec.open(url, "w") as file:
+        file.write("columns: {a: [1")
+    with pytest.raises(SpecError) as caught:
+        FeatureConfig.load(url)
+    assert caught.value.where["file"] == url
 
 
 def test_keys_with_a_condition_are_accepted_where_it_holds() -> None:

@@ -434,10 +434,11 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
         text = text.replace(f"  # {name}:", f"  {name}:")
     taken = FeatureConfig.parse(parse_yaml(text)).document.columns
     assert set(taken) == {*columns, "noise_rows", "noise_mean"}
-    # Of few rows, values of numbers have no statistics.
-    pq.write_table(pa.Table.from_pylist(rows[:9_000]), tmp_path / "t.parquet")
-    few = infer(tmp_path / "t.parquet").features.document.columns
-    assert set(few) == set(columns) - {"visits_bucket", "visits_rows", "visits_mean"}
+    # Values of numbers have no statistics in a regression, or if there are few rows.
+    files, fewer = list_inputs([str(tmp_path / "t.parquet")]), {"visits_rows", "visits_mean"}
+    regression = infer_features(files, Asked(("clicked",), "regression")).features.document
+    few = infer_features(files, most_rows=9_000).features.document
+    assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
 
 @pytest.mark.parametrize(("least", "is_log"), [(-3, True), (-500, False)])

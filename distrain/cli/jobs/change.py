@@ -16,7 +16,9 @@ from distrain.cli.output import print_answer, print_result
 @wait_option
 @json_option("Print the result as JSON.")
 def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
-    """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
+    """Stop JOB: its ranks save a checkpoint within 3 seconds, and end.
+
+    A shorter deadlines.stop_grace_s of the job replaces the 3 seconds.
 
     JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain resume JOB`
     continues a stopped job.

@@ -55,7 +55,10 @@ def _of_measures(measures: Iterable[Measure], share: float) -> Iterable[Outlier]
 
 
 def _worse_of_two(name: str, pair: list[Measure], share: float) -> Iterable[Outlier]:
-    """Yield the worse of two places, if the difference is significant."""
+    """Yield the worse of two places if they differ by more than `share` and by more than noise.
+
+    Yields nothing if a standard error is unknown.
+    """
     low, high = sorted(pair, key=lambda measure: measure.median)
     worse, better = (high, low) if low.less_is_better else (low, high)
     if worse.standard_error is None or better.standard_error is None:

@@ -180,13 +180,24 @@ def read_document(
             where=where,
             hint=f"A {what} is a file of YAML or JSON; {writes_one}",
         ) from None
+    return parse_document(text, str(path), what, writes_one, keep_words)
+
+
+def parse_document(
+    text: str, source: str, what: str, writes_one: str, keep_words: bool = False
+) -> object:
+    """Parse the content of a file or URL: JSON if `source` ends in `.json`, otherwise YAML.
+
+    `what`, `writes_one` and `keep_words` are those of `read_document`. Raises SpecError if the text
+    is neither.
+    """
     try:
-        return _parse_json(text) if path.suffix == ".json" else parse_yaml(text, keep_words)
+        return _parse_json(text) if source.endswith(".json") else parse_yaml(text, keep_words)
     except ValueError as error:
         hint = f"Correct it there. Or is the file not a {what}? {writes_one}"
         if r"'\t' that cannot start" in str(error):
             hint = "YAML is indented with spaces: replace the tab with spaces."
-        raise SpecError(str(error), where=where, hint=hint) from None
+        raise SpecError(str(error), where={"file": source}, hint=hint) from None
 
 
 def parse_yaml(text: str, keep_words: bool = False) -> Any:

@@ -393,7 +393,8 @@ class TrainSpec(Section):
     def for_rows(self, rows: int, *, in_order: bool = False) -> "TrainSpec":
         """Return the section with `auto` replaced by the values for this number of training rows.
 
-        `in_order`: the rows are trained in windows, for which automatic `epochs` are 1.
+        Automatic `epochs` are 1, unless `global_batch_size` is `auto` too, `max_steps` and
+        `init_from` are unset, and the rows are not trained in windows (`in_order`).
 
         >>> TrainSpec(global_batch_size="auto", epochs="auto").for_rows(1_000).num_epochs
         8

@@ -187,7 +187,9 @@ class ArrowReader(Reader):
             raise unreadable(group, error, first_line(error), hint, **more) from error
 
     def _check(self, group: RowGroup) -> int:
-        """Return the compressed bytes of the wanted columns; `DataError` if the file has changed.
+        """Return the number of compressed bytes of the wanted columns.
+
+        Raises a `DataError` if the file has changed.
 
         The row group must have the planned number of rows, and the file the wanted columns. For a
         slice, the bytes are its rows' share of the row group.

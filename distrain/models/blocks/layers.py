@@ -50,9 +50,9 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class Dice(nn.Module):
-    """`p x + (1 - p) a x` with `p` a sigmoid of x, batch-normed (arXiv:1706.06978, section 5.3).
+    """`p x + (1 - p) a x` with `p = sigmoid(norm(x))` (arXiv:1706.06978, section 5.3).
 
-    `a` is a parameter of each column, initially 0. The norm is that of `BatchNorm`.
+    `a` is a parameter of each column, initially 0. `norm` is `BatchNorm` without parameters.
 
     Shape:
         `[rows, width]` to the same.

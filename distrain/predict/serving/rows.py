@@ -30,8 +30,8 @@ class BadValue(ValueError):
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns `names` of rows, each an array, or a list or tuple of Python values.
 
-    Raises `BadValue` if a column is missing or given twice, or a row is not a mapping, and
-    `ValueError` if columns have different numbers of rows.
+    Raises `BadValue` if a column is missing, given twice or a single value, or a row is not a
+    mapping, and `ValueError` if columns have different numbers of rows.
     """
     names_held = getattr(rows, "column_names", getattr(rows, "columns", None))
     if isinstance(rows, Mapping):

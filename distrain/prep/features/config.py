@@ -10,7 +10,7 @@ from typing import Any
 
 from distrain.errors import SpecError
 from distrain.jobs.spec.explain import explain_all
-from distrain.jobs.spec.load import dump_yaml, parse_yaml, plain, read_document
+from distrain.jobs.spec.load import dump_yaml, parse_document, plain, read_document
 from distrain.prep.column_group import ColumnGroup
 from distrain.prep.features.columns import (
     CategoricalSpec,
@@ -37,6 +37,7 @@ from distrain.storage.urls import is_remote
 
 FEATURES_FILE = "features.yaml"
 _WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
+_WHAT = "features document"
 
 
 _CATEGORY = CategoricalSpec(kind="categorical")
@@ -95,17 +96,17 @@ class FeatureConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureConfig:
-        """Read a YAML file, or a JSON file if its name ends in `.json`; a URL is read as YAML.
+        """Read a YAML file, or a JSON file if its name ends in `.json`, from a path or URL.
 
         Raises:
             SpecError: The file is missing or not YAML, or has mistakes; the error lists all.
             DataError: The URL cannot be read; `Unavailable` if its storage does not answer.
-            ValueError: The content at the URL is not YAML.
         """
         if is_remote(path):
-            document: object = parse_yaml(read_bytes(path).decode(), keep_words=True)
+            text = read_bytes(path).decode(errors="replace")
+            document = parse_document(text, str(path), _WHAT, _WRITES_ONE, keep_words=True)
             return cls.parse(document, source=str(path))
-        document = read_document(Path(path), "features document", _WRITES_ONE, keep_words=True)
+        document = read_document(Path(path), _WHAT, _WRITES_ONE, keep_words=True)
         return cls.parse(document, source=str(path), folder=Path(path).parent)
 
     @classmethod

@@ -21,9 +21,10 @@ _LOOKED_AT_FIRST = 4
 def check_tables(
     files: Sequence[InputFile], features: FeatureConfig, option: str = "--keep"
 ) -> None:
-    """Raise a `DataError` if one of the first 4 files does not fit the document.
+    """Raise a `DataError` if an input does not fit the features document.
 
-    `option` is the command's option for columns to keep; the error names it.
+    The first 4 files are read, all side tables, and the names of the folders of all files. `option`
+    is the command's option for columns to keep; the error names it.
     """
     looks = _looks(files, features, side_tables(features.document.joins))
     for look in looks[:_LOOKED_AT_FIRST]:

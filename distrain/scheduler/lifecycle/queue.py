@@ -158,7 +158,10 @@ def place_gang(
 
 
 def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
-    """Return `Wait`s, and at most one `Preempt` or `Start`; after carrying it out, call again."""
+    """Return `Wait`s, and at most one `Preempt` or `Start`.
+
+    Carry out a `Preempt` or `Start`, then call again. `Wait`s alone hold until the cluster changes.
+    """
     answers: list[Start | Preempt | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
         again = _restart(cluster, job)

@@ -48,7 +48,11 @@ def publish(store: Store) -> None:
 
 
 class Watcher:
-    """Wakes a cluster's loop when one of its jobs was submitted, resumed, changed or cancelled."""
+    """When called, wakes the loops of clusters whose `Store.marks` differ from the last call's.
+
+    A mark changes if a job was submitted, resumed or cancelled, or a queued one was changed. The
+    first call wakes all clusters that have a mark.
+    """
 
     def __init__(self, store: Store, wake: Mapping[str, Callable[[], None]]):
         self._store, self._wake = store, wake

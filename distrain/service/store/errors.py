@@ -30,7 +30,7 @@ class RevisionDiffers(StoreError):
 
 
 class NotNow(StoreError):
-    """The job's state does not allow the change, or the configuration declares the project."""
+    """The job's state does not allow the change, or only serve.yaml may change the project."""
 
 
 class QuotaExceeded(StoreError):

@@ -84,7 +84,10 @@ def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
 
 
 def _key(spec: JobSpec, schema: Schema) -> str:
-    """Return a key that depends on everything that affects the reading of footers."""
+    """Return a key of the version, the schema, and the fields that affect the reading of footers.
+
+    It does not depend on the files: readers notice later that a file has changed.
+    """
     document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
     names = (

@@ -58,12 +58,14 @@ def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BalancedBatches:
-    """Batches whose rows the ranks have exchanged; `next` is a collective operation.
+    """Batches whose rows the ranks exchange, so that all have similar work; `next` is collective.
 
     The global batch stays the same. The rank of a row depends only on the lengths of the global
-    batch's lists.
+    batch's lists and on the number of ranks.
 
     Args:
+        batches: The batches that this rank reads.
+        peers: The ranks that exchange rows.
         limits: The largest number of items of a list that the model reads, by column; other lists
             are read completely.
         compared_lists: For each event sequence of the model the name of one of its lists. The model

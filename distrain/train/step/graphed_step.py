@@ -121,7 +121,11 @@ class GraphedStep:
         return tuple(scores), loss_sum
 
     def count_by(self, count: Callable[[tuple[Tensor, ...], Batch], None]) -> None:
-        """Count each batch's scores with `count`, as a part of the step and of its graph."""
+        """Count each batch's scores with `count`, as a part of the step and of its graph.
+
+        Call it before the first step: recorded graphs keep the function that they were recorded
+        with.
+        """
         self._count = count
 
     @property

@@ -146,7 +146,10 @@ class PhaseClock:
         return window
 
     def device_lap(self, *, wait: bool = False) -> dict[str, float]:
-        """Return the device's seconds by phase since the last call; empty on the CPU."""
+        """Return the device's seconds by phase since the last call; empty on the CPU.
+
+        With `wait`, wait until all spans have finished.
+        """
         return self._device.lap(wait=wait) if self._device else {}
 
     @property

@@ -35,7 +35,7 @@ from distrain.prep.features.inference.suggest import (
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.features.partitions import partitions_of, with_partitions
 from distrain.prep.features.table_file import TableFile, holds_criteo_lines, look_at
-from distrain.prep.features.targets import known_name
+from distrain.prep.features.targets import TargetSpec, known_name
 from distrain.prep.features.text_rows import rows_of_pieces
 from distrain.prep.features.values import flat
 from distrain.prep.operators.operator import concrete
@@ -230,8 +230,9 @@ def infer_features(
         if facts.name not in taken
     ]
     labels = sampled_labels(values[target.column], target.value, sample.text)
+    target_kind = None if labels is None else TargetSpec.model_validate(target.value).kind
     suggestions = [
-        with_further(s, partial(_tells, values[s.facts.name], labels), labels is not None)
+        with_further(s, partial(_tells, values[s.facts.name], labels), target_kind)
         for s in suggestions
     ]
     if not any(s.features for s in suggestions):

@@ -159,9 +159,9 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
     }
     if facts.kind not in ("truth", "number", "text"):
         raise DataError(
-            "a column that has no values"
+            "the column has no values"
             if facts.kind == "empty"
-            else f"a column of {facts.stored}, which cannot be predicted",
+            else f"the column holds {facts.stored}, which cannot be predicted",
             where={"column": facts.name, "type": facts.stored},
             hint="Name a column of truth values, numbers or texts, or make one of this column.",
         )
