@@ -23,11 +23,11 @@ _TITLES = {
     "name": ("name", 120),
     "state": ("state", 180),
     "progress_pct": ("progress", 110),
+    "step": ("step", 110),
     "valid_auc": ("valid. AUC", 75),
     **{one.name: (one.title.lower(), max(75, 7 * len(one.title))) for one in _FIGURES},
     "auc": ("train. AUC", 75),
     "loss": ("train. loss", 75),
-    "step": ("step", 110),
     "num_ranks": ("ranks", 50),
     "job_id": ("job", 240),
 }
