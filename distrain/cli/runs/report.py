@@ -186,7 +186,12 @@ def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
         # Each table as an object of rows, with a text for each run.
         names = ("outcomes", "settings", "environment")
         tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
-        print_answer(runs=comparison.names, **tables, file=None if out is None else str(out))
+        print_answer(
+            runs=[run.name for run in data],
+            names=comparison.names,
+            **tables,
+            file=None if out is None else str(out),
+        )
 
 
 def _print(

@@ -99,7 +99,7 @@ def timeline() -> Panel:
     source = source_of(*timeline_columns([]))
     tips = [("@kind", "@text"), ("at", "@at_ms{%F %T} UTC"), ("attempt, step", "@attempt, @step")]
     over_time = {"x_axis_type": "datetime", "x_axis_label": "time of day, UTC"}
-    drawn = draw("What happened when", "", y_range=[*TIMELINE_KINDS], tooltips=tips, **over_time)
+    drawn = draw("Events", "", y_range=[*TIMELINE_KINDS], tooltips=tips, **over_time)
     drawn.hover.formatters = {"@at_ms": "datetime"}
     drawn.height = 180
     drawn.xaxis.formatter = DatetimeTickFormatter(
