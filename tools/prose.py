@@ -1,7 +1,7 @@
 """Checks the prose of docs, docstrings, comments and messages for banned idioms: `make check`.
 
     python tools/prose.py            # list all findings, and fail if there are any
-    python tools/prose.py --count    # count the findings by idiom, to-do paths included
+    python tools/prose.py --count    # count the findings by idiom
 
 To ban another idiom, add a line to `IDIOMS`. Code in backticks, fences and doctests is not checked.
 """
