@@ -1,4 +1,4 @@
-"""A service with its pages on a port, and a run directory to look at."""
+"""A service with its pages on a port, and a run folder to look at."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
