@@ -92,7 +92,7 @@ class JobProgress(LoggedProgress):
 
 
 def leave(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> None:
-    """Submit a run to a scheduler; print its run directory and, unless `waits`, how to follow it.
+    """Submit a run to a scheduler; print its run folder and, unless `waits`, how to follow it.
 
     With `checks`, a worker checks the data first.
     """
@@ -106,6 +106,6 @@ def leave(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> No
     root = run.run_dir.absolute()
     if json_wanted() and not waits:
         print_answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)
-    print_result(f"job {run.job_id} is submitted; its run directory is {root}")
+    print_result(f"job {run.job_id} is submitted; its run folder is {root}")
     if not waits:
         print_remark(follow)

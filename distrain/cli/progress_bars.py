@@ -97,9 +97,9 @@ def _work_line(
     """Describe the progress of work, with its rates and the remaining time.
 
     >>> _work_line(3, 12, 1_200_000, 10.0, "tasks")
-    '3/12 tasks, 1,200,000 rows, 120,000 rows/s, ETA 30s'
+    '3/12 tasks, 1,200,000 rows, 120,000 rows/s, 30s left'
     >>> _work_line(3, 4, 1_200_000, 10.0, "tasks", (5 << 29, 10 << 30))
-    '3/4 tasks, 2.50 GiB of 10.00 GiB, 256.00 MiB/s, 1,200,000 rows, 120,000 rows/s, ETA 30s'
+    '3/4 tasks, 2.50 GiB of 10.00 GiB, 256.00 MiB/s, 1,200,000 rows, 120,000 rows/s, 30s left'
     >>> _work_line(0, 12, 0, 0.0, "tasks")
     '0/12 tasks, 0 rows'
     """
@@ -116,7 +116,7 @@ def _work_line(
     if 0 < done < total:
         # Tasks may have very different sizes, so prefer bytes.
         share = done_bytes / all_bytes if done_bytes else done / total
-        parts.append(f"ETA {duration(elapsed_s * (1 - share) / share, 0)}")
+        parts.append(f"{duration(elapsed_s * (1 - share) / share, 0)} left")
     elif done == total and elapsed_s > 0:
         parts.append(f"in {duration(elapsed_s, 0)}")
     return ", ".join(parts)

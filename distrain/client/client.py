@@ -47,16 +47,16 @@ class FileCalls:
             since = page.cursor
 
     def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
-        """Return the files of a job's run directory.
+        """Return the files of a job's run folder.
 
         Args:
             job_id: The job.
-            below: Only files in this folder of the run directory.
+            below: Only files in this folder of the run folder.
         """
         return list_artifacts(self._connection, job_id, below)
 
     def download(self, job_id: str, path: str, to: str | Path) -> Path:
-        """Download a file of a job's run directory, completely or not at all.
+        """Download a file of a job's run folder, completely or not at all.
 
         Args:
             job_id: The job.

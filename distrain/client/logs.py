@@ -1,4 +1,4 @@
-"""A rank's log, read by ranges of bytes from the files in the job's run directory.
+"""A rank's log, read by ranges of bytes from the files in the job's run folder.
 
 A log is a file that only grows. Of a very long log, only the beginning and the last parts are kept.
 Each part is a file named by the offset of its first byte. Once the rank has closed its log, another

@@ -192,6 +192,18 @@ class Job(JobFigures):
         return max(0.0, time.time() - created.timestamp()) if created else None
 
     @property
+    def why(self) -> str:
+        """Why it waits, or a word on why it ended badly; "" if its state says the same.
+
+        >>> Job(state="failed", reason="RankDied").why
+        'RankDied'
+        >>> Job(state="cancelled", reason="Cancelled").why
+        ''
+        """
+        word = self.why_pending or self.reason or ""
+        return "" if word.casefold() == self.state else word
+
+    @property
     def is_final(self) -> bool:
         """Whether the job has ended; it does not change unless somebody resumes it.
 

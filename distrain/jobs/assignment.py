@@ -51,7 +51,7 @@ class Assignment:
     attempt: int  # from 1; events contain it
     world: World
     spec: dict[str, Any]  # the job spec as JSON values
-    run_dir: str  # the run directory, on a filesystem that every worker sees, or its URL
+    run_dir: str  # the run folder, on a filesystem that every worker sees, or its URL
     # the store through which the ranks connect; `None` for a single rank
     rendezvous: Rendezvous | None = None
     # the first attempt of this submission: above 1 for a run that is resumed

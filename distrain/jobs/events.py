@@ -164,6 +164,7 @@ class StepsDone(_OfRank):
     # what the process holds now: `host_bytes` and, on a GPU, `device_bytes` of its tensors
     memory: Mapping[str, int] = field(default_factory=dict)
     windows: int = 1  # number of the rank's reports that were merged into this one
+    cpu_s: float = 0.0  # CPU seconds of the rank's process in this window, of all its threads
 
 
 @dataclass(frozen=True)

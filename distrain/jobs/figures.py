@@ -48,12 +48,12 @@ SHOWN = (
     ),
     Figure(
         "stall_mean_pct",
-        "Waits for data",
+        "Waiting for data",
         percent,
         ("line", "training"),
-        "waits for data {text}",
+        "waiting for data {text}",
     ),
-    Figure("elapsed_s", "So far", _WHOLE, ("training",), "{text} so far"),
+    Figure("elapsed_s", "Duration", _WHOLE, ("training",), "{text} of training"),
     Figure(
         "eta_s",
         "Time left",

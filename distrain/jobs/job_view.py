@@ -68,6 +68,10 @@ class Record:
     # with more than 64 ranks, the `mean` and `max` of their `stall_pct`, and the `worst`: the 8
     # highest, each as rank and value; else `None`
     stall_summary: Mapping[str, Any] | None = None
+    # what the processes of the ranks use, a value for each rank: `cpu_pct` (100 is one core) and
+    # `gpu_pct` since the last record, `host_bytes` and `device_bytes` (tensors on the GPU) now;
+    # absent for validation, and with more than 64 ranks
+    usage: Mapping[str, Sequence[float]] | None = None
     # the metrics of `evaluate.metrics`, by name; `None` for training
     own: Mapping[str, float | None] | None = None
     # metrics of the same rows, by target and metric, for all targets except the first binary one,
@@ -98,12 +102,12 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, which share the record's data and must not be changed.
 
-        `targets`, `window` and `progressive` are absent if they are `None`.
+        `usage`, `targets`, `window` and `progressive` are absent if they are `None`.
         """
         return {
             name: value
             for name, value in vars(self).items()
-            if value is not None or name not in ("targets", "window", "progressive")
+            if value is not None or name not in ("usage", "targets", "window", "progressive")
         }
 
     @property

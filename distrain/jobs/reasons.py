@@ -45,7 +45,7 @@ class Reason(StrEnum):
     OUTPUT_ERROR = (
         "OutputError",
         "the model or a log could not be written, or no checkpoint at all in `checkpoint.dir`",
-        "the message names path and cause; is the run directory on a shared filesystem?",
+        "the message names path and cause; is the run folder on a shared filesystem?",
     )
     COLLECTIVE_TIMEOUT = (
         "CollectiveTimeout",

@@ -1,4 +1,4 @@
-"""Names of runs and of the files in a run directory."""
+"""Names of runs and of the files in a run folder."""
 
 import uuid
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _PART = ".from-"
 _RECORDS = ".jsonl"
 
 PREPARED = ".prepared"
-"""The folder of prepared tables next to run directories; hidden, because it is not a run."""
+"""The folder of prepared tables next to run folders; hidden, because it is not a run."""
 
 
 class _Below:
@@ -29,9 +29,9 @@ class RunPaths:
     """Paths of one run's files; no other module contains these names.
 
     Attributes:
-        root: The run directory; if the run is in an object store, a local folder for the files that
+        root: The run folder; if the run is in an object store, a local folder for the files that
             this process writes.
-        store: The URL of a run directory in an object store; "" for one on a filesystem.
+        store: The URL of a run folder in an object store; "" for one on a filesystem.
 
     >>> RunPaths(Path("runs/a")).log(rank=1, attempt=2).as_posix()
     'runs/a/logs/attempt-2/rank-1.log'
@@ -116,7 +116,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def check_run_dir(paths: RunPaths) -> None:
-    """Raise an `InputError` unless a run directory exists."""
+    """Raise an `InputError` unless a run folder exists."""
     if not paths.root.is_dir():
         raise InputError(
             "no such folder" if not paths.root.exists() else "this is not a folder",
@@ -130,7 +130,7 @@ JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
 def new_job_id(name: str, now: datetime | None = None) -> str:
-    """Return a new job id, also the run directory's name: name, time, and 8 random hex digits.
+    """Return a new job id, also the run folder's name: name, time, and 8 random hex digits.
 
     The time is this machine's local one if `now` is `None`.
 

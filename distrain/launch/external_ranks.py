@@ -1,7 +1,7 @@
 """Runs ranks that torchrun, srun or a JobSet started, and that meet through torch's `env://`.
 
-The process of rank 0 checks the job, writes the run directory, trains, and sends orders to stop or
-to write a checkpoint. The other ranks receive an assignment (the spec and the run directory) and
+The process of rank 0 checks the job, writes the run folder, trains, and sends orders to stop or
+to write a checkpoint. The other ranks receive an assignment (the spec and the run folder) and
 the orders from rank 0, and send it their events. All messages go through the store at
 `MASTER_ADDR`, which rank 0 opens unless torchelastic's agent has opened it.
 """

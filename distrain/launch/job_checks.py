@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class JobChecks:
     spec: JobSpec
     job_id: str = "job"  # used in paths
-    run_dir: Path | None = None  # `None` for no run directory
+    run_dir: Path | None = None  # `None` for no run folder
     scheduler: object = None  # the cluster; `None` for this machine
     resumed: "Resumption | None" = None  # the run that the job resumes
     sinks: "Sequence[str | Sink]" = ()
@@ -198,7 +198,7 @@ def _check_owner(job: JobChecks) -> None:
     from distrain.train.loop.checkpoints import checkpoint_dir
 
     if job.run_dir is None or job.spec.checkpoint.dir is None:
-        return  # inside the run directory, which belongs to this run
+        return  # inside the run folder, which belongs to this run
     paths = RunPaths(job.run_dir)
     place = checkpoint_dir(job.spec, paths, job.job_id)
     try:

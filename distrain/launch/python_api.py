@@ -52,7 +52,7 @@ class Run:
     """A finished run, opened from its directory.
 
     Args:
-        run_dir: The run directory.
+        run_dir: The run folder.
         model_fn: The function that made the model, if this process cannot import it by the name in
             the run's spec; it must make the same model. `None` for a named model.
 
@@ -282,8 +282,8 @@ def fit(
     """Train a model on a table, or as a job spec describes, and return the run when it has ended.
 
     `fit(table, target="clicked")` infers what the columns are, prepares the rows, fits a job to
-    them and trains it. It reports what it inferred and chose, and writes it to the run directory as
-    `features.yaml` and `job.yaml`. Prepared rows are kept in `.prepared` beside the run directory
+    them and trains it. It reports what it inferred and chose, and writes it to the run folder as
+    `features.yaml` and `job.yaml`. Prepared rows are kept in `.prepared` beside the run folder
     and used again for the same rows and features. `fit(spec)` trains on rows that are prepared
     already.
 
@@ -311,7 +311,7 @@ def fit(
             the same model as before; `None` then uses the `model_fn` of the `Run`, if it has one.
         options: Keyword arguments for `model_fn`, JSON values. Not with `resume`, which keeps the
             run's options.
-        run_dir: The run directory; every worker must see it. `None` for `runs/JOB`.
+        run_dir: The run folder; every worker must see it. `None` for `runs/JOB`.
         overwrite: Whether a run in `run_dir` may be replaced; it is removed once the new job has
             passed its checks.
         resume: A run, or its directory, to resume from its newest checkpoint, with its spec.

@@ -1,4 +1,4 @@
-"""Finds the checkpoint in a run directory, and checks whether a job can resume from it.
+"""Finds the checkpoint in a run folder, and checks whether a job can resume from it.
 
 A command that a launcher restarts after a rank died also resumes this way.
 """
@@ -132,14 +132,14 @@ def _none_found(root: Path, place: "CheckpointDir", saved: Mapping[str, Any]) ->
 def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
     """On rank 0, return all ranks of the launch; on any other rank, train it and exit.
 
-    Raises `InputError` if the launcher's variables are unusable, or rank 0 has no run directory.
+    Raises `InputError` if the launcher's variables are unusable, or rank 0 has no run folder.
     """
     launch = Launch.of_environment()
     if launch.world.rank > 0:
         sys.exit(follow(launch))
     if run_dir is None:
         raise InputError(
-            "resources.backend is env, but no run directory is given",
+            "resources.backend is env, but no run folder is given",
             hint="Set one with --run-dir: restarted ranks resume there.",
         )
     if spec.resources.device != "cpu":
@@ -153,7 +153,7 @@ def resume_or_begin(
     """Return the job's id, spec and resumption, which is `None` for a new run.
 
     If an earlier start of the same command began the run, it is resumed. Raises `InputError` if the
-    run directory holds the run of another job.
+    run folder holds the run of another job.
 
     Args:
         job_with: Returns the job that the command describes, with an override applied to its spec.
@@ -171,7 +171,7 @@ def resume_or_begin(
     other = [key for key in given if given[key] not in (begun_spec.get(key), "auto", None)]
     if other:
         raise InputError(
-            "the run directory holds the run of another job",
+            "the run folder holds the run of another job",
             where={"path": str(root), "differs": ", ".join(other)},
             hint="Choose another --run-dir, or resume that run: --resume.",
         )

@@ -15,12 +15,12 @@ from distrain.runs.run_file import read_summary
 def train_seeds(
     spec: JobSpec, folder: Path, count: int, progress_of: Callable[[str], Progress]
 ) -> list[Path]:
-    """Train a spec with `count` consecutive seeds, its own first; return the run directories.
+    """Train a spec with `count` consecutive seeds, its own first; return the run folders.
 
     A run that has succeeded is not repeated. An interrupted run resumes from its checkpoint.
 
     Args:
-        folder: The folder of the run directories, `seed-SEED`, and of the spec.
+        folder: The folder of the run folders, `seed-SEED`, and of the spec.
         progress_of: Called before each run with a line about it; returns its progress reporter.
 
     Raises:

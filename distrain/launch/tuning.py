@@ -1,6 +1,6 @@
 """Searches for a better spec: each trial is a run, and Optuna chooses its values.
 
-The folder of a search has `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
+The folder of a search has `spec.yaml`, `trials.journal`, which Optuna appends to, a run folder
 for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
 resumes from its checkpoint, so no trial is lost or started twice. A trial's values depend only on
 the seed, its number and the trials before it, with which it is also compared for pruning. So an

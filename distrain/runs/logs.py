@@ -58,7 +58,7 @@ def find_logs(
         raise InputError(
             "no such log" if logs else "no rank of this run has printed anything",
             where={"run": str(paths.root)} | ({"there are": there} if there else {}),
-            hint=None if logs else "Is it a run directory? Logs are in its folder `logs`.",
+            hint=None if logs else "Is it a run folder? Logs are in its folder `logs`.",
         )
     return chosen
 

@@ -1,4 +1,4 @@
-"""Reads a whole run directory: succeeded, failed, interrupted or still running."""
+"""Reads a whole run folder: succeeded, failed, interrupted or still running."""
 
 import fcntl
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class RunData:
 
 
 def read_run_data(root: Path) -> RunData:
-    """Read a run directory, also while the run trains.
+    """Read a run folder, also while the run trains.
 
     Raises `InputError` if there is no readable run or a record is damaged, and `SpecError` if the
     run's spec is invalid.

@@ -40,7 +40,7 @@ _PACKAGES = (
     "triton", "cudf-cu13", "dask-cuda",
 )  # fmt: skip
 """Packages whose versions are recorded if they are installed."""
-_HINT = "Is it a run directory? It holds spec.yaml and run.json."
+_HINT = "Is it a run folder? It holds spec.yaml and run.json."
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def check_job(run: RunFile, job_id: str, paths: RunPaths) -> None:
 
 
 def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
-    """Return the `run.json` and the spec of a run directory; overrides are `SECTION.FIELD=VALUE`.
+    """Return the `run.json` and the spec of a run folder; overrides are `SECTION.FIELD=VALUE`.
 
     Raises `InputError` if the directory holds no readable run, `SpecError` if the spec or an
     override is invalid.
@@ -126,7 +126,7 @@ def read_run_file(paths: RunPaths) -> RunFile:
         raise InputError(
             "the folder holds a saved model, such as an ensemble, and no run",
             where={"path": str(paths.root)},
-            hint="`distrain evaluate` measures it; name the run directories that it was made of.",
+            hint="`distrain evaluate` measures it; name the run folders that it was made of.",
         )
     return _run_file(_read(paths.run, json_of), paths)
 
@@ -208,7 +208,7 @@ def untrained(paths: RunPaths) -> str | None:
 
 
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
-    """Raise `OutputError` if a run directory holds a run that trained, or may have trained.
+    """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
 
     With `overwrite`, such a run is accepted unless a service has its job. Raises `InputError` if
     this cannot be read from `run.json`.
@@ -217,7 +217,7 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
         return
     if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
         raise OutputError(
-            "the run directory holds a run already",
+            "the run folder holds a run already",
             where={"path": str(paths.root)},
             hint="Choose another --run-dir, remove that one, or resume it: "
             f"distrain train --resume {paths.root}",

@@ -1,8 +1,8 @@
-"""Reads a run directory on behalf of users who may not read any other file.
+"""Reads a run folder on behalf of users who may not read any other file.
 
-Users can write to the run directory, and could place symbolic links in it. So every folder on the
+Users can write to the run folder, and could place symbolic links in it. So every folder on the
 path to a file is opened relative to its parent, without following links, and only plain files are
-read. The parents of the run directory belong to the operator and may be links.
+read. The parents of the run folder belong to the operator and may be links.
 """
 
 import os
@@ -29,7 +29,7 @@ class FileInRun:
 
 
 class NotInRun(LookupError):
-    """A run directory has no plain file or folder of that name."""
+    """A run folder has no plain file or folder of that name."""
 
 
 class RunFileReader(Protocol):
@@ -69,7 +69,7 @@ class DescriptorReader:
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
-    """An open run directory; `NotInRun` if there is none."""
+    """An open run folder; `NotInRun` if there is none."""
 
     def __init__(self, root: Path):
         self.place = str(root)

@@ -1,4 +1,4 @@
-"""Validates the JSON files of a run directory when they are read: users may have edited them."""
+"""Validates the JSON files of a run folder when they are read: users may have edited them."""
 
 import json
 from collections.abc import Mapping

@@ -42,7 +42,7 @@ def check_url(url: str) -> None:
         return
     if _SECRET.search(url):
         raise DataError(
-            "the URL contains a password, which would appear in logs and run directories",
+            "the URL contains a password, which would appear in logs and run folders",
             where={"url": without_secrets(url)},
             hint=f"Write it without `user:password@`. {_how_to_give_credentials(scheme)}",
         )

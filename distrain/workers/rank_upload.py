@@ -1,4 +1,4 @@
-"""Uploads a rank's files from its worker to a run directory in an object store.
+"""Uploads a rank's files from its worker to a run folder in an object store.
 
 The rank and its supervisor write files to a folder on the worker. A thread uploads new parts of the
 log and, for rank 0, of the attempt's records. `distrain.runs.log_bytes` reads these parts; the last

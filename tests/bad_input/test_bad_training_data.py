@@ -21,7 +21,7 @@ DASK = ("--set", "resources={backend: dask, num_ranks: 2, device: cpu}")
 
 
 def assert_failed_run(run: Path) -> None:
-    """A run directory that says why, without a model."""
+    """A run folder that says why, without a model."""
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["state"], summary["reason"]) == ("failed", "DataError")
     assert summary["model"] is None

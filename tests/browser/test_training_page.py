@@ -14,6 +14,7 @@ from dask_world import free_port
 from waiting import until
 
 from distrain.scheduler.dashboard.dask_dashboard import INDIVIDUAL_PREFIX
+from distrain.scheduler.dashboard.tables import _TITLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -53,7 +54,7 @@ def test_a_running_training_is_watched_and_another_job_picked(
     assert tab.evaluate(f"{NAMED}('gpu').visible") is False, "these ranks have none"
     table = tab.page.locator(".slick-row")
     assert "running" in table.nth(0).inner_text()
-    step = table.nth(0).locator(".slick-cell").nth(8)
+    step = table.nth(0).locator(".slick-cell").nth([*_TITLES].index("step"))
     shown = step.inner_text()
     until(lambda: step.inner_text() != shown, "the table's cells change as the job goes on")
     tab.page.screenshot(path=output / "training-page.png", full_page=True)

@@ -88,7 +88,7 @@ def test_rate_and_time_to_go_are_told(terminal: bool) -> None:
     # A line at the start, one every ten seconds, one at the end.
     assert said.splitlines()[:4] == [
         "reading: 0/24 tasks, 0 rows",
-        "reading: 10/24 tasks, 10,000 rows, 1,000 rows/s, ETA 14s",
-        "reading: 20/24 tasks, 20,000 rows, 1,000 rows/s, ETA 4s",
+        "reading: 10/24 tasks, 10,000 rows, 1,000 rows/s, 14s left",
+        "reading: 20/24 tasks, 20,000 rows, 1,000 rows/s, 4s left",
         "reading: 24/24 tasks, 24,000 rows, 1,000 rows/s, in 24s",
     ]

@@ -68,7 +68,7 @@ def test_once_prints_jobs_and_the_ranks_of_the_one_that_runs() -> None:
         assert "step 10/100" in lines[2]
         assert "forward_backward" in lines[3]
         assert "rank 1" in lines[4]
-        assert "100.0 ms a step  stall 25 %" in lines[4]
+        assert "100.0 ms a step  waiting for data 25 %" in lines[4]
 
     on_site(story)
 

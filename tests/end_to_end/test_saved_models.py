@@ -23,7 +23,7 @@ def run_distrain(*words: object) -> Result:
 
 @pytest.fixture(scope="module")
 def trained(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run directory of a finished `distrain train`."""
+    """The run folder of a finished `distrain train`."""
     folder = tmp_path_factory.mktemp("trained")
     job = folder / "job.yaml"
     job.write_text(safe_dump(small_document(prepared)))

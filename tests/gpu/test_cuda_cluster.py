@@ -36,7 +36,7 @@ def rank_of(address: str) -> dict[str, Any] | None:
 
 
 def begin(device: str, tmp_path: Path, **sections: Any) -> tuple[TrainCommand, Path, Path]:
-    """The command at work, its run directory and its log."""
+    """The command at work, its run folder and its log."""
     if device == "cuda":
         pytest.importorskip("dask_cuda", reason="dask-cuda is not installed")
     document = small_document(write_prepared(tmp_path / "prepared")) | sections

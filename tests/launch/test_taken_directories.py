@@ -1,4 +1,4 @@
-"""Which run directories a new job may take: those whose job trained nothing, and no other."""
+"""Which run folders a new job may take: those whose job trained nothing, and no other."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run directories whose files somebody edited or damaged: an error that names the file, or less."""
+"""Run folders whose files somebody edited or damaged: an error that names the file, or less."""
 
 import json
 import os

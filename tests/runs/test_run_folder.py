@@ -1,4 +1,4 @@
-"""Files of a run directory, for readers who may see nothing else."""
+"""Files of a run folder, for readers who may see nothing else."""
 
 import os
 from pathlib import Path

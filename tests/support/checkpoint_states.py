@@ -13,6 +13,7 @@ from distrain.storage.folder import open_folder
 from distrain.train.checkpoint import CheckpointWriter, RankStore, TrainingState, load_newest
 from distrain.train.checkpoint.manifest import from_document
 from distrain.train.checkpoint.shard_reading import ShardReading, takers_of
+from distrain.train.step.dense import _without_compiler
 
 SIZES = {"a": (50, 4), "b": (3, 4), "c": (29, 2), "d": (1, 2), "e": (300, 4)}
 SCHEMA = Schema(
@@ -35,13 +36,9 @@ def new_state(kind="adam", placements=("replicated",) * 5, peers=None, seed=0, d
     """The state of a rank; it has all of the peers' shapes, and needs no process group."""
     tables = partial(EmbeddingCollection, placements=placements, peers=peers, dtype=dtype)
     model = build_model(SCHEMA, SPEC, seed=seed, make_tables=tables)
-    dense = {
-        "sgd": partial(torch.optim.SGD, lr=0.1),
-        "adam": partial(torch.optim.Adam, lr=0.1),
-    }.get(kind, partial(torch.optim.Adagrad, lr=0.1))
-    return TrainingState(
-        model, SparseOptimizer(model.embeddings, kind), dense(model.dense.parameters())
-    )
+    of_torch = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}.get(kind, torch.optim.Adagrad)
+    dense = _without_compiler(of_torch)(model.dense.parameters(), lr=0.1)  # it takes a rank seconds
+    return TrainingState(model, SparseOptimizer(model.embeddings, kind), dense)
 
 
 def some_content(state, seed):

@@ -150,7 +150,7 @@ def write_records(
     first = {"entry": "resumed", "attempt": attempt, "step": begin, "num_ranks": 1}
     lines = [*(() if file.exists() else (first,)), *records]
     with file.open("a") as out:
-        out.writelines(json.dumps(line) + "\n" for line in lines)
+        out.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def all_lines(run_dir: Path) -> list[str]:

@@ -55,7 +55,7 @@ class LiveService:
         return httpx2.Client(base_url=self.url, headers=headers, timeout=90)
 
     def job(self, **fields: Any) -> Job:
-        """A job of alice's, with a run directory."""
+        """A job of alice's, with a run folder."""
         run_dir = self.folder / "runs" / str(time.monotonic_ns())
         run_dir.mkdir(parents=True)
         job = submitted(self.store, **({"run_dir": str(run_dir)} | fields))

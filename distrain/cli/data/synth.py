@@ -96,7 +96,7 @@ def _print(result: "SynthResult") -> None:
     from rich.table import Table
 
     table = Table()
-    for title in ("split", "rows", "clicks", "click rate", "Bayes AUC", "Bayes log loss"):
+    for title in ("split", "rows", "clicks", "click rate", "best AUC", "best log loss"):
         table.add_column(title, justify="left" if title == "split" else "right")
     for name, split in result.splits.items():
         table.add_row(

@@ -138,7 +138,7 @@ class SchedulerJobs(ApiJobs):
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with another job's spec; its run directory is next to the other's."""
+        """Submit a new job with another job's spec; its run folder is next to the other's."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
@@ -162,13 +162,13 @@ class SchedulerJobs(ApiJobs):
         return f"{link.removesuffix('/status')}/training"
 
     def _run_dir(self, word: str) -> Path:
-        """Return a job's run directory; raise `InputError` if it is not on this machine."""
+        """Return a job's run folder; raise `InputError` if it is not on this machine."""
         job = self.find(word)
         root = Path(job.run_dir)
         if not (job.run_dir and root.is_dir()):
             raise InputError(
-                f"the run directory of job {job.job_id} is not on this machine",
-                where={"run directory": job.run_dir or "unknown"},
+                f"the run folder of job {job.job_id} is not on this machine",
+                where={"run folder": job.run_dir or "unknown"},
                 hint="On the machine that has it, run: distrain train --resume RUN_DIR --detach.",
             )
         return root

@@ -214,9 +214,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _state_line(data: Mapping[str, Any]) -> str:
-    state = data.get("state")
-    why = data.get("why_pending") or data.get("reason") or ""
-    return f"{clean_line(state)}{f': {clean_line(why)}' if why else ''}" if state else ""
+    job = Job.read(data)
+    return f"{clean_line(job.state)}{f': {clean_line(job.why)}' if job.why else ''}"
 
 
 def _progress_line(data: Mapping[str, Any]) -> str:

@@ -128,7 +128,7 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:
-    """Return the service that has the job `run`; `None` if `run` is a run directory.
+    """Return the service that has the job `run`; `None` if `run` is a run folder.
 
     It is a job if `--server` is on the command line, or if no file has the name `run` and it is a
     name without folders; then `None` means that no service is known.

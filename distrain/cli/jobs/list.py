@@ -95,7 +95,7 @@ def _cells(job: "Job") -> tuple[str, ...]:
         *(figure.of(job.figures) for figure in shown_on("jobs")),
         aucs(job.valid_auc, job.auc, job.valid_targets, job.targets),
         duration(job.age_s, 0),
-        clean_line(job.why_pending or job.reason or ""),
+        clean_line(job.why),
     )
 
 

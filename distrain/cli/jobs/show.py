@@ -67,8 +67,7 @@ def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> N
 @click.option(
     "--run-dir",
     type=PATH,
-    help="With --scheduler: the run directory on this machine. Default: the path given at "
-    "submission.",
+    help="With --scheduler: the run folder on this machine. Default: the path given at submission.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
 def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> None:

@@ -35,7 +35,7 @@ def job_lines(job: "Job") -> list[str]:
         "kept": kept,
         "priority": str(job.priority),
         "checkpoints": _checkpoints(job, more.get("last_checkpoint") or {}),
-        "run directory": job.run_dir,
+        "run folder": job.run_dir,
         "clone of": job.parent,
         "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),
         "model": more.get("model_path"),

@@ -47,7 +47,7 @@ def raw_options(function: Function) -> Function:
 def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
     """Return the folder or URL of a run's model, or of its checkpoint `checkpoint`.
 
-    `path` is a run directory, or the folder of the model or checkpoint itself. Raises `DataError`
+    `path` is a run folder, or the folder of the model or checkpoint itself. Raises `DataError`
     or `InputError` if there is none.
     """
     if checkpoint is not None:
@@ -67,7 +67,7 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
         if folder.is_dir()
         else "no such saved model",
         where={"path": str(path)},
-        hint="Give a run directory, its folder `model`, or a checkpoint's folder; check the name.",
+        hint="Give a run folder, its folder `model`, or a checkpoint's folder; check the name.",
     )
 
 
@@ -89,7 +89,7 @@ def validation_of(runs: Sequence[Path]) -> tuple[str, ...]:
     named: dict[tuple[str, ...], Path] = {}
     for run in runs:
         if not RunPaths(run).run.is_file():
-            raise InputError(f"{run} is not a run directory with validation data", hint=hint)
+            raise InputError(f"{run} is not a run folder with validation data", hint=hint)
         _, spec = read_run_and_spec(run)
         if not spec.data.valid or spec.data.filter:
             why = "filters rows (data.filter)" if spec.data.valid else "has no validation data"

@@ -1,1 +1,1 @@
-"""Commands that read run directories."""
+"""Commands that read run folders."""

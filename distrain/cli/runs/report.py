@@ -65,7 +65,7 @@ def command(
 
     If RUN_OR_JOB is not a run folder on this machine, it is a job of a service: an id, or its
     beginning. Its records are downloaded and drawn here. If it is a URL, such as that of a job's
-    run directory in a bucket, the report is also uploaded there.
+    run folder in a bucket, the report is also uploaded there.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def command(
         written = _drawn_in_store(run, out, evaluation, with_curves=with_curves)
     elif address := server_of_run(Path(run), server):
         if with_curves:
-            raise click.UsageError("--curves is for a run directory.")
+            raise click.UsageError("--curves is for a run folder.")
         written = [str(_drawn_of_service(address, run, out, evaluation))]
     else:
         from distrain.runs.report.run_page import write_curves, write_report
@@ -186,7 +186,12 @@ def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
         # Each table as an object of rows, with a text for each run.
         names = ("outcomes", "settings", "environment")
         tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
-        print_answer(runs=comparison.names, **tables, file=None if out is None else str(out))
+        print_answer(
+            runs=[run.name for run in data],
+            names=comparison.names,
+            **tables,
+            file=None if out is None else str(out),
+        )
 
 
 def _print(

@@ -38,7 +38,7 @@ def backup(settings: "Settings", file: Path, as_json: bool) -> None:
     """Copy the database into FILE while the service runs. For PostgreSQL use pg_dump.
 
     The copy contains no token's text, but all other data: keep it as private as the data folder.
-    It does not contain run directories, clusters' state and the service's key.
+    It does not contain run folders, clusters' state and the service's key.
 
     \b
     Examples:
@@ -80,9 +80,9 @@ def restore(settings: "Settings", file: Path, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @json_option("Print one JSON document.")
 def prune(settings: "Settings", dry_run: bool, as_json: bool) -> None:
-    """Delete rows and run directories that are older than `retention`.
+    """Delete rows and run folders that are older than `retention`.
 
-    The service does this many times a day. Run directories in a bucket are kept.
+    The service does this many times a day. Run folders in a bucket are kept.
 
     \b
     Examples:
@@ -100,8 +100,7 @@ def prune(settings: "Settings", dry_run: bool, as_json: bool) -> None:
         print_result(folder)
     deleted = ", ".join(f"{count} of {table}" for table, count in rows.items())
     print_result(
-        f"{'would delete' if dry_run else 'deleted'}: rows {deleted}; "
-        f"run directories {len(folders)}"
+        f"{'would delete' if dry_run else 'deleted'}: rows {deleted}; run folders {len(folders)}"
     )
 
 
@@ -201,7 +200,7 @@ def api(
 @with_settings
 @json_option("Print one JSON document at the start.")
 def reconcile(settings: "Settings", as_json: bool) -> None:
-    """Run only the reconciler: it submits jobs to clusters and writes their run directories.
+    """Run only the reconciler: it submits jobs to clusters and writes their run folders.
 
     If several share one PostgreSQL database, one of them handles each cluster; another takes over
     within seconds.

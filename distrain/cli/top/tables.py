@@ -17,6 +17,7 @@ from distrain.formatting import (
     percent,
     scores,
 )
+from distrain.jobs.api_answers import Job
 from distrain.jobs.figures import phrases
 from distrain.jobs.states import FINAL_STATES
 from distrain.runs.records.merging import phase_shares
@@ -48,7 +49,7 @@ def job_line(job: Document) -> str:
     >>> job_line({"id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
     'a-1  pending: needs 2 workers'
     """
-    why = job.get("why_pending") or (job.get("reason") if job["state"] in FINAL_STATES else "")
+    why = Job.read(job).why
     parts = [
         clean_line(job["id"]),
         f"{job['state']}: {clean_line(why)}" if why else job["state"],
@@ -67,7 +68,7 @@ def rank_line(rank: Document) -> str:
         f"step {rank.get('step') or 0}",
         f"{count(rank.get('rows_per_s'))} rows/s",
         f"{milliseconds(rank.get('step_time_s'))} a step",
-        f"stall {percent(rank.get('stall_pct'), 0)}",
+        f"waiting for data {percent(rank.get('stall_pct'), 0)}",
     )
     return "  ".join(parts)
 
@@ -135,7 +136,7 @@ def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
     table = _table(
         ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
-        ("ROWS/S", "right", 9), ("VALID/TRAIN AUC", "right", 15), ("ETA", "right", 6),
+        ("ROWS/S", "right", 9), ("VALID/TRAIN AUC", "right", 15), ("LEFT", "right", 6),
     )  # fmt: skip
     from rich.text import Text
 
@@ -211,7 +212,7 @@ def _ranks(job: Document, lines: int) -> "list[RenderableType]":
     shown = sorted(ranks, key=lambda rank: -(rank.get("step_time_s") or 0.0))[:lines]
     table = _table(
         ("RANK", "right", 4), ("HOST", "left", 14), ("DOING", "left", 22), ("ROWS/S", "right", 9),
-        ("STEP", "right", 9), ("STALL", "right", 6), ("GPU", "right", 4),
+        ("STEP", "right", 9), ("WAITING", "right", 7), ("GPU", "right", 4),
     )  # fmt: skip
     for rank in sorted(shown, key=lambda rank: int(rank["rank"])):
         gpu = rank.get("gpu") or {}

@@ -158,7 +158,7 @@ def command(
     if not is_table and (given := given_options(context, of_table)):
         raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
     if resumed_run is not None and run_dir is not None:
-        raise click.UsageError("--resume gives the run directory: leave --run-dir out.")
+        raise click.UsageError("--resume gives the run folder: leave --run-dir out.")
     if without_checkpoint and resumed_run is None:
         raise click.UsageError("--without-checkpoint is for --resume.")
     if_interrupted("the job was not started")

@@ -45,6 +45,22 @@ def short_yaml(spec: JobSpec) -> str:
     return head + "\n".join(_lines(spec, "", "")) + "\n"
 
 
+def default_spec(spec: JobSpec) -> JobSpec:
+    """Return the spec with only the required settings of `spec`, and defaults elsewhere.
+
+    >>> from distrain.jobs.spec.load import parse_spec
+    >>> document = {"data": {"train": "day_0"}, "model": {"kind": "mlp", "dropout": 0.5}}
+    >>> default_spec(parse_spec(document)).model.dropout
+    0.0
+    """
+    sections = {"data": spec.data, "model": spec.model}
+    required = {
+        name: {"kind", *(n for n, f in type(one).model_fields.items() if f.is_required())}
+        for name, one in sections.items()
+    }
+    return JobSpec.model_validate(spec.model_dump(mode="json", by_alias=True, include=required))
+
+
 def _lines(section: Section, prefix: str, indent: str) -> Iterator[str]:
     values = section.model_dump(mode="json", by_alias=True)
     changed = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)

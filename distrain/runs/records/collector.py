@@ -38,6 +38,7 @@ from distrain.runs.records.merging import (
     stall_pct,
     stalls_of,
     training_s,
+    usage_of,
 )
 
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
@@ -259,6 +260,7 @@ class Collector:
                 exchange=add_up_exchanges([report.exchange for report in reports]),
                 device_seconds=mean_device_seconds([report.device_seconds for report in reports]),
                 reports=max(report.windows for report in reports),
+                usage=usage_of(reports),
             )
         )
 

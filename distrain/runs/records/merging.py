@@ -63,6 +63,30 @@ def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def usage_of(reports: Sequence[StepsDone]) -> dict[str, list[float]] | None:
+    """Return the field `usage` of a `Record` from each rank's report, without figures that are 0.
+
+    `None` for more than `_LISTED_RANKS` ranks.
+    """
+    if len(reports) > _LISTED_RANKS:
+        return None
+    walls_s = [sum(report.seconds.values()) or math.inf for report in reports]
+    gpu_s = [sum(report.device_seconds.values()) for report in reports]
+    memory = [report.memory for report in reports]
+    usage: dict[str, list[float]] = {
+        "cpu_pct": [
+            round(100 * r.cpu_s / of_s, 1) for r, of_s in zip(reports, walls_s, strict=True)
+        ],
+        # Spans of the window before may end in this window.
+        "gpu_pct": [
+            round(min(100, 100 * s / of_s), 1) for s, of_s in zip(gpu_s, walls_s, strict=True)
+        ],
+        "host_bytes": [held.get("host_bytes", 0) for held in memory],
+        "device_bytes": [held.get("device_bytes", 0) for held in memory],
+    }
+    return {name: values for name, values in usage.items() if any(values)}
+
+
 def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the summed counters of several loaders.
 
@@ -125,6 +149,7 @@ def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
             for counts in zip_longest(*(report.step_counts for report in reports), fillvalue=0)
         ],
         windows=sum(report.windows for report in reports),
+        cpu_s=sum(report.cpu_s for report in reports),
     )
 
 

@@ -18,7 +18,7 @@ from distrain.storage.outputs import whole_file
 class Comparison:
     """A comparison of runs; every row has a name and a text for each run."""
 
-    names: tuple[str, ...]  # names of the runs, with their directories if two names are equal
+    names: tuple[str, ...]  # distinct short names of the runs
     settings: tuple[tuple[str, ...], ...]  # fields of the spec that differ
     environment: tuple[tuple[str, ...], ...]  # properties of machines and versions that differ
     outcomes: tuple[tuple[str, ...], ...]  # the runs' metrics
@@ -61,10 +61,20 @@ def _rows_or_none(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[
 
 
 def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
-    names = [run.name for run in runs]
-    if len(set(names)) == len(names):
-        return tuple(names)
-    return tuple(f"{run.name} ({run.root})" for run in runs)
+    """Return the jobs' names, or if some are equal, the names of the run folders, or their paths.
+
+    A folder that is named by the job's id is shortened to the job's name and the id's random end.
+    """
+    folders = [
+        f"{run.spec.name} {run.name.rpartition('-')[2]}"
+        if run.root.name == run.name
+        else run.root.name
+        for run in runs
+    ]
+    for names in ([run.spec.name for run in runs], folders):
+        if len(set(names)) == len(names):
+            return tuple(names)
+    return tuple(str(run.root) for run in runs)
 
 
 def _differing(documents: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:

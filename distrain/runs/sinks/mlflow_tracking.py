@@ -43,7 +43,7 @@ class MLflowTracking:
 
     Args:
         uri: The tracking server or store; `None` for `MLFLOW_TRACKING_URI`, and if that is not set,
-            a SQLite file in the run directory.
+            a SQLite file in the run folder.
     """
 
     def __init__(self, uri: str | None = None):

@@ -19,7 +19,7 @@ class TensorBoardFiles:
     points of earlier files.
 
     Args:
-        folder: The folder of the files; `None` for `tensorboard` in the run directory.
+        folder: The folder of the files; `None` for `tensorboard` in the run folder.
     """
 
     def __init__(self, folder: str | Path | None = None):

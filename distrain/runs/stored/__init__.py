@@ -1,1 +1,1 @@
-"""Reads run directories in object stores."""
+"""Reads run folders in object stores."""

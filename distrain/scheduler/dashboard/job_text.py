@@ -15,6 +15,7 @@ from distrain.formatting import (
     number,
     score,
 )
+from distrain.jobs.api_answers import Job
 from distrain.jobs.figures import phrases, shown_on
 from distrain.runs.report.colours import BAD
 from distrain.scheduler.dashboard.figure_data import Columns, Document
@@ -154,8 +155,8 @@ def _slowest_text(job: Document) -> str:
 
 
 def state_text(job: Document) -> str:
-    reason = job.get("reason")
-    return f"{job['state']} ({reason})" if reason else str(job["state"])
+    why = Job.read({**job, "why_pending": ""}).why
+    return f"{job['state']} ({why})" if why else str(job["state"])
 
 
 def progress_pct(job: Document) -> float:

@@ -23,11 +23,11 @@ _TITLES = {
     "name": ("name", 120),
     "state": ("state", 180),
     "progress_pct": ("progress", 110),
+    "step": ("step", 110),
     "valid_auc": ("valid. AUC", 75),
     **{one.name: (one.title.lower(), max(75, 7 * len(one.title))) for one in _FIGURES},
     "auc": ("train. AUC", 75),
     "loss": ("train. loss", 75),
-    "step": ("step", 110),
     "num_ranks": ("ranks", 50),
     "job_id": ("job", 240),
 }
@@ -99,7 +99,7 @@ def timeline() -> Panel:
     source = source_of(*timeline_columns([]))
     tips = [("@kind", "@text"), ("at", "@at_ms{%F %T} UTC"), ("attempt, step", "@attempt, @step")]
     over_time = {"x_axis_type": "datetime", "x_axis_label": "time of day, UTC"}
-    drawn = draw("What happened when", "", y_range=[*TIMELINE_KINDS], tooltips=tips, **over_time)
+    drawn = draw("Events", "", y_range=[*TIMELINE_KINDS], tooltips=tips, **over_time)
     drawn.hover.formatters = {"@at_ms": "datetime"}
     drawn.height = 180
     drawn.xaxis.formatter = DatetimeTickFormatter(

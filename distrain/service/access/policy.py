@@ -237,7 +237,7 @@ def _path_mistakes(
         several = isinstance(value, tuple)
         for number, path in enumerate(value if several else (value,)):
             place = path.replace("{run_id}", "run-id")
-            # Another job's run directory may be read, but not written.
+            # Another job's run folder may be read, but not written.
             if field not in _WRITTEN and path_problem(place, (own,), closed) is None:
                 continue
             problem = path_problem(place, allowed, closed)

@@ -28,18 +28,21 @@ class Row:
 
 
 def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each setting that differs, by its dotted name.
+    """Return a row for each setting that differs, except the name, by its dotted name.
 
     >>> setting_rows([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
     """
     return [
         Row(field, tuple(UNKNOWN if value is None else _text(value) for value in values))
-        for field, values in differences(specs).items()
+        for field, values in sorted(differences(specs).items())
+        if field != "name"
     ]
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        return _text(value[0])
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,8 +1,8 @@
 """The pages that list jobs by filters, and that compare several jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -65,15 +65,12 @@ def jobs(
     caller = call.caller
     projects = [p.name for p in call.store.projects()] if caller.is_admin else caller.roles
     older = url_with(call.request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
-    specs = call.store.specs([job.id for job in found])
     return page(
         call.request,
         "jobs.html",
         call.caller,
-        jobs=[
-            (document, *_model_and_data(specs.get(document.id, {})))
-            for document in job_documents(call, found)
-        ],
+        jobs=job_documents(call, found),
+        specs=call.store.specs([job.id for job in found]),
         figures=(figures := shown_on("jobs")),
         figure_headings=[(figure.title, "number", "n wide") for figure in figures],
         chips=_state_links(call, wanted, state),
@@ -98,13 +95,6 @@ def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLin
         StateLink(name, counts.get(name), url_with(call.request, {"state": name, "before": ""}))
         for name in ("", *shown)
     ]
-
-
-def _model_and_data(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the kind of model and the first training path of a spec; "" if it has none."""
-    model, data = spec.get("model") or {}, spec.get("data") or {}
-    train = data.get("train") or ""
-    return str(model.get("kind", "")), train if isinstance(train, str) else str(train[0])
 
 
 @router.get("/compare")

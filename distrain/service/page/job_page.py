@@ -11,7 +11,7 @@ from re import fullmatch
 from typing import Annotated, Any
 
 import yaml
-from fastapi import APIRouter, Form
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
@@ -21,19 +21,21 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
-from distrain.jobs.spec.short_yaml import short_yaml
+from distrain.jobs.spec.short_yaml import default_spec, short_yaml
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
-from distrain.service.access.rules import Action, may
+from distrain.service.access.rules import Action, may, visible
 from distrain.service.api.bodies import JobRequest
 from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import bad_spec, request_sha256
+from distrain.service.page.comparison import Row, setting_rows
 from distrain.service.page.job_list_page import job_documents
-from distrain.service.page.queue_page import queues
+from distrain.service.page.queue_page import queue_of
 from distrain.service.page.rendering import PageRoute, page
+from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -43,6 +45,7 @@ MOST_FILES_READ = 1000
 _MOST_LISTINGS = 50
 _SHOWN = r"[^./][^/]*|model/[^./][^/]*|logs/[^./][^/]*/[^./][^/]*\.log"
 _NOT_SHOWN = r"(model/[^/]*/|(?!model/|logs/)[^/]*/).*"
+_MOST_OTHERS = 20
 _BEHIND = "\U0010ffff"  # after all names in a folder
 
 
@@ -86,12 +89,15 @@ def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
 
 
 @router.get("/jobs/{job_id}")
-def job(call: Call, job_id: str) -> HTMLResponse:
+def job(
+    call: Call, job_id: str, against: Annotated[str, Query(max_length=128)] = ""
+) -> HTMLResponse:
+    """Show a job, and how its spec differs from the defaults, or from the job `against`."""
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
     (document,) = job_documents(call, [found])
-    waits = queues(call) if document.why_pending else []
+    starts = queue_of(call, found.cluster)["starts"] if document.why_pending else {}
     dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,
@@ -99,7 +105,7 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         call.caller,
         job=document,
         reason=next((one for one in Reason if one == document.reason), None),
-        start_in_s=next((q["starts"][found.id] for q in waits if found.id in q["starts"]), None),
+        start_in_s=starts.get(found.id),
         # The dashboard shows the jobs of all users, and requires its own token.
         scheduler_url=dashboards.get(found.cluster) if call.caller.is_admin else None,
         now_s=call.service.now_s(),
@@ -111,9 +117,35 @@ def job(call: Call, job_id: str) -> HTMLResponse:
         figures=shown_on("card"),
         attempts=call.store.attempts(found.id),
         files=files_of(found.run_dir),
+        against=against,
+        others=_others(call, found, against),
+        differences=_differences(spec, call.store.spec(call.job(against).id) if against else None),
         short_text=short_text(spec),
         whole_text=dump_yaml(dict(spec)),
     )
+
+
+def _others(call: ApiCall, job: Job, against: str) -> list[str]:
+    """Return ids of jobs to compare with: the parent, and the newest jobs of the project."""
+    wanted = JobFilter(project=job.project, visible=visible(call.caller))
+    newest = [one.id for one in call.store.jobs(wanted, _MOST_OTHERS)]
+    ids = dict.fromkeys([job.parent or "", against, *newest])
+    return [one for one in ids if one not in ("", job.id)]
+
+
+def _differences(spec: Mapping[str, Any], other: Mapping[str, Any] | None) -> list[Row] | None:
+    """Return the settings that differ from another spec, or from the defaults if it is `None`.
+
+    The defaults of a spec of another version are unknown.
+    """
+    if other is not None:
+        return setting_rows([spec, other])
+    try:
+        parsed = JobSpec.model_validate(spec)
+    except ValidationError:
+        return None
+    both = (parsed, default_spec(parsed))
+    return setting_rows([one.model_dump(mode="json", by_alias=True) for one in both])
 
 
 @router.get("/jobs/{job_id}/edit")

@@ -1,7 +1,7 @@
 """Shows the waiting jobs of each cluster with reasons, and the used hours."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -23,6 +23,7 @@ from distrain.service.values import Job, Phase, Quota
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _WAITING = (QUEUED, HANDING_OVER, "pending")
+_MOST_SPECS = 200  # jobs at the head of a queue whose `min_ranks` count in the estimates
 
 
 @router.get("/queue")
@@ -30,50 +31,54 @@ def queue(call: Call) -> HTMLResponse:
     """Show each cluster's waiting jobs: first jobs that are handed over, then the queue."""
     call.require(Action.SEE_JOB)
     here_url = own_url(call.request, call.service.settings.listen.public_url)
-    return page(call.request, "queue.html", call.caller, queues=queues(call), here_url=here_url)
+    queues = [queue_of(call, cluster) for cluster in call.service.settings.clusters]
+    return page(call.request, "queue.html", call.caller, queues=queues, here_url=here_url)
 
 
-def queues(call: ApiCall) -> list[dict[str, Any]]:
-    """Return for each cluster the waiting jobs that the caller may see, with estimated starts."""
+def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
+    """Return a cluster's waiting jobs that the caller may see, and the estimated starts of all."""
     states = {row.name: row.state for row in call.store.clusters()}
-    alive = {name: call.store.alive(name) for name in call.service.settings.clusters}
-    quotas = {project.name: project.quota for project in call.store.projects()}
-    return [_queue(call, name, states.get(name, {}), alive, quotas) for name in alive]
-
-
-def _queue(
-    call: ApiCall,
-    cluster: str,
-    state: Mapping[str, Any],
-    alive: Mapping[str, Sequence[Job]],
-    quotas: Mapping[str, Quota],
-) -> dict[str, Any]:
-    jobs, workers = alive[cluster], state.get("workers") or {}
-    active = [job for job in jobs if job.phase is not Phase.QUEUED]
-    queued = [job for job in jobs if job.phase is Phase.QUEUED]
-    active.sort(key=lambda job: (-job.priority, job.seq))
-    ordered = [*active, *in_order(queued, active)]
+    state, jobs = states.get(cluster, {}), call.store.alive(cluster)
+    ordered = _in_order(jobs)
     seen = [job for job in ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)]
     documents = job_documents(call, seen)
-    elsewhere = Counter[str]()
-    for other in (job for name in alive if name != cluster for job in alive[name]):
-        elsewhere[other.project] += other.num_ranks if other.phase is not Phase.QUEUED else 0
-    # A job that is handed over again, after its scheduler ended, still has the state it had there.
-    holding = [job for job in active if job.phase is Phase.HANDED_OVER and job.state != "pending"]
-    held = {job.id for job in holding}
-    waiting = [job for job in ordered if job.id not in held]
+    workers = state.get("workers") or {}
     free, total = workers.get("free") or 0, workers.get("total")
     return {
         "cluster": cluster,
         "state": cluster_state(state),
         "jobs": [job for job in documents if job.state in _WAITING],
-        "starts": starts_in_s(waiting, holding, free, quotas, elsewhere)
-        if state.get("reachable")
-        else {},
+        "starts": _starts_in_s(call, ordered, free) if state.get("reachable") else {},
         "running": sum(job.state == "running" for job in documents),
         "total": total,
         "busy": None if total is None else total - free,
     }
+
+
+def _in_order(jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs that are handed over, by priority, and then the queue."""
+    active = [job for job in jobs if job.phase is not Phase.QUEUED]
+    active.sort(key=lambda job: (-job.priority, job.seq))
+    return [*active, *in_order((job for job in jobs if job.phase is Phase.QUEUED), active)]
+
+
+def _starts_in_s(call: ApiCall, ordered: Sequence[Job], free: int) -> dict[str, float]:
+    # A job that is handed over again, after its scheduler ended, still has the state it had there.
+    holding = [j for j in ordered if j.phase is Phase.HANDED_OVER and j.state != "pending"]
+    held = {job.id for job in holding}
+    waiting = [job for job in ordered if job.id not in held]
+    quotas = {project.name: project.quota for project in call.store.projects()}
+    here = Counter[str]()
+    for job in ordered:
+        here[job.project] += job.num_ranks if job.phase is not Phase.QUEUED else 0
+    bounded = {j.project for j in waiting if quotas.get(j.project, Quota()).max_ranks is not None}
+    elsewhere = {name: call.store.usage(name)["ranks"] - here[name] for name in bounded}
+    specs = call.store.specs([job.id for job in waiting[:_MOST_SPECS] if job.num_ranks > 1])
+    fewest = {
+        job_id: int((spec.get("resources") or {}).get("min_ranks") or 0)
+        for job_id, spec in specs.items()
+    }
+    return starts_in_s(waiting, holding, free, quotas, elsewhere, fewest)
 
 
 @router.get("/usage")

@@ -41,15 +41,6 @@ def state(word: str) -> Markup:
     return Markup('<span class="state state-{}">{}</span>').format(css, escape(word))
 
 
-def moment(text: str | None) -> str:
-    """Return a time of the API as text, to the second; "-" for `None`.
-
-    >>> moment("2026-03-01T12:30:00.250000Z")
-    '2026-03-01 12:30:00 UTC'
-    """
-    return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
-
-
 def own_url(request: Request, public_url: str | None) -> str:
     """Return the address that users name the service by, without a slash at its end.
 
@@ -65,35 +56,19 @@ def lasted_s(job: JobAnswer) -> float | None:
     return max(0.0, (end - datetime.fromisoformat(job.started_at)).total_seconds())
 
 
-def at(seconds: float | None) -> str:
-    """Return a unix time as text, to the second; "-" for `None`.
+def when(text: str | None) -> Markup:
+    """Return how long ago a time of the API was, as HTML with the time as its title.
 
-    >>> at(0.25)
-    '1970-01-01 00:00:00 UTC'
-    """
-    return moment(utc(seconds))
-
-
-def age(text: str | None) -> str:
-    if not text:
-        return "-"
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
-    return duration(max(0.0, seconds), 0)
-
-
-def ago(text: str | None) -> str:
-    """Return how long ago a time of the API was, as text; "-" for `None`.
-
-    >>> ago(utc(0.0))[-5:], ago(None)
-    ('d ago', '-')
+    >>> print(when("2026-03-01T12:30:00Z"))  # doctest: +ELLIPSIS
+    <time datetime="2026-03-01T12:30:00Z" title="2026-03-01 12:30:00 UTC">...</time>
     """
     if not text:
-        return "-"
+        return Markup("-")
     seconds = (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
-    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit_s:
-            return f"{int(seconds // unit_s)} {unit} ago"
-    return "just now"
+    units = ((86400, "d"), (3600, "h"), (60, "min"))
+    ago = next((f"{int(seconds // s)} {unit} ago" for s, unit in units if seconds >= s), "just now")
+    html = '<time datetime="{}" title="{} UTC">{}</time>'
+    return Markup(html).format(text, text[:19].replace("T", " "), ago)
 
 
 def progress(job: JobAnswer) -> int:
@@ -159,13 +134,11 @@ def _environment() -> Environment:
     )
     found.filters.update(
         state=state,
-        moment=moment,
         lasted_s=lasted_s,
         main_score=main_score,
         score=score,
-        at=at,
-        age=age,
-        ago=ago,
+        when=when,
+        utc=utc,
         progress=progress,
         suffix=suffix,
         last_part=last_part,

@@ -13,6 +13,7 @@ def starts_in_s(
     free: int,
     quotas: Mapping[str, Quota],
     elsewhere: Mapping[str, int],
+    min_ranks: Mapping[str, int],
 ) -> dict[str, float]:
     """Return the seconds until waiting jobs get their workers, by job id.
 
@@ -29,6 +30,7 @@ def starts_in_s(
         holding: The jobs that hold workers.
         free: The number of free workers.
         elsewhere: The ranks in use on other clusters, by project.
+        min_ranks: By job id, the fewest ranks that a job starts with; 0 or absent: all its ranks.
     """
     used, ends = Counter(elsewhere), []
     for job in holding:
@@ -40,17 +42,18 @@ def starts_in_s(
     workers = free + sum(ranks for _, ranks in ends)
     for job in waiting:
         most = quotas.get(job.project, Quota()).max_ranks
-        largest = min(workers, inf if most is None else most)
-        if job.phase is Phase.QUEUED and job.num_ranks > largest:
+        quota = inf if most is None else most
+        needs = min_ranks.get(job.id) or job.num_ranks
+        if job.phase is Phase.QUEUED and (needs > workers or job.num_ranks > quota):
             continue
         used[job.project] += job.num_ranks
-        if most is not None and used[job.project] > most:
+        if used[job.project] > quota:
             continue
-        while free < job.num_ranks and ends:
+        while free < needs and ends:
             now_s, ranks = ends.pop()
             free += ranks
-        if free < job.num_ranks or now_s == inf:
+        if free < needs or now_s == inf:
             break
-        free -= job.num_ranks
+        free -= min(job.num_ranks, free)
         found[job.id] = now_s
     return found

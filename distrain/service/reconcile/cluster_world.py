@@ -1,4 +1,4 @@
-"""Implements a pass's `World` with the database, scheduler and run directories of a cluster."""
+"""Implements a pass's `World` with the database, scheduler and run folders of a cluster."""
 
 import errno
 import logging
@@ -137,7 +137,7 @@ class ClusterWorld:
 
 
 def _may_pass(error: OutputError) -> bool:
-    """Return True if writing a run directory may succeed later, after it failed with `error`."""
+    """Return True if writing a run folder may succeed later, after it failed with `error`."""
     cause = error.__cause__
     return isinstance(error, RunInUse) or (isinstance(cause, OSError) and cause.errno in _PASSING)
 

@@ -80,12 +80,12 @@ class RunFolders:
 
 
 def check_place_of(place: str) -> None:
-    """Raise OutputError unless a run directory is an absolute path or in a usable object store."""
+    """Raise OutputError unless a run folder is an absolute path or in a usable object store."""
     if has_conditional_writes(place):
         return
     if is_remote(place) or _URL.match(place) or not Path(place).is_absolute():
         raise OutputError(
-            "a run directory must be an absolute path, or begin with s3://",
+            "a run folder must be an absolute path, or begin with s3://",
             where={"path": place},
             hint="Set run_root of the cluster to a folder that the service and all workers share, "
             "or to s3://BUCKET/PATH.",
@@ -93,7 +93,7 @@ def check_place_of(place: str) -> None:
 
 
 def make_folder(root: Path, run_root: Path) -> None:
-    """Make a run directory; new folders in the run root get the permissions of the run root.
+    """Make a run folder; new folders in the run root get the permissions of the run root.
 
     Raises OutputError, also if a folder in the run root is a symbolic link.
     """
@@ -107,7 +107,7 @@ def make_folder(root: Path, run_root: Path) -> None:
                 raise OutputError(
                     "a part of the path is a symbolic link",
                     where={"path": str(folder)},
-                    hint="Remove it: run directories must be inside the cluster's run_root.",
+                    hint="Remove it: run folders must be inside the cluster's run_root.",
                 )
             with suppress(FileExistsError):
                 folder.mkdir()

@@ -163,7 +163,7 @@ def _put(
     if made is None:
         return None
     if made.deleted is not None:
-        raise _id_taken(job.id)  # its run directory may still exist
+        raise _id_taken(job.id)  # its run folder may still exist
     quota = _quota_of(made, job.project)
     job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
     connection.execute(_PUT_SPEC, {"job_id": job.id, **document})

@@ -136,6 +136,7 @@ class RankEvents:
             device_seconds,
             self.step_counts.take(),
             memory_now(self.device),
+            cpu_s=clock.cpu_lap(),
         )
         return PendingSteps(closed, event)
 

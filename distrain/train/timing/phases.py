@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from time import process_time
 from typing import NamedTuple
 
 import torch
@@ -107,6 +108,7 @@ class PhaseClock:
         self._device = device
         self._start = self._lap_start = time.perf_counter()
         self._lap_end = self._start
+        self._cpu_lap_s = process_time()
         self._window = dict.fromkeys(PHASES, 0.0)
         self.totals = dict.fromkeys(PHASES, 0.0)
         self.doing = "other"
@@ -151,6 +153,11 @@ class PhaseClock:
         With `wait`, wait until all spans have finished.
         """
         return self._device.lap(wait=wait) if self._device else {}
+
+    def cpu_lap(self) -> float:
+        """Return the CPU seconds of this process since the last call, of all its threads."""
+        before_s, self._cpu_lap_s = self._cpu_lap_s, process_time()
+        return self._cpu_lap_s - before_s
 
     @property
     def device_totals(self) -> dict[str, float]:

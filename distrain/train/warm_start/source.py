@@ -65,9 +65,9 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
     """Return the weights at a path, of which only headers are read; `SpecError` if there are none.
 
     Args:
-        path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
+        path: A run folder with a model, a saved model's folder, a checkpoint's folder, or a
             directory of checkpoints, whose newest checkpoint is used; the latter two may be URLs.
-        with_state: Whether a checkpoint is required; for a run directory its newest one is used.
+        with_state: Whether a checkpoint is required; for a run folder its newest one is used.
     """
     if is_remote(path):
         return _checkpoint_at(path, with_state)
@@ -95,7 +95,7 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
         raise SpecError(
             "train.init_from: no such folder",
             where={"path": path},
-            hint="Name a run directory, a saved model's folder or a checkpoint that workers see.",
+            hint="Name a run folder, a saved model's folder or a checkpoint that workers see.",
         )
     return _checkpoint_at(str(folder.absolute()), with_state)
 
@@ -139,7 +139,7 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
             raise SpecError(
                 f"train.init_from: neither {MODEL_FILE} nor a whole checkpoint is there",
                 where={"path": path},
-                hint="Name a run directory, a saved model's folder or a checkpoint.",
+                hint="Name a run folder, a saved model's folder or a checkpoint.",
             )
         parent, name = path, entries[0].name
     directory = CheckpointDir(parent)

@@ -34,7 +34,7 @@
 {{- fail "workers.pools: they need mode standalone; the Dask operator's cluster has one group of workers" -}}
 {{- end -}}
 {{- if and $values.runs.url $values.runs.existingClaim -}}
-{{- fail "runs.url: run directories are there or in runs.existingClaim, not in both" -}}
+{{- fail "runs.url: run folders are there or in runs.existingClaim, not in both" -}}
 {{- end -}}
 {{- range $group := include "distrain.workerGroups" . | fromJsonArray -}}
 {{- $at := eq $group.component "worker" | ternary "workers" (printf "workers.pools.%s" (trimPrefix "worker-" $group.component)) -}}

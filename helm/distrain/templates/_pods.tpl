@@ -133,7 +133,7 @@ envFrom:
 {{- end }}
 {{- end -}}
 
-{{/* Volumes of run directories and data, equal in all pods, and a component's own volumes. Arguments: a list of the root and the component's values. */}}
+{{/* Volumes of run folders and data, equal in all pods, and a component's own volumes. Arguments: a list of the root and the component's values. */}}
 {{- define "distrain.fileVolumes" -}}
 {{- $values := (index . 0).Values -}}
 {{- if not $values.runs.url }}

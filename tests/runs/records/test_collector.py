@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 
 import numpy as np
@@ -351,10 +351,15 @@ def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
         collector.begin_attempt(1, num_ranks)
         for rank in range(num_ranks):
             seconds = {"data_wait": rank / num_ranks, "forward_backward": 1 - rank / num_ranks}
-            collector.add(StepsDone(rank, 0, 5, 1.0, seconds, BinaryMetrics().to_json(), 0.1))
+            report = StepsDone(rank, 0, 5, 1.0, seconds, BinaryMetrics().to_json(), 0.1)
+            used = {"memory": {"host_bytes": rank + 1}, "cpu_s": 2.0}
+            collector.add(replace(report, **used, device_seconds={"forward_backward": rank / 64}))
         (record,) = collector.records
         sizes[num_ranks] = len(json.dumps(asdict(record)))
         assert len(record.stall_pct) == (64 if num_ranks == 64 else 0)
+        each = [round(100 * rank / 64, 1) for rank in range(64)]
+        usage = {"cpu_pct": [200.0] * 64, "gpu_pct": each, "host_bytes": [*range(1, 65)]}
+        assert record.usage == (usage if num_ranks == 64 else None)
         assert record.stall_max_pct == pytest.approx(100 * (num_ranks - 1) / num_ranks)
         assert record.stall_mean_pct == pytest.approx(50 * (num_ranks - 1) / num_ranks)
     assert record.stall_summary is not None

@@ -32,10 +32,10 @@ def test_only_settings_that_differ_are_listed(roots):
     assert settings["train.optimizer.kind"][1] == "adam"
     assert all(place.startswith("train.") for place in settings)
     assert found.environment == ()
-    assert found.names == ("clicks-1", "clicks-2")
+    assert found.names == ("one", "other"), "the jobs have the same name"
     three = compare([read_run_data(root) for root in (roots[0], roots[0], roots[1])])
     assert {row[0]: row[1:] for row in three.settings}["train.epochs"] == ("1", "1", "2")
-    assert three.names[0] == f"clicks-1 ({roots[0]})"
+    assert three.names == (str(roots[0]), str(roots[0]), str(roots[1]))
 
 
 def test_outcomes_stand_side_by_side_also_of_runs_without_an_end(roots):

@@ -1,4 +1,4 @@
-"""`distrain report`: whatever a run directory holds fits on one page that needs nothing else."""
+"""`distrain report`: whatever a run folder holds fits on one page that needs nothing else."""
 
 import base64
 import html.parser

@@ -5,7 +5,6 @@ import json
 import pytest
 from api_world import SPEC, publish
 from kept_runs import write_records
-from page_world import page_world
 from served_jobs import record
 
 from distrain.jobs.run_paths import log_end
@@ -16,13 +15,8 @@ pytestmark = [
     pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-STATE = "document.querySelector('.cards .state').textContent"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    with page_world(tmp_path_factory.mktemp("page")) as found:
-        yield found
+DEVICE = ["NVIDIA H200", "node-1"]
+STATE = ".cards .state:text-is('{}')"
 
 
 @pytest.fixture
@@ -126,9 +120,6 @@ def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_
     alice.locator("[name=smoothing]").fill("0.9")
     assert legend(alice, "Loss")["training"] > before, "losses fall, and an average lags"
     assert legend(alice, "Loss")["validation"]
-    alice.check("[name=log]")
-    alice.uncheck("[name=clip]")
-    assert alice.locator("figure canvas").count() == 4
 
 
 def test_a_page_of_thousands_of_records_goes_on_drawing_after_a_restart(site, alice, tmp_path):
@@ -152,31 +143,35 @@ def test_hours_by_day_are_drawn_and_an_ended_jobs_ranks_have_their_memory(site, 
     site.world.change(job, run_dir=str(tmp_path / "run"))
     site.world.end(job)
     paths = site.write_run(tmp_path / "run")
-    place = {"host": "node-1", "device": "cuda:0", "hardware": "NVIDIA H200"}
-    summary = {"places": [place], "peak_memory": [{"host_bytes": 2**31, "device_bytes": 2**32}]}
     paths.summary.write_text('{"train_loss": NaN}')  # Python writes it; no browser reads it
     alice.goto(f"{site.url}/jobs/{job}")
-    alice.wait_for_selector("#ranks tbody tr")
-    paths.summary.write_text(json.dumps(summary))
-    alice.goto(f"{site.url}/jobs/{job}")
     alice.wait_for_selector("#ranks td:text-is('NVIDIA H200')")
-    first = alice.locator("#ranks tbody tr").first.inner_text().split("\t")
-    assert first[3:] == ["2.0 GiB", "4.0 GiB", "NVIDIA H200", "node-1"]
+    first = alice.locator("#ranks tbody tr").first
+    assert first.inner_text().split("\t") == ["0", "1.5 %", "", "150 %", "1.0 GiB", *DEVICE]
+    peaks = [{"host_bytes": 2**31, "device_bytes": 2**32}] * 2
+    paths.summary.write_text(json.dumps({"state": "succeeded", "peak_memory": peaks}))
+    alice.goto(f"{site.url}/jobs/{job}")
+    alice.wait_for_selector("#ranks td:text-is('4.0 GiB')")
+    assert first.inner_text().split("\t")[3:] == ["150 %", "2.0 GiB", "4.0 GiB", *DEVICE]
     alice.goto(f"{site.url}/usage")
     alice.wait_for_selector("#days canvas")
     assert float(legend(alice, "Hours by day")["rank-hours"]) >= 2
 
 
-def test_lines_of_all_ranks_are_searched(site, alice, tmp_path):
+def test_lines_of_all_ranks_are_searched_also_if_one_log_cannot_be_read(site, alice, tab, tmp_path):
     job = site.world.submit("alice", spec={**SPEC, "resources": {"num_ranks": 2}})["id"]
     root = tmp_path / "run"
     site.world.change(job, run_dir=str(root), attempt=1)
     paths = site.write_run(root)
     paths.log(1, 1).write_text("rank 1 is here\n")
+    alice.route("**/rank-0.log", lambda route: route.fulfill(status=500))
     alice.goto(f"{site.url}/jobs/{job}")
     alice.select_option("[name=rank]", "all")
+    alice.uncheck("[name=follow]")
     alice.click("form[data-log] button")
     alice.wait_for_function("() => document.getElementById('log').textContent.includes('[rank 1]')")
+    assert "[rank 0] this log cannot be read: the service answers 500" in alice.inner_text("#log")
+    tab.troubles.clear()  # those of the first rank's log
     alice.fill("[name=search]", "IS HERE")
     assert alice.inner_text("#log") == "[rank 1] rank 1 is here"
 
@@ -209,50 +204,102 @@ def test_a_report_opens_in_the_browser_and_runs_nothing(site, alice, tab, tmp_pa
     assert alice.evaluate("window.origin") == "null"
 
 
-def test_a_job_is_cancelled_after_a_question(site, alice):
-    job = site.world.submit("alice")["id"]
-    alice.goto(f"{site.url}/jobs/{job}")
-    alice.click("text=Cancel")
-    assert job in alice.inner_text("#confirm-text")
-    alice.keyboard.press("Enter")  # the focus is on keeping it
+def compare(page, name, jobs):
+    """From the list of jobs to the page of the first of the compared ones."""
+    page.fill("[name=text]", name)
+    page.click("button:text-is('Filter')")
+    page.wait_for_url("**text=walk*")
+    page.click("th button:text-is('Name')")
+    for job in jobs:
+        page.check(f"[name=job][value='{job}']")
+    page.click("text=Compare ticked jobs")
+    page.wait_for_selector("figure canvas")
+    page.click(f"thead a[href$='{jobs[0]}']")
+    page.wait_for_selector("figure canvas")
+    page.select_option("[name=over]", "elapsed_s")
+    for box in ("log", "clip"):
+        page.set_checked(f"[name={box}]", box == "log")
+    assert page.locator("figure canvas").count() == 5
+    page.select_option("#time-of", "last")
+
+
+def cancel_and_resume(page, site, job):
+    """With a question before each."""
+    page.click("text=Cancel")
+    assert job in page.inner_text("#confirm-text")
+    page.keyboard.press("Enter")  # the focus is on keeping it
     assert site.world.store.job(job).intent == "run"
-    alice.click("text=Cancel")
-    alice.click("#confirm button[value=yes]")
-    alice.wait_for_function(
-        "() => document.querySelector('.cards .state').textContent == 'cancelled'"
-    )
-    assert site.world.store.job(job).intent == "cancel"
+    page.click("text=Cancel")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector(STATE.format("cancelled"))
+    page.click("button:text-is('Resume')")
+    page.click("#confirm button[value=yes]")
+    page.wait_for_selector(STATE.format("queued"))
 
 
-def test_pages_can_be_read_aloud_and_have_no_inline_styles(site, alice):
+def submit_with_another_setting(page, job):
+    """And see what differs."""
+    page.click("text=Edit and submit again")
+    page.fill("#spec", page.input_value("#spec").replace("epochs: 1", "epochs: 7"))
+    page.click("button:text-is('Submit')")
+    page.wait_for_selector("text=copy of")
+    rows = page.locator(".settings tbody tr")
+    assert ["train.epochs", "7", "1"] in [row.split("\t") for row in rows.all_inner_texts()]
+    page.select_option("[name=against]", job)
+    page.click("text=Differences from >> xpath=.. >> button")
+    page.wait_for_url("**against=*")
+    assert [row.split("\t") for row in rows.all_inner_texts()] == [["train.epochs", "7", "1"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_each_action_works_on_every_screen(site, tab, tmp_path, width, scheme):
+    page, said = tab.page, []
+    page.on("console", lambda message: said.append(message.text))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    name = f"walk-{width}-{scheme}"
+    spec = {**SPEC, "name": name, "resources": {"num_ranks": 2}}
+    jobs = [site.world.submit("alice", spec=spec)["id"] for _ in range(2)]
+    for job in jobs:
+        site.world.change(job, run_dir=str(tmp_path / job))
+        site.write_run(tmp_path / job)
+    tab.visit(f"{site.url}/jobs")
+    page.fill("#token", site.world.tokens["alice"])
+    page.click("button:text-is('Log in')")
+    compare(page, name, jobs)
+    cancel_and_resume(page, site, jobs[0])
+    submit_with_another_setting(page, jobs[0])
+    for link in ("Queue", "Clusters", "Usage"):
+        page.click(f"nav >> text={link}")
+        page.wait_for_selector(f"h1:text-is('{link}')")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.check("[value=day]")
+    page.click("button:text-is('Show')")
+    page.wait_for_url("**by=day*")
+    page.click("text=Log out")
+    page.wait_for_url("**/login")
+    assert not said, "\n".join(said)
+
+
+def test_pages_pass_axe_and_have_no_inline_styles(site, alice):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     job = site.world.submit("alice")["id"]
-    for path in (
-        "/jobs",
-        f"/jobs/{job}",
-        f"/jobs/{job}/edit",
-        f"/compare?job={job}",
-        "/queue",
-        "/clusters",
-        "/usage",
-    ):
+    site.world.change(job, state="failed", message="a rank died", reason="RankDied")
+    paths = [f"/jobs/{job}", f"/jobs/{job}/edit", f"/compare?job={job}"]
+    for path in ("/jobs", *paths, "/queue", "/clusters", "/usage", "/login"):
         alice.goto(f"{site.url}{path}")
-        unnamed = alice.evaluate(
-            "[...document.querySelectorAll('input, select, button')].filter(e => !e.labels?.length"
-            " && !e.textContent.trim() && !e.ariaLabel && e.type != 'hidden').length"
-        )
-        assert unnamed == 0
-        assert alice.evaluate("document.querySelectorAll('h1').length") == 1
         inline = "document.querySelectorAll(':is([style], [onclick]):not(.uplot, .uplot *)').length"
         assert alice.evaluate(inline) == 0, "but those that uPlot's script sets"
-        assert alice.evaluate("document.documentElement.lang") == "en"
-        heads = "[...document.querySelectorAll('th:not(.uplot *)')].every(h => h.scope)"
-        assert alice.evaluate(heads)
-        for width in (390, 1280):
+        seen = set()
+        for width, scheme in ((390, "light"), (1280, "dark")):
             alice.set_viewport_size({"width": width, "height": 800})
-            alice.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
-        light = alice.evaluate("getComputedStyle(document.body).backgroundColor")
-        alice.emulate_media(color_scheme="dark")
-        assert alice.evaluate("getComputedStyle(document.body).backgroundColor") != light
-        alice.emulate_media(color_scheme="light")
-        alice.keyboard.press("Tab")
-        assert alice.evaluate("document.activeElement.className") == "skip"
+            alice.emulate_media(color_scheme=scheme)
+            alice.wait_for_function(f"() => document.documentElement.scrollWidth <= {width}")
+            seen.add(alice.evaluate("getComputedStyle(document.body).backgroundColor"))
+            found = axe.run(alice)
+            assert found.violations_count == 0, found.generate_report()
+        assert len(seen) == 2, "dark and light differ"
+        if path != "/login":  # whose focus is on the token
+            alice.keyboard.press("Tab")
+            assert alice.evaluate("document.activeElement.className") == "skip"

@@ -105,10 +105,10 @@ def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
     ]
     waiting = [a_job(n, num_ranks=ranks) for n, ranks in ((5, 2), (6, 1), (7, 2), (8, 1))]
 
-    def starts(free, holding=running, quota=None, elsewhere=0):
+    def starts(free, holding=running, quota=None, elsewhere=0, fewest=None):
         quotas = {waiting[0].project: Quota(max_ranks=quota)}
         used = {waiting[0].project: elsewhere}
-        return list(starts_in_s(waiting, holding, free, quotas, used).values())
+        return list(starts_in_s(waiting, holding, free, quotas, used, fewest or {}).values())
 
     assert starts(0) == [60.0, 90.0], "the third needs two workers, and one is left"
     assert starts(2) == [0.0, 60.0, 90.0, 90.0]
@@ -119,6 +119,9 @@ def test_jobs_start_in_order_once_running_jobs_have_freed_enough_workers():
     assert starts(2, silent) == [0.0], "nobody knows when a job ends that reports nothing"
     assert starts(2, quota=6) == [0.0]
     assert starts(2, quota=6, elsewhere=1) == []
+    two, one = waiting[0].id, waiting[1].id
+    assert starts(1, fewest={two: 1}) == [0.0, 60.0, 90.0, 90.0], "it takes what there is"
+    assert starts(2, fewest={two: 1, one: 1})[0] == 0.0
     waiting.insert(0, a_job(4, num_ranks=99))
     assert starts(2) == [0.0, 60.0, 90.0, 90.0], "a job larger than the cluster blocks no other"
     assert starts(2, [], quota=4) == [0.0], "nor does one larger than its project's quota"

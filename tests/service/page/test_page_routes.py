@@ -16,12 +16,6 @@ from distrain.service.store.rows import Attempt
 from distrain.service.values import Scope
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    with page_world(tmp_path_factory.mktemp("page")) as found:
-        yield found
-
-
 @pytest.fixture
 def browser(site):
     """Signs on, and keeps cookies."""
@@ -78,6 +72,7 @@ def test_others_jobs_are_not_there(site, browser):
         assert answer.status_code == 404
         assert "may not see it" in answer.text
         mine = site.world.submit(user, project="web" if user == "stranger" else "ads")["id"]
+        assert client.get(f"/jobs/{mine}", params={"against": job}).status_code == 404
         compared = client.get("/compare", params={"job": [mine, job]})
         assert compared.status_code == 200
         assert "may not see it" in compared.text
@@ -127,21 +122,6 @@ def test_filters_and_older_jobs(site, browser):
     assert first not in page
     older = page.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
     assert first in client.get(older).text
-
-
-def test_jobs_are_compared_by_settings_and_metrics(site, browser):
-    spec = {"name": "clicks", "data": {"train": "/data/clicks/day_*"}, "model": {"kind": "mlp"}}
-    one = site.world.submit("alice")["id"]
-    two = site.world.submit("alice", spec={**spec, "train": {"epochs": 7}})["id"]
-    for job, auc in ((one, 0.61), (two, 0.72)):
-        site.world.change(job, progress={"valid_auc": auc})
-    client = browser("alice")
-    text = client.get("/compare", params={"job": [one, two, one]}).text
-    settings = text.split("Settings that differ")[-1]
-    assert "train.epochs" in settings
-    assert "train.seed" not in settings
-    assert re.findall(r'class="n best">([\d.]+)', text) == ["0.72000"]
-    assert client.get("/compare").status_code == 200
 
 
 def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):
@@ -196,21 +176,26 @@ def test_links_by_state_count_live_jobs_that_the_caller_may_see(site, browser):
     assert link.findall(browser("stranger").get("/jobs").text) == []
 
 
+def fields_of(client, job):
+    """Fields of the form of a job by name, as they are sent."""
+    form = client.get(f"/jobs/{job}/edit").text
+    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", form, re.S)[1])
+    return {**dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', form)), "spec": text}
+
+
 def test_a_job_is_edited_and_submitted_again(site, browser):
     job = site.world.submit("alice")["id"]
     client = browser("alice")
-    form = client.get(f"/jobs/{job}/edit").text
-    hidden = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', form))
-    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", form, re.S)[1])
-    new_id = hidden["new_id"]
+    fields = fields_of(client, job)
+    text, new_id = fields["spec"], fields["new_id"]
     for wrong in ("model: {kind: nothing}\ndata: {train: /data/x}", "- a", "a: [", "x: &a [*a]"):
-        refused = client.post(f"/jobs/{job}/edit", data={**hidden, "spec": wrong})
+        refused = client.post(f"/jobs/{job}/edit", data={**fields, "spec": wrong})
         assert refused.status_code == 422
         assert html.escape(wrong.split("\n")[0]) in refused.text, "what was typed is kept"
-    forged = client.post(f"/jobs/{job}/edit", data={**hidden, "csrf": "x", "spec": text})
+    forged = client.post(f"/jobs/{job}/edit", data={**fields, "csrf": "x", "spec": text})
     assert forged.status_code == 403
     assert site.world.store.job(new_id) is None
-    changed = {**hidden, "spec": text.replace("epochs: 1 ", "epochs: 9 ")}
+    changed = {**fields, "spec": text.replace("epochs: 1 ", "epochs: 9 ")}
     for _ in range(2):  # pressed twice
         made = client.post(f"/jobs/{job}/edit", data=changed)
         assert made.url.path == f"/jobs/{new_id}"
@@ -225,12 +210,8 @@ def form(site, browser):
     """Posts the form of a job of alice's with changed fields, and returns the answer."""
     job = site.world.submit("alice", tags={"team": "7e10"}, priority=3)["id"]
     client = browser("alice")
-    shown = client.get(f"/jobs/{job}/edit").text
-    fields = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', shown))
-    text = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", shown, re.S)[1])
-    return lambda **changes: client.post(
-        f"/jobs/{job}/edit", data={**fields, "spec": text, **changes}
-    )
+    fields = fields_of(client, job)
+    return lambda **changes: client.post(f"/jobs/{job}/edit", data={**fields, **changes})
 
 
 @pytest.mark.parametrize(
@@ -282,11 +263,9 @@ def test_a_form_with_a_bad_spec_comes_back_with_what_was_typed(form, spec):
 def test_a_form_in_a_charset_with_halves_of_surrogate_pairs_comes_back(site, browser):
     job = site.world.submit("alice")["id"]
     client = browser("alice")
-    shown = client.get(f"/jobs/{job}/edit").text
-    fields = dict(re.findall(r'name="(csrf|new_id)" value="([^"]+)"', shown))
     parts = [
         f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in (*fields.items(), ("spec", "name: \\ud800"))
+        for name, value in {**fields_of(client, job), "spec": "name: \\ud800"}.items()
     ]
     answer = client.post(
         f"/jobs/{job}/edit",
@@ -319,19 +298,13 @@ def test_filters_are_bounded(browser):
     assert browser("alice").get("/jobs", params={"text": "x" * 50_001}).status_code == 400
 
 
-def test_logging_out_needs_the_forms_own_token(site, browser):
-    client = browser("alice")
+def test_logging_out_needs_the_forms_own_token_and_sessions_end_with_theirs(site, browser):
+    client, token = browser("alice"), site.world.token("alice")
+    client.post("/login", data={"token": token})
     client.post("/logout", data={"csrf": "forged"})
     assert client.get("/jobs").url.path == "/jobs"
-    page = client.get("/jobs").text
-    csrf = page.split('name="csrf" value="')[1].split('"')[0]
-    client.post("/logout", data={"csrf": csrf})
-    assert client.get("/jobs").url.path == "/login"
-    token = site.world.token("alice")
-    client.post("/login", data={"token": token})
-    assert client.get("/jobs").url.path == "/jobs"
     site.world.revoke(token)
-    assert client.get("/jobs").url.path == "/login", "its sessions end with a token"
+    assert client.get("/jobs").url.path == "/login"
 
 
 def test_links_to_dashboards_are_for_admins(site, browser):

@@ -1,4 +1,4 @@
-"""A service that starts a cluster, with run directories in a bucket: what outlives which kill."""
+"""A service that starts a cluster, with run folders in a bucket: what outlives which kill."""
 
 import json
 import os

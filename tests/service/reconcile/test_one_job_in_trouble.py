@@ -1,4 +1,4 @@
-"""What goes wrong with one job: its words, its run directory, a full disk. Others go on."""
+"""What goes wrong with one job: its words, its run folder, a full disk. Others go on."""
 
 import errno
 import os

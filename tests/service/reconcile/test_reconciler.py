@@ -1,4 +1,4 @@
-"""A reconciler with a real database and run directories, and real schedulers over HTTP."""
+"""A reconciler with a real database and run folders, and real schedulers over HTTP."""
 
 import json
 from pathlib import Path

@@ -53,7 +53,7 @@ def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):
     counts = {t.name: _count(store, t) for t in (tables.specs, tables.attempts, tables.job_tags)}
     assert counts == {"specs": 3, "attempts": 2, "job_tags": 1}
     assert store.spec(old.id) == {}
-    with pytest.raises(IdTaken):  # its run directory may still exist
+    with pytest.raises(IdTaken):  # its run folder may still exist
         store.submit(new, SPEC)
 
 

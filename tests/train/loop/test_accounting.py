@@ -85,6 +85,7 @@ def test_every_step_is_counted_by_its_own_time(told: list[Event]) -> None:
         assert sum(report.step_counts) == report.step - first
         first = report.step
         assert report.memory["host_bytes"] > 2**20
+        assert report.cpu_s > 0
         assert "device_bytes" not in report.memory, "it trains on the CPU"
         least_s = sum(
             bound_s * count

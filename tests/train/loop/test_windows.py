@@ -156,7 +156,7 @@ def test_a_window_whose_scoring_is_interrupted_counts_once(
 
 
 def written(root: Path, prepared: Path) -> Path:
-    """The run directory with what the command writes there."""
+    """The run folder with what the command writes there."""
     spec = make_spec(prepared, *JOB)
     (root / "spec.yaml").write_text(json.dumps(spec.model_dump(mode="json")))
     named = {"job_id": "job", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{id}/artifacts`: the files of a job's run directory."""
+"""`/v1/jobs/{id}/artifacts`: the files of a job's run folder."""
 
 from collections.abc import Callable
 from functools import partial

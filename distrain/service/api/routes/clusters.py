@@ -25,14 +25,14 @@ class ClusterList(Answer):
 def list_clusters(call: Call) -> ClusterList:
     """List the clusters that the caller's projects may use; admins see all."""
     call.require(Action.SEE_CLUSTERS)
-    return ClusterList(clusters=_documents(call))
+    return ClusterList(clusters=clusters_of(call))
 
 
 @router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
 def get_cluster(cluster: str, call: Call) -> Cluster:
     """Return a cluster, and its reconciler's last report."""
     call.require(Action.SEE_CLUSTERS)
-    found = next((c for c in _documents(call) if c.name == cluster), None)
+    found = next((c for c in clusters_of(call) if c.name == cluster), None)
     if found is None:
         raise not_found(f"cluster {cluster!r}")
     return found
@@ -45,7 +45,8 @@ def get_preflight(preflight_id: str, call: Call) -> Preflight:
     return preflight(call, preflight_id)
 
 
-def _documents(call: ApiCall) -> list[Cluster]:
+def clusters_of(call: ApiCall) -> list[Cluster]:
+    """Return the clusters that the caller's projects may use; for admins, all clusters."""
     settings, now_s = call.service.settings, call.service.now_s()
     rows = {row.name: row for row in call.store.clusters()}
     usable = {name for p in call.caller.roles for name in usable_clusters(settings, p)}

@@ -260,7 +260,7 @@ def cancel(
     responses=answers("not_found", "not_final"),
 )
 def delete_job(job_id: str, call: Call) -> None:
-    """Delete an ended job. Its run directory stays for `run_dirs_days`."""
+    """Delete an ended job. Its run folder stays for `run_dirs_days`."""
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
     if job.phase is not Phase.FINAL:
         raise Problem(

@@ -1,4 +1,4 @@
-"""Files of a run directory for the API: pages of names, and bytes of one file."""
+"""Files of a run folder for the API: pages of names, and bytes of one file."""
 
 import mimetypes
 import re
@@ -30,7 +30,7 @@ _SHOWN: Final = {
 """Types that a browser may display; all others, including images with scripts, are downloaded."""
 
 _OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""For HTML of run directories, which users write: no scripts, no forms, no loading."""
+"""For HTML of run folders, which users write: no scripts, no forms, no loading."""
 
 
 def headers_of(file: RunFileReader) -> dict[str, str]:
@@ -62,7 +62,7 @@ async def chunks_of(
 
 
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
-    """Return the next `limit` files of a run directory, and whether there are more.
+    """Return the next `limit` files of a run folder, and whether there are more.
 
     Only files in the folder `below` whose names are after `after`. Raises NotInRun if there is no
     such folder, and OSError.
@@ -73,7 +73,7 @@ def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[F
 
 
 def open_artifact(run_dir: str, name: str) -> RunFileReader:
-    """Open a file of a run directory; the caller closes it.
+    """Open a file of a run folder; the caller closes it.
 
     Raises NotInRun if there is no such file, and OSError.
     """

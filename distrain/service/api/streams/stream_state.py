@@ -87,12 +87,12 @@ class ApiStreams:
             with fail_after(_THREAD_S):  # until it begins: running work cannot be cancelled
                 return await to_thread.run_sync(work, limiter=self._threads)
         except TimeoutError:
-            raise _no_answer("the filesystem of the run directories does not answer") from None
+            raise _no_answer("the filesystem of the run folders does not answer") from None
         except OSError as error:
             if not is_transient(error):
                 raise
-            log.warning("run directories: %s", first_line(error))
-            raise _no_answer("the storage of the run directories does not answer") from error
+            log.warning("run folders: %s", first_line(error))
+            raise _no_answer("the storage of the run folders does not answer") from error
 
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
         """Count a new stream of a caller; return a function to call at its end.

@@ -5,8 +5,11 @@
 const METRICS = [
   { title: "Loss", unit: "loss", splits: ["valid", "train"], of: (r) => r.loss, digits: 5, isLoss: true },
   { title: "AUC", unit: "AUC", splits: ["valid", "train"], of: (r) => r.auc, digits: 5 },
-  { title: "Rows per second", unit: "rows/s", splits: ["train"], of: (r) => r.rows_per_s, digits: 0 },
-  { title: "Waiting for data, mean of the ranks", unit: "% of the time", splits: ["train"], of: waited, digits: 1 },
+  { title: "Rows per second", unit: "rows/s", splits: ["train"], of: (r) => r.rows_per_s, digits: 0, isFromZero: true },
+  { title: "Waiting for data, mean of the ranks", unit: "% of the time", splits: ["train"], of: waited, digits: 1, isFromZero: true },
+  { title: "CPU, mean of the ranks", unit: "% of a core", splits: ["train"], of: (r) => mean(r.usage?.cpu_pct), digits: 0, isFromZero: true },
+  { title: "GPU, mean of the ranks", unit: "% of the time", splits: ["train"], of: (r) => mean(r.usage?.gpu_pct), digits: 0, isFromZero: true },
+  { title: "Learning rate", unit: "learning rate", splits: ["train"], of: (r) => r.lr, digits: 6, isFromZero: true },
 ];
 const TARGET_METRICS = { auc: "AUC", rmse: "RMSE", accuracy: "accuracy" };
 const MOST_TARGETS = 16;
@@ -20,10 +23,10 @@ const CLIPPED_SHARE = 0.1;  // of the points of a curve, at its start
 const COLOURS = { light: ["#0b57a4", "#b35900", "#0a7a3c", "#8e24aa", "#c2185b", "#00796b", "#5d4037", "#455a64"],
   dark: ["#7db8ff", "#ffb74d", "#5fd38d", "#d79bff", "#ff8fb3", "#4dd0c1", "#c8a898", "#a3b8c8"] };
 
+const mean = (values) => (values?.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+
 export function waited(record) {
-  if (record.stall_summary) return record.stall_summary.mean;
-  const ranks = record.stall_pct || [];
-  return ranks.length ? ranks.reduce((sum, pct) => sum + pct, 0) / ranks.length : null;
+  return record.stall_summary ? record.stall_summary.mean : mean(record.stall_pct);
 }
 
 // Exponential moving average; the first points are weighted as if nothing came before them.
@@ -77,7 +80,10 @@ export class Charts {
   // box: the element that holds the charts; options: the form of the toolbar; runs: [{name, records}]
   constructor(box, options, runs) {
     Object.assign(this, { box, options, runs, charts: [], dark: matchMedia("(prefers-color-scheme: dark)") });
-    options.addEventListener("input", () => this.redraw());
+    options.addEventListener("input", () => {
+      options.elements.smoothed.value = Number(options.elements.smoothing.value).toFixed(2);
+      this.redraw();
+    });
     this.dark.addEventListener("change", () => this.redraw());
     new ResizeObserver(() => this.charts.forEach(({ plot, place }) => {
       const width = this.plotWidth(place);
@@ -136,10 +142,13 @@ export class Charts {
     const isLog = metric.isLoss && log.checked;
     const text = (value) => (value == null ? "-" : isTime ? time(value) : long(0).format(value));
     const [xAxis, yAxis] = axes(AXES[over.value], metric.unit);
-    const y = isLog ? { distr: 3 } : { range: (u) => rangeOf(...["train", "valid"].map((split) => valuesOf(u, curves, split)), clip.checked) };
+    const fitted = (u) => rangeOf(...["train", "valid"].map((split) => valuesOf(u, curves, split)), clip.checked);
+    const fromZero = (_, __, high) => [0, high * 1.06 || 1];
+    const y = isLog ? { distr: 3 } : { range: metric.isFromZero ? fromZero : fitted };
     return {
       title: metric.title, width, height: HEIGHT_PX,
       cursor: { sync: { key: "curves" }, points: { size: 7 } },
+      legend: { markers: { dash: (_, n) => (curves[n - 1]?.dash ? "dashed" : "solid") } },
       scales: { x: { time: false }, y },
       axes: [
         { ...xAxis, values: (_, at) => at.map((v) => (isTime ? time(v) : short.format(v))), space: 70 },

@@ -54,13 +54,24 @@ async function read(part, offset) {
   const headers = { Range: `bytes=${offset - part.first}-` };
   const answer = await fetch(`${base}/${part.name}`, { credentials: "same-origin", headers });
   if (answer.status === 404 || answer.status === 416) return new ArrayBuffer(0);
-  if (!answer.ok) throw new Error(answer.status);
+  if (!answer.ok) throw new Error(`the service answers ${answer.status}`);
   return answer.arrayBuffer();
 }
 
 // Shows what a rank has printed since the last round, by the files that are there now.
+// Returns false if the log cannot be read; other ranks' logs do not wait for it.
 async function catchUp(log, files, number) {
-  const parts = partsOf(files, log.name);
+  try {
+    await readMore(log, partsOf(files, log.name), number);
+    log.trouble = "";
+  } catch (error) {
+    if (number === showing && log.trouble !== error.message) add(log.prefix, `this log cannot be read: ${error.message}; trying again`);
+    log.trouble = error.message;
+  }
+  return !log.trouble;
+}
+
+async function readMore(log, parts, number) {
   for (const part of parts) {
     const last = parts[parts.length - 1];
     log.offset = Math.max(log.offset ?? last.first + last.size_bytes - TAIL, part.first);
@@ -83,10 +94,11 @@ async function follow(number, ranks, named) {
   while (number === showing) {
     try {
       const files = await list(folder);
-      for (const log of logs) if (number === showing) await catchUp(log, files, number);
+      let isRead = true;
+      for (const log of logs) if (number === showing) isRead = await catchUp(log, files, number) && isRead;
       if (number !== showing) return;
       if (!lines.length && logs.every((log) => log.offset === null)) output.textContent = "No log of this rank yet.";
-      const closed = logs.every((log) => files.some((file) => file.name === `${log.name}.end`));
+      const closed = isRead && logs.every((log) => files.some((file) => file.name === `${log.name}.end`));
       if (closed || !form.elements.follow.checked) {
         for (const log of logs) if (log.rest) add(log.prefix, log.rest);
         return;

@@ -3,7 +3,8 @@
 
 import { Charts, time, waited } from "./charts.js";
 
-const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "targets", "rows_per_s", "stall_pct", "stall_summary", "seconds"];
+const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "targets", "rows_per_s", "lr", "stall_pct", "stall_summary", "seconds", "usage", "attempt"];
+const HEAD_BYTES = 65536;  // of an attempt's records; the places of its ranks are among the first lines
 
 const box = document.querySelector(".curves");
 const runs = JSON.parse(box.dataset.jobs).map((job) => ({ ...job, records: [], cursor: null }));
@@ -45,21 +46,40 @@ function fillCards(records) {
   if (share != null && element("waiting")) element("waiting").textContent = `waiting for data ${percent(share)}`;
 }
 
-let summary = null;  // of a job that has ended; its run folder may lack it
+let summary = {};  // of a job that has ended; its run folder may lack it
+let places = [];  // host and device of each rank of the attempt `placed`
+let placed = null;
+
+const artifact = (name, headers) => fetch(`/v1/jobs/${encodeURIComponent(runs[0].id)}/artifacts/${name}`, { credentials: "same-origin", headers });
 
 async function readSummary() {
-  if (!element("live").hasAttribute("data-final")) summary = null;
-  else if (!summary && document.querySelector('.files a[href$="/summary.json"]')) {
-    const answer = await fetch(`/v1/jobs/${encodeURIComponent(runs[0].id)}/artifacts/summary.json`, { credentials: "same-origin" });
+  if (!element("live").hasAttribute("data-final")) summary = {};
+  else if (!summary.state && document.querySelector('.files a[href$="/summary.json"]')) {
+    const answer = await artifact("summary.json");
     if (answer.ok) summary = await answer.json();
   }
 }
 
-const gibibytes = (bytes) => (bytes ? `${(bytes / 2 ** 30).toFixed(1)} GiB` : "-");
+async function readPlaces() {
+  const attempt = runs[0].records.at(-1)?.attempt;
+  if (!attempt || attempt === placed) return;
+  const answer = await artifact(`records/attempt-${attempt}.jsonl`, { Range: `bytes=0-${HEAD_BYTES - 1}` });
+  if (!answer.ok) return;
+  for (const line of (await answer.text()).split("\n")) {
+    if (!line.includes('"places":[{')) continue;
+    [places, placed] = [JSON.parse(line).places, attempt];
+    return;
+  }
+}
 
-function ofSummary(rank) {
-  const [memory, place] = [summary?.peak_memory?.[rank] ?? {}, summary?.places?.[rank] ?? {}];
-  return [gibibytes(memory.host_bytes), gibibytes(memory.device_bytes), place.hardware || place.device || "-", place.host || "-"];
+const gibibytes = (bytes) => (bytes ? `${(bytes / 2 ** 30).toFixed(1)} GiB` : "-");
+const whole = (value) => (value == null ? "-" : `${Math.round(value)} %`);
+
+// CPU, memory and GPU in the last report; once the job has ended, the peaks of memory.
+function usageOf(rank, record) {
+  const [now, place] = [(name) => record.usage?.[name]?.[rank], places[rank] ?? {}];
+  const memory = (name) => gibibytes(summary.peak_memory?.[rank]?.[name] ?? now(name));
+  return [whole(now("cpu_pct")), memory("host_bytes"), whole(now("gpu_pct")), memory("device_bytes"), place.hardware || place.device || "-", place.host || "-"];
 }
 
 function row(table, name, texts, share, more = []) {
@@ -68,8 +88,19 @@ function row(table, name, texts, share, more = []) {
   line.append(head);
   for (const text of texts) line.append(Object.assign(document.createElement("td"), { className: "n", textContent: text }));
   const meter = Object.assign(document.createElement("meter"), { max: 100, value: share, ariaLabel: `${name}: ${percent(share)}` });
-  line.insertCell().append(meter);
-  more.forEach((text, n) => line.append(Object.assign(document.createElement("td"), { className: n < 2 ? "n" : "", textContent: text })));
+  const bar = line.insertCell();
+  bar.className = "mid";
+  bar.append(meter);
+  more.forEach((text, n) => line.append(Object.assign(document.createElement("td"), { className: n < 4 ? "n" : "", textContent: text })));
+}
+
+// Columns of which no rank has a value, such as those of GPUs, are hidden.
+function hideEmptyColumns(table) {
+  [...table.tHead.rows[0].cells].forEach((head, n) => {
+    const cells = [...table.tBodies[0].rows].map(({ cells }) => cells[n]);
+    const isEmpty = cells.every((cell) => cell.textContent === "-");
+    [head, ...cells].forEach((cell) => { cell.hidden = isEmpty; });
+  });
 }
 
 function showTimes(records) {
@@ -82,7 +113,6 @@ function showTimes(records) {
   }
   const total = Object.values(seconds).reduce((a, b) => a + b, 0);
   const last = train.at(-1);
-  const isFinal = element("ranks").tHead.rows[0].cells.length > 3;
   const ranks = last.stall_summary ? last.stall_summary.worst : (last.stall_pct ?? []).map((share, rank) => [rank, share]);
   section.hidden = !(total > 0);
   for (const id of ["phases", "ranks"]) element(id).tBodies[0].replaceChildren();
@@ -90,7 +120,8 @@ function showTimes(records) {
     const share = (100 * value) / total;
     row(element("phases"), phase.replaceAll("_", " "), [time(value), percent(share)], share);
   }
-  for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share, isFinal ? ofSummary(rank) : []);
+  for (const [rank, share] of ranks.slice(0, 64)) row(element("ranks"), String(rank), [percent(share)], share, usageOf(rank, last));
+  hideEmptyColumns(element("ranks"));
   element("ranks").hidden = !ranks.length;
 }
 
@@ -111,7 +142,7 @@ async function update() {
   isReading = true;
   try {
     if ((await Promise.all(runs.map(readMore))).includes(true)) charts.update();
-    if (element("no-records")) { showFigures(); await readSummary().catch(() => {}); showTimes(runs[0].records); }
+    if (element("no-records")) { showFigures(); await Promise.allSettled([readSummary(), readPlaces()]); showTimes(runs[0].records); }
   } catch { /* the service does not answer; the next refresh asks again */ }
   isReading = false;
 }
