@@ -162,6 +162,8 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
             {"column": "rating", "kind": "multiclass", "classes": [1, 2, 3, 4, 5]},
             {"rating": [n % 5 + 1 for n in range(60)]},
         ),
+        ({"column": "stars", "equals": 5}, {"stars": [n % 2 * 4 + 1 for n in range(60)]}),
+        ("last", {"score": [5] * 60, "rating": [0] * 60, "last": bits}),
         (
             {"column": "amount", "at_least": 44.25, "placeholder": True},
             {"amount": [float(n) for n in range(60)]},
