@@ -304,8 +304,8 @@ def target_of(columns: Sequence[Facts]) -> Target:
     """Return a guess of the target.
 
     It is a column with the name of a target, else a rating, else the last column of two values. If
-    there is none, it is a placeholder, which the user must replace. A rating is binary, has classes or is
-    a number, as if the user had named it.
+    there is none, it is a placeholder, which the user must replace. A rating is binary, has
+    classes or is a number, as if the user had named it.
     """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
