@@ -221,7 +221,8 @@ def infer_features(
         layout = sample.text.model_copy(update={"decimal_point": point})
         sample = replace(sample, text=layout)
     columns = [_facts_of(name, one, sample) for name, one in values.items()]
-    whole = _whole_columns(sample, files, [*asked.targets, *filter(None, [asked.weight])])
+    weights = [asked.weight] if asked.weight else []
+    whole = _whole_columns(sample, files, [*asked.targets, *weights])
     known_whole = [
         replace(_facts_of(one.name, whole[one.name], sample), is_of_all_rows=True)
         if one.name in whole
