@@ -104,7 +104,7 @@ class Run:
 
     @property
     def classes(self) -> "np.ndarray[Any, Any]":
-        """The values of the first target's classes: `run.classes[scores["class"]]`.
+        """The values of the classes of the model's first target: `run.classes[scores["class"]]`.
 
         They are in the order of the columns of `predict_proba`, `[classes]`; whole numbers from 0
         if the rows were prepared by other tools.
@@ -116,6 +116,7 @@ class Run:
 
         from distrain.predict.raw_rows import workflow_for
         from distrain.prep.reading import saved_features
+        from distrain.schema.criteo import LABEL
 
         saved = self.load_model()
         target = saved.model.task.targets[0]
@@ -126,8 +127,11 @@ class Run:
         values: Sequence[Any] = range(target.classes)
         with suppress(DataError):  # no workflow: the rows were prepared by other tools
             features = saved_features(workflow_for(RunPaths(self.run_dir).model, saved))
-            if features is not None and isinstance(features.document.target.classes, tuple):
-                values = features.document.target.classes
+            targets = {} if features is None else features.document.targets
+            prepared = targets.get(target.column or LABEL)
+            classes = None if prepared is None else prepared.classes
+            if isinstance(classes, tuple) and len(classes) == target.classes:
+                values = classes
         is_of_one_type = len(set(map(type, values))) == 1
         return np.array(values, dtype=None if is_of_one_type else object)
 

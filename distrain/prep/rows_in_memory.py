@@ -57,16 +57,15 @@ def table_of(rows: Any) -> pa.Table:
     table = table.drop_columns([n for n in table.column_names if n.startswith(_UNNAMED_INDEX)])
     for place, field in enumerate(table.schema):
         if pa.types.is_run_end_encoded(field.type):
-            decoded = pc.run_end_decode(table[place])
+            try:
+                decoded = pc.run_end_decode(table[place])
+            except pa.ArrowNotImplementedError:  # of string views and dictionaries
+                raise _unusable(kind, field) from None
             return table_of(table.set_column(place, field.name, decoded))
         if (plain := _without_views(field.type)) != field.type:
             table = table.set_column(place, field.name, table[place].cast(plain))
         elif _is_unusable(field.type):
-            raise InputError(
-                f"a column of the {kind} given has values of the type {field.type}",
-                where={"column": field.name},
-                hint="Convert the column to texts or numbers, or leave it out.",
-            )
+            raise _unusable(kind, field)
         elif table.num_rows and _is_empty(table[place]):
             # A column without values becomes null-typed, which fits any type, even if all are NaN.
             table = table.set_column(place, field.name, pa.nulls(table.num_rows))
@@ -153,6 +152,14 @@ def _is_unusable(dtype: pa.DataType) -> bool:
     if pa.types.is_interval(dtype) or pa.types.is_run_end_encoded(dtype):
         return True
     return any(_is_unusable(dtype.field(place).type) for place in range(dtype.num_fields))
+
+
+def _unusable(kind: str, field: pa.Field) -> InputError:
+    return InputError(
+        f"a column of the {kind} given has values of the type {field.type}",
+        where={"column": field.name},
+        hint="Convert the column to texts or numbers, or leave it out.",
+    )
 
 
 def _column(name: str, values: Any) -> Any:

@@ -18,7 +18,7 @@ from waiting import until
 
 import distrain
 from distrain.cli.training.train import command
-from distrain.errors import DistrainError
+from distrain.errors import DistrainError, InputError
 from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
@@ -214,6 +214,16 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
 
 
+def test_classes_are_those_of_the_target_that_the_model_learns(table, tmp_path):
+    colors = table.assign(color=[*"abcde"] * (ROWS // 5))
+    tasks = {"stars": {"target": "stars"}}
+    run = distrain.fit(
+        colors, target=["color", "stars"], valid=False, model="mlp", run_dir=tmp_path / "run",
+        overrides={**FEW, "model.tasks": tasks},
+    )  # fmt: skip
+    assert run.classes.tolist() == [1, 2, 3, 4, 5]
+
+
 def test_rows_of_its_own_validate_a_model(table, tmp_path):
     run = distrain.fit(
         table[100:], target="price", valid=table[:100], run_dir=tmp_path / "run", overrides=FEW
@@ -252,6 +262,12 @@ def test_runs_become_single_values():
     assert table_of(pa.concat_tables([encoded, encoded[1:3]])).to_pydict() == (
         pa.concat_tables([plain, plain[1:3]]).to_pydict()
     )
+    texts = pa.array(["a"])
+    for values in (texts.cast(pa.string_view()), texts.dictionary_encode()):
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array([3], pa.int32()), values)
+        with pytest.raises(InputError) as refused:
+            table_of(pa.table({"shop": runs}))
+        assert refused.value.where == {"column": "shop"}
 
 
 def test_string_views_become_strings_at_any_depth():

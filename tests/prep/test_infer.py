@@ -162,6 +162,8 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
             {"column": "rating", "kind": "multiclass", "classes": [1, 2, 3, 4, 5]},
             {"rating": [n % 5 + 1 for n in range(60)]},
         ),
+        ({"column": "stars", "equals": 5}, {"stars": [n % 2 * 4 + 1 for n in range(60)]}),
+        ("last", {"score": [5] * 60, "rating": [0] * 60, "last": bits}),
         (
             {"column": "amount", "at_least": 44.25, "placeholder": True},
             {"amount": [float(n) for n in range(60)]},
@@ -174,11 +176,42 @@ def test_guesses_of_targets(tmp_path: Path) -> None:
 def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Path) -> None:
     table = {"split": ["train", "test"] * 30, "item": [f"i{n % 9}" for n in range(60)]}
     table["bought"] = [0, 0, 1] * 20
+    table["at"] = [START + datetime.timedelta(hours=number) for number in range(60)]
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
     files = list_inputs([str(tmp_path / "t.parquet")])
-    for valid, is_feature in ((None, False), (0.2, True), (False, True)):
-        document = infer_features(files, Asked(("bought",), valid=valid)).features.document
-        assert ("split" in document.columns) == is_feature
+    by_item = {"by": "hash", "column": "item", "share": 0.2}
+    by_split = {"by": "column", "column": "split", "equals": "test"}
+    for valid, time, is_feature in (
+        (None, None, False),
+        (None, "at", False),
+        (False, None, False),
+        (by_split, None, False),
+        (by_item, None, True),
+        (0.2, None, True),
+    ):
+        inferred = infer_features(files, Asked(("bought",), valid=valid, time=time))
+        assert ("split" in inferred.features.document.columns) == is_feature
+        assert ("split" in inferred.left_out) != is_feature
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_equal_values_in_the_sample_are_refused_only_if_all_rows_have_them(
+    tmp_path: Path, name: str
+) -> None:
+    table = {"spent": [0] * 60 + [7] * 60, "w": [0] * 60 + [1] * 60, "y": [0, 1] * 60}
+    table["item"] = ["a", "b", "c"] * 40
+    inferred_of(tmp_path, table, name)
+    files = list_inputs([str(tmp_path / name)])
+    document = infer_features(files, Asked(("spent",), "regression", weight="w"), 50).features
+    assert (document.document.target.kind, document.document.weight) == ("regression", "w")
+    inferred_of(tmp_path, {**table, "spent": [0] * 120, "w": [0] * 120}, name)
+    for column, asked in (
+        ("spent", Asked(("spent",), "regression")),
+        ("w", Asked(("y",), weight="w")),
+    ):
+        with pytest.raises(DataError) as refused:
+            infer_features(files, asked)
+        assert refused.value.where["column"] == column
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)

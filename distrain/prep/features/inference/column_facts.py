@@ -61,6 +61,7 @@ class Facts:
     separator: str | None = None  # the separator of a text's items, if it is a list
     pattern: str | None = None  # the format of a text's times, if not ISO 8601
     null_texts: tuple[str, ...] = ()  # texts that mean a missing value
+    is_of_all_rows: bool = False  # whether no row of the inputs is outside the sample
 
     @property
     def plain_name(self) -> str:

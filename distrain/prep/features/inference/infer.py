@@ -6,7 +6,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,13 @@ from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
 from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
 from distrain.prep.features.inference.suggest import (
+    NAMES_PART,
     SAYS_PART,
     Feature,
     Suggestion,
     Target,
     more_targets_of,
+    part_for_validation,
     suggestion_of,
     target_of,
     windows_of,
@@ -58,6 +60,7 @@ class Sample:
     text: FormatSpec  # how text is read
     # the sampled lines that are not rows
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
+    has_all_rows: bool = False  # False too if that is not known
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
@@ -73,7 +76,7 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     first = look_at(chosen[0].path, chosen[0].size_bytes, text)
     if text.kind != CRITEO and not first.is_typed and not _is_utf8(first):
         text = FormatSpec(encoding="latin-1")
-    tables, bad_lines = [], BadLineTally()
+    tables, bad_lines, has_all_rows = [], BadLineTally(), step == 1
     first = replace(first, folders=folders[0])
     for chosen_file, values in zip(chosen, folders, strict=True):
         file = look_at(chosen_file.path, chosen_file.size_bytes, text)
@@ -85,7 +88,9 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
                 where={"file": file.path, "earlier file": first.path},
                 hint="Use files of one table only.",
             )
-        rows, bad = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
+        most = max(1, most_rows // len(chosen))
+        rows, bad = rows_of(file, text, list(first.types), most)
+        has_all_rows &= _holds_at_most(file, most, rows)
         bad_lines = bad_lines.merged(bad)
         tables.append(with_partitions(rows, values).select(list(first.columns)))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
@@ -94,7 +99,15 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         raise DataError("the inputs hold no rows", where=where)
     of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
     told = f"the first {table.num_rows:,} rows {of_files}"
-    return Sample(table, told, first, text, bad_lines)
+    return Sample(table, told, first, text, bad_lines, has_all_rows)
+
+
+def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
+    """Return True if the file surely has no rows besides `first`, its first rows up to `most`."""
+    if not file.is_text:
+        return sum(file.row_groups) <= most
+    is_read_whole = file.codec is None and file.size_bytes <= _TEXT_BYTES
+    return is_read_whole and first.num_rows < most
 
 
 def _is_utf8(file: TableFile) -> bool:
@@ -192,8 +205,8 @@ def infer_features(
     """Infer the kind of each column from some rows, and return a features document.
 
     Args:
-        asked: The user's decisions. Target columns of parquet are read completely, for their
-            classes.
+        asked: The user's decisions. Targets and weights in parquet are read completely, for the
+            classes and because the sample's values may all be equal.
 
     Raises:
         DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
@@ -208,14 +221,17 @@ def infer_features(
         layout = sample.text.model_copy(update={"decimal_point": point})
         sample = replace(sample, text=layout)
     columns = [_facts_of(name, one, sample) for name, one in values.items()]
-    weight = asked.weight_of(columns)
+    weights = [asked.weight] if asked.weight else []
+    whole = _whole_columns(sample, files, [*asked.targets, *weights])
+    known_whole = [
+        replace(_facts_of(one.name, whole[one.name], sample), is_of_all_rows=True)
+        if one.name in whole
+        else one
+        for one in columns
+    ]
+    weight = asked.weight_of(known_whole if asked.weight else columns)
     if asked.targets:
-        whole = _whole_columns(sample, files, values, asked.targets)
-        known_whole = [
-            _facts_of(one.name, whole[one.name], sample) if one.name in whole else one
-            for one in columns
-        ]
-        target, more = asked.targets_of(known_whole, whole)
+        target, more = asked.targets_of(known_whole, values | whole)
     else:
         target = target_of(columns)
         more = more_targets_of(columns, target)
@@ -225,6 +241,8 @@ def infer_features(
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
         if facts.name == parts
+        else Suggestion(facts, left_out=NAMES_PART)
+        if part_for_validation(facts) is not None and not asked.ignores_parts
         else suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
         if facts.name not in taken
@@ -254,20 +272,19 @@ def infer_features(
 
 
 def _whole_columns(
-    sample: Sample, files: Sequence[InputFile], values: Mapping[str, pa.Array], names: Sequence[str]
+    sample: Sample, files: Sequence[InputFile], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """Return all values of columns in parquet files; for text or large files, the sampled ones."""
-    found = {name: values[name] for name in names if name in values}
-    held = [name for name in found if name in sample.file.types]
+    """Return all values of columns in parquet files, and nothing of text or large files."""
+    held = [name for name in names if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
     if sample.file.is_text or is_large or not held:
-        return found
+        return {}
     parts = []
     for file in files:
         with readable_parquet(file.path) as parquet:
             parts.append(parquet.read(held))
     table = pa.concat_tables(parts, promote_options="permissive")
-    return found | {name: _flat(table[name]) for name in held}
+    return {name: _flat(table[name]) for name in held}
 
 
 def _tells(values: pa.Array, labels: Labels | None) -> bool:
@@ -276,6 +293,7 @@ def _tells(values: pa.Array, labels: Labels | None) -> bool:
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:
     facts = facts_of(name, values, sample.text)
+    facts = replace(facts, is_of_all_rows=sample.has_all_rows)
     if sample.file.kind == CRITEO and name in CATEGORICAL:
         return replace(facts, kind="text", stored="hash", numbers=None)
     return facts

@@ -21,6 +21,7 @@ _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
 _FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amounts, not categories
 _MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
+_MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
@@ -42,6 +43,7 @@ _SOMEBODY = re.compile(
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 SAYS_PART = "it selects the validation rows"
+NAMES_PART = "it names the parts of an earlier split"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -303,8 +305,8 @@ def target_of(columns: Sequence[Facts]) -> Target:
     """Return a guess of the target.
 
     It is a column with the name of a target, else a rating, else the last column of two values. If
-    there is none, it is a placeholder, which the user must replace. A rating has classes or is a
-    number, as if the user had named it.
+    there is none, it is a placeholder, which the user must replace. A rating is binary, has
+    classes or is a number, as if the user had named it.
     """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
@@ -317,7 +319,10 @@ def target_of(columns: Sequence[Facts]) -> Target:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
             return _guess_of_many(facts)
     for facts in columns:
-        if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
+        is_rating = _RATING.search(facts.plain_name) and facts.kind == "number"
+        if is_rating and _is_pair(facts):
+            return pair_target(facts, "a typical name of a rating, with two values")
+        if is_rating and 2 < facts.distinct <= _MOST_RATINGS:
             return _guess_of_many(facts, name="a typical name of a rating, with")
     whole = [facts for facts in pairs if not facts.missing]
     telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]

@@ -38,7 +38,7 @@ class Asked:
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
     task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
     # validation rows: a share of all, a number of last rows, a section `split` of the document;
-    # `False` for none; `None` for a tenth
+    # `False` for none, or those of another table; `None` for a tenth
     valid: float | Mapping[str, Any] | None = None
     time: str | None = None  # a column of times: the latest rows are for validation
     # the column of the rows' weights; `False` for none, `None` to look for one by its name
@@ -69,6 +69,11 @@ class Asked:
             )
         if self.task is not None and not self.targets:
             raise InputError("task is the kind of the target, and no target is named")
+
+    @property
+    def ignores_parts(self) -> bool:
+        """Whether `valid` selects rows of the table regardless of a column such as `split`."""
+        return self.valid is not None and self.valid is not False
 
     def split_of(
         self, columns: Sequence[Facts], target: Target
@@ -120,7 +125,8 @@ class Asked:
             taken = set(self.targets)
             return weight_of([facts for facts in columns if facts.name not in taken])
         weights = _named(columns, self.weight)
-        if weights.kind == "number" and not weights.numbers.any():
+        is_number = weights.kind == "number"
+        if weights.is_of_all_rows and is_number and not weights.numbers.any():
             raise DataError(
                 "all weights are 0, so no row would be learnt from",
                 where={"column": weights.name},
@@ -153,7 +159,8 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
     )
     usable = {
         "binary": is_pair and facts.kind in ("truth", "number", "text"),
-        "regression": facts.kind == "number" and facts.distinct > 1,
+        # Rows after the sample may have other values.
+        "regression": facts.kind == "number" and (facts.distinct > 1 or not facts.is_of_all_rows),
         "multiclass": (facts.kind == "text" or facts.is_whole)
         and 2 <= facts.distinct <= _MOST_CLASSES,
     }
