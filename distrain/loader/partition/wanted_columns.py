@@ -219,7 +219,7 @@ def id_hint(column: WantedColumn, value: int) -> str:
     if column.cardinality is None:
         return "Ids are stored as int32; prepare the table again so that they are numbered from 0."
     return (
-        f"The schema says cardinality {column.cardinality}: the schema is probably from another "
+        f"The schema says cardinality {column.cardinality}: it is probably from another "
         "run of prep than the files. If prep --update added ids, `distrain train JOB --set "
         "train.init_from=RUN` enlarges the tables."
     )

@@ -174,11 +174,11 @@ def failure(folder: Path, **options: Any) -> str:
 def test_what_lies_in_no_window_or_in_two_is_refused_by_file_and_row_group(tmp_path: Path) -> None:
     write(tmp_path / "s" / "a.parquet", [[0], [3, 4, 9]])
     text = failure(tmp_path / "s")
-    assert "'at' runs from 3 to 9" in text
+    assert "'at' is between 3 and 9" in text
     assert "a.parquet" in text
     assert "row group: 1" in text
     assert "set data.windows.size" in text
-    assert "runs from 3 to 9" in failure(tmp_path / "s", size=4)
+    assert "between 3 and 9" in failure(tmp_path / "s", size=4)
     assert windows(tmp_path / "s", size=5)
     write(tmp_path / "n" / "a.parquet", [[1], [2, None, None]])
     text = failure(tmp_path / "n")
@@ -252,7 +252,7 @@ def test_a_size_that_does_not_fit_the_values_is_refused(tmp_path: Path) -> None:
     assert "the size is a time" in failure(tmp_path / "n", size="1d")
     write(tmp_path / "d" / "a.parquet", [[date(2026, 1, 1)]])
     assert "the size is a number" in failure(tmp_path / "d", size=7)
-    assert "without a size" in failure(tmp_path / "d", by="file", size="1d")
+    assert "data.windows.size: 1d" in failure(tmp_path / "d", by="file", size="1d")
 
 
 @given(

@@ -166,6 +166,6 @@ def test_the_last_model_is_saved_where_the_best_cannot_be_read(
     assert view.model_step == 10
     notices = [entry.text for entry in view.progress if isinstance(entry, Notice)]
     assert "the weights of the best validation, at step 6, cannot be read" in notices[-1]
-    assert "that of the last step, 10" in notices[-1]
+    assert "the last step, 10" in notices[-1]
     train(prepared, tmp_path / "short", 1, "train.max_steps=10")
     assert same(tmp_path / "run" / "model", tmp_path / "short" / "model")
