@@ -25,7 +25,7 @@ def search(job: Path, folder: Path, log: Path) -> TrainCommand:
 
 
 def trials(folder: Path) -> list[dict[str, Any]]:
-    """What a search has found: each trial's values, score and state, by its number."""
+    """Return each trial's values, score and state, by its number."""
     rows = json.loads((folder / "trials.json").read_text())["trials"]
     kept = ("number", "values", "value", "state")
     return sorted(

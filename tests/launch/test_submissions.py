@@ -1,4 +1,4 @@
-"""What a command leaves in a run folder before and after its job is handed to a scheduler."""
+"""The run folder of a command, before and after its job is handed to a scheduler."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a metric of a user must be."""
+"""Requirements for a user's metric."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Run folders whose files somebody edited or damaged: an error that names the file, or less."""
+"""Run folders with edited or damaged files: an error names the file, or figures are missing."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a run folder tells of a run that has not ended, or whose command was killed."""
+"""Run folders of runs that have not ended, or whose command was killed."""
 
 from dataclasses import replace
 

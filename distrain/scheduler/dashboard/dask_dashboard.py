@@ -19,7 +19,7 @@ INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
 class DashboardOnRequest:
-    """Replaces itself by Dask's dashboard, with the pages, when somebody requests one of its URLs.
+    """Replaces itself by Dask's dashboard, with the pages, when one of its URLs is requested.
 
     The dashboard's imports take 0.8 s, and most runs on a local cluster end unseen. It is one of
     the applications of a scheduler's HTTP server.

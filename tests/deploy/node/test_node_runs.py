@@ -188,7 +188,7 @@ def test_the_schedulers_https_wants_token_and_authority(machine: Machine) -> Non
 def test_a_job_through_the_service_and_a_stop_that_is_a_notice(
     machine: Machine, tmp_path: Path
 ) -> None:
-    """From the laptop's commands to a run folder; a stopped worker's job goes on afterwards."""
+    """A laptop's commands make a run folder; a job continues after its worker was stopped."""
     serve_yaml = machine.root.path("/etc/distrain/serve.yaml")
     data = small_jobs.write_prepared(tmp_path / "data")
     settings = yaml.safe_load(Path(serve_yaml).read_text())

@@ -1,4 +1,4 @@
-"""`distrain report`: whatever a run folder holds fits on one page that needs nothing else."""
+"""`distrain report`: any run folder fits on one page, which needs no other file."""
 
 import base64
 import html.parser

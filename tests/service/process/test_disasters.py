@@ -54,7 +54,7 @@ def state(client, job_id):
 
 
 def leave_traces(run_dir, attempt=1):
-    """What a rank's first words leave in its run folder."""
+    """Files in the run folder after a rank's first output."""
     logs = run_dir / "logs" / f"attempt-{attempt}"
     logs.mkdir(parents=True, exist_ok=True)
     (logs / "rank-0.log").write_text("it begins\n")

@@ -1,4 +1,4 @@
-"""What passes do to rows and run folders."""
+"""Effects of passes on rows and run folders."""
 
 from dataclasses import replace
 from pathlib import Path

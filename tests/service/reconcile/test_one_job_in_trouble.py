@@ -1,4 +1,4 @@
-"""What goes wrong with one job: its words, its run folder, a full disk. Others go on."""
+"""Faults of one job, in its texts, its run folder or a full disk, do not stop other jobs."""
 
 import errno
 import os

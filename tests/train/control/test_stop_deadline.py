@@ -39,7 +39,7 @@ def rank():
 def test_who_hangs_leaves_before_the_grace_is_over(rank):
     rank.commands.take(
         '{"op": "stop", "number": 1, "grace_s": 1.0}'
-    )  # and nobody asks the agreement
+    )  # and the agreement is not called
     assert rank.stop_deadline._deadline_s <= time.monotonic() + time_to_leave_s(1.0)
     assert time_to_leave_s(1.0) < 1.0
     assert rank.left.wait(LONG_S)

@@ -129,7 +129,7 @@ def train_distinct(kind, rank=0, num_ranks=1, slices=1):
 
 
 def results(rank, num_ranks):
-    """What a rank of a gang ends with, for each case; small models need several buckets."""
+    """Return the results of a rank of a gang by case; small models need several buckets."""
     with mock.patch.object(gradient_buckets, "LEAST_BYTES", 256):
         distinct = {f"distinct {k}": train_distinct(k, rank, num_ranks) for k in ("sgd", "adagrad")}
         return {name: train_case(name, rank, num_ranks) for name in CASES} | distinct
