@@ -67,7 +67,6 @@ def command(
     data: str | None,
     device: str,
     timeout_s: float,
-    as_json: bool,
 ) -> None:
     """Check versions, devices, cluster and write access, and say how to correct what is wrong.
 

@@ -31,9 +31,7 @@ _LONGEST = 4096
     help="Allow sending the token over http:// to another machine; others may read it on the way.",
 )
 @json_option("Print the token's user as JSON.")
-def command(
-    address: str, ca_file: Path | None, no_default: bool, plain_http: bool, as_json: bool
-) -> None:
+def command(address: str, ca_file: Path | None, no_default: bool, plain_http: bool) -> None:
     """Ask for a token for the service at ADDRESS, check it, and store both for later commands.
 
     ADDRESS is https://HOST, http://127.0.0.1:PORT or unix:/PATH. The token is read from the

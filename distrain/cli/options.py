@@ -97,7 +97,7 @@ overrides_option = click.option(
 def json_option(help_text: str) -> Callable[[Function], Function]:
     """Add `--json`: standard output has only JSON; text for people goes to standard error."""
     return click.option(
-        "--json", "as_json", is_flag=True, callback=keep_json_option, help=help_text
+        "--json", is_flag=True, expose_value=False, callback=keep_json_option, help=help_text
     )
 
 

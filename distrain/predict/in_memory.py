@@ -31,9 +31,7 @@ from distrain.prep.features.table_file import check_named
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.rows_in_memory import table_of
 from distrain.prep.transforming import raw_tables
-from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
-_HERE = ClusterRequest(num_workers=1, in_process=True)
 _GIVEN = "distrain-rows"
 """The name of rows in memory where a file's name is needed; errors replace it."""
 
@@ -131,8 +129,7 @@ def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[Sco
                 yield ScorerInProcess(saved, Dataset(file, saved.schema))
                 return
             files = (stack.enter_context(_file_of(table)),)
-        opened = labelled_rows(model_dir, saved, files, raw, lambda: open_cluster(_HERE))
-        dataset, *_ = stack.enter_context(opened)
+        dataset, *_ = stack.enter_context(labelled_rows(model_dir, saved, files, raw))
         yield ScorerInProcess(saved, dataset)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,8 @@ class RawRows:
         The client's workers must see `place`. With the client `None`, threads of this process
         prepare the rows.
         """
-        opened = _in_this_process() if client is None else nullcontext(client)
+        here = ClusterRequest(in_process=True)
+        opened = open_cluster(here) if client is None else nullcontext(client)
         with scratch_folder(place) as scratch, opened as client:
             yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
 
@@ -97,25 +98,22 @@ class RawRows:
         )
 
 
-def _in_this_process() -> AbstractContextManager[Any]:
-    return open_cluster(ClusterRequest(in_process=True))
-
-
 @contextmanager
 def labelled_rows(
     model_dir: str | Path,
     saved: SavedModel,
     inputs: Sequence[str],
     options: RawOptions = RawOptions(),
-    open_client: Callable[[], AbstractContextManager[Any]] = _in_this_process,
+    check_raw: Callable[[], object] = lambda: None,
     on_prepare: ProgressCallback | None = None,
     group: str | None = None,
 ) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
-    """Context manager of rows to evaluate a model on; raw rows are prepared in a scratch folder.
+    """Context manager of rows to evaluate a model on.
+
+    Raw rows are prepared by threads of this process, in a scratch folder.
 
     Args:
-        open_client: Opens the Dask cluster that prepares raw rows; by default threads of this
-            process.
+        check_raw: Called before raw rows are prepared; raises an error to refuse them.
         group: A column of the input that the rows keep.
 
     Yields:
@@ -136,7 +134,8 @@ def labelled_rows(
     raw = RawRows(tuple(files), workflow_for(model_dir, saved), options, keep, labeled=True)
     raw.check("--group")
     place = tempfile.gettempdir()
-    with open_client() as client, raw.prepared(client, place, on_prepare) as result:
+    check_raw()
+    with raw.prepared(None, place, on_prepare) as result:
         yield Dataset(f"{result.out}/train", saved.schema), next(iter(result.kept), None), result
 
 

@@ -75,10 +75,9 @@ def score_file(
             beside = next(kept, None)
             held = {} if beside is None else {name: beside[c] for name, c in keep}
             pending.append(pa.table(held | scores))
-            if writer is None:
-                writer = opened.enter_context(
-                    pq.ParquetWriter(partial, pending[0].schema, compression="lz4")
-                )
+            writer = writer or opened.enter_context(
+                pq.ParquetWriter(partial, pending[0].schema, compression="lz4")
+            )
             if sum(map(len, pending)) >= _GROUP_ROWS:
                 writer.write_table(pa.concat_tables(pending))
                 pending.clear()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,10 @@ _starts = threading.Lock()
 _ONLY_CRITICAL = logging.CRITICAL
 
 
-def _silence_dask() -> AbstractContextManager[object]:
+def _silence_dask() -> Any:
     from distributed.utils import silence_logging_cmgr
 
-    quiet: AbstractContextManager[object] = silence_logging_cmgr(_ONLY_CRITICAL)
-    return quiet
+    return silence_logging_cmgr(_ONLY_CRITICAL)
 
 
 _dask_is_quiet = SharedContext(_silence_dask)

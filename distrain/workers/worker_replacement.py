@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 
 from distrain.workers.shared_context import SharedContext
@@ -19,11 +19,10 @@ _KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
 """The setting with which Dask never gives up a restarting worker; its default is 15 s."""
 
 
-def _set_keep_nannies() -> AbstractContextManager[object]:
+def _set_keep_nannies() -> Any:
     import dask
 
-    setting: AbstractContextManager[object] = dask.config.set(_KEEP_NANNIES)
-    return setting
+    return dask.config.set(_KEEP_NANNIES)
 
 
 nannies_kept = SharedContext(_set_keep_nannies)

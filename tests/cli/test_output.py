@@ -103,7 +103,7 @@ def _add_echo(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @click.command(params=global_options(hidden=True))
     @json_option("JSON.")
-    def echo(as_json: bool) -> None:
+    def echo() -> None:
         output.print_remark("remark")
         output.print_result("result")
         output.print_warning("warning")

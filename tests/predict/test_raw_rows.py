@@ -19,7 +19,7 @@ from distrain.cli.models.evaluate import command as evaluate_command
 from distrain.cli.models.predict import command as predict_command
 from distrain.errors import DataError, InputError, SchemaError
 from distrain.loader import Dataset
-from distrain.predict import in_memory
+from distrain.predict import raw_rows
 from distrain.predict.in_memory import evaluate_rows, score_rows
 from distrain.predict.prediction import PredictRequest, predict
 from distrain.predict.raw_rows import RawOptions
@@ -192,7 +192,7 @@ def test_rows_in_memory_are_scored_without_a_cluster(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = score_rows(root / "r" / "model", root / "d" / "train")["logit"].to_pylist()
-    monkeypatch.setattr(in_memory, "open_cluster", None)
+    monkeypatch.setattr(raw_rows, "open_cluster", None)
     run = Run(root / "r")
     for some in (slice(None), slice(7, 8), slice(0, 0)):
         table = pa.Table.from_pylist(ROWS)[some]

@@ -19,33 +19,6 @@ from waiting import until
 from distrain.workers.cluster_file import read_started
 
 
-class Serve:
-    """A running `distrain serve --json`.
-
-    Attributes:
-        told: What it printed when it was ready.
-    """
-
-    def __init__(self, part: "Part", log: Path):
-        self.part, self.log = part, log
-        self.told = part.told
-
-    @property
-    def process(self) -> subprocess.Popen[str]:
-        return self.part.process
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Its log's whole lines of JSON."""
-        lines = self.log.read_text().splitlines()
-        return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"]
-
-    def client(self, token: str | None = None) -> httpx2.Client:
-        """A client of its API."""
-        shown = token or self.told.get("token")
-        headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx2.Client(base_url=self.told["url"], headers=headers, timeout=60.0)
-
-
 class Part:
     """A process of `distrain serve` that a test kills, and that is started again as systemd does.
 
@@ -55,7 +28,7 @@ class Part:
 
     def __init__(self, log: Path, *words: str, environment: Mapping[str, str] | None = None):
         self._command = [sys.executable, "-m", "distrain", "serve", *words, "--json"]
-        self._log, self._environment = log, {**os.environ, **(environment or {})}
+        self.log, self._environment = log, {**os.environ, **(environment or {})}
         self.process = self._started()
         self.told = self.ready()
 
@@ -74,7 +47,7 @@ class Part:
         self._reap()
 
     def _started(self) -> subprocess.Popen[str]:
-        with self._log.open("ab") as errors:
+        with self.log.open("ab") as errors:
             return subprocess.Popen(
                 self._command,
                 stdout=subprocess.PIPE,
@@ -87,7 +60,7 @@ class Part:
         """Return what it prints once it is ready."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self._log.read_text()
+        assert line, self.log.read_text()
         told: dict[str, Any] = json.loads(line)
         return told
 
@@ -97,6 +70,21 @@ class Part:
         self.process.stdout.close()
 
 
+class Serve(Part):
+    """A running `distrain serve --json`."""
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Its log's whole lines of JSON."""
+        lines = self.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"]
+
+    def client(self, token: str | None = None) -> httpx2.Client:
+        """A client of its API."""
+        shown = token or self.told.get("token")
+        headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+        return httpx2.Client(base_url=self.told["url"], headers=headers, timeout=60.0)
+
+
 @contextmanager
 def serving(
     folder: Path, *words: str, environment: dict[str, str] | None = None
@@ -104,11 +92,11 @@ def serving(
     """Run the service with a data folder; at the end SIGTERM, and SIGKILL if that takes long."""
     log = folder.with_name(f"{folder.name}-{os.getpid()}-{time.monotonic_ns()}.log")
     place = ("--data-dir", str(folder), "--port", "0")
-    part = Part(log, *place, *words, environment=environment)
+    serve = Serve(log, *place, *words, environment=environment)
     try:
-        yield Serve(part, log)
+        yield serve
     finally:
-        part.end()
+        serve.end()
 
 
 def serve_command(*words: str, environment: Mapping[str, str]) -> Any:

@@ -20,6 +20,6 @@ def client() -> Iterator[Any]:
 def cluster_here(client: Any) -> Iterator[None]:
     """Commands and predictions get that cluster in place of a new one."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("workers.open_cluster", "predict.in_memory"):
+        for module in ("workers.open_cluster", "predict.raw_rows"):
             patch.setattr(f"distrain.{module}.open_cluster", lambda *_: nullcontext(client))
         yield

@@ -1,4 +1,4 @@
-"""What a rank leaves on its worker, carried to an S3 bucket."""
+"""The upload of what a rank leaves on its worker to an S3 bucket."""
 
 import pytest
 from object_stores import serving

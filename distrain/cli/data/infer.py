@@ -10,7 +10,7 @@ from distrain.cli.output import print_answer, print_result, print_warning
 from distrain.errors import OutputError
 
 _ASKED = ("target", "task", "weight", "time", "valid_fraction", "valid_rows")
-_ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json", *_ASKED}
+_ALLOWED = {"inputs", "infer", "out", "overwrite", *_ASKED}
 
 
 def infer(context: click.Context) -> None:
@@ -42,16 +42,15 @@ def infer(context: click.Context) -> None:
     if out is not None:
         with whole_file(out) as partial_file:
             partial_file.write_text(inferred.text)
-    if context.params["as_json"]:
-        document = inferred.features.document.model_dump(mode="json", exclude_defaults=True)
-        print_answer(
-            file=None if out is None else str(out),
-            sample=inferred.sample,
-            features={"version": 1, **document},
-            left_out=inferred.left_out,
-            reasons={"target": inferred.target_reason, **inferred.reasons},
-            bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
-        )
+    document = inferred.features.document.model_dump(mode="json", exclude_defaults=True)
+    print_answer(
+        file=None if out is None else str(out),
+        sample=inferred.sample,
+        features={"version": 1, **document},
+        left_out=inferred.left_out,
+        reasons={"target": inferred.target_reason, **inferred.reasons},
+        bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
+    )
     if inferred.has_many_bad:
         print_warning(f"warning: {inferred.bad_told}")
     if out is None:

@@ -52,7 +52,6 @@ def command(
     fill_null_value: float | None,
     hive: bool,
     overwrite: bool,
-    as_json: bool,
 ) -> None:
     """Fill a cache folder with decoded training rows.
 

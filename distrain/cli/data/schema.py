@@ -30,9 +30,7 @@ MOST_FOLDED = 500
 @click.option("--remove", multiple=True, metavar="TAG|NAME", help="Remove these columns.")
 @click.option("--out", type=PATH, help="Write to *.pbtxt or *.json.")
 @json_option("Print JSON instead of a table.")
-def command(
-    path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None, as_json: bool
-) -> None:
+def command(path: str, select: tuple[str, ...], remove: tuple[str, ...], out: Path | None) -> None:
     """Show, filter or convert a schema.
 
     PATH is a schema.pbtxt or schema.json (Merlin's, or in the format of --json), a folder with one,
@@ -53,9 +51,8 @@ def command(
     if out is not None:
         schema.save(out)
         print_remark(f"Wrote {out}: {len(schema)} columns.")
-    if as_json:
-        print_json(schema.to_json())
-    elif out is None:
+    print_json(schema.to_json())
+    if out is None:
         _print_table(schema)
 
 

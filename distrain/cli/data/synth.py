@@ -10,6 +10,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import COUNT, PATH, json_option
 from distrain.cli.output import (
+    json_wanted,
     print_answer,
     print_remark,
     print_result,
@@ -59,7 +60,6 @@ def command(
     click_rate: float,
     seed: int,
     overwrite: bool,
-    as_json: bool,
 ) -> None:
     """Generate Criteo-shaped rows whose best reachable AUC is known.
 
@@ -84,7 +84,7 @@ def command(
             bars.show("generating", at.rows_done, at.rows_total, at.rows_done, "rows")
 
         result = generate(request, show)
-    if as_json:
+    if json_wanted():
         splits = {name: asdict(split) for name, split in result.splits.items()}
         size_bytes, wall_s = result.size_bytes, result.wall_s
         print_answer(folder=str(result.out), splits=splits, size_bytes=size_bytes, wall_s=wall_s)

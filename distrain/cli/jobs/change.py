@@ -15,7 +15,7 @@ from distrain.cli.output import print_answer, print_result
 @job_options
 @wait_option
 @json_option("Print the result as JSON.")
-def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
+def cancel(job: str, place: JobPlace, waits: bool) -> None:
     """Stop JOB: its ranks save a checkpoint within 3 seconds, and end.
 
     A shorter deadlines.stop_grace_s of the job replaces the 3 seconds.
@@ -54,9 +54,7 @@ def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
 @wait_option
 @job_options
 @json_option("Print the job as JSON.")
-def resume(
-    job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace, as_json: bool
-) -> None:
+def resume(job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace) -> None:
     """Resume JOB, which failed or was cancelled, from its last checkpoint.
 
     JOB is a job's id, or its beginning. It keeps its id and its run folder. --set changes fields of
@@ -85,7 +83,6 @@ def clone(
     job_id: str | None,
     waits: bool,
     place: JobPlace,
-    as_json: bool,
 ) -> None:
     """Submit a new job with the spec of JOB, changed by --set.
 
@@ -106,7 +103,7 @@ def clone(
 @click.argument("priority", type=int)
 @job_options
 @json_option("Print the job as JSON.")
-def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
+def priority(job: str, priority: int, place: JobPlace) -> None:
     """Set the PRIORITY of JOB, which is waiting; the highest priority starts first.
 
     JOB is a job's id, or its beginning. A running job is not affected.

@@ -10,6 +10,7 @@ from distrain.cli.options import POSITIVE, json_option
 from distrain.cli.output import (
     STATE_STYLES,
     clean_line,
+    json_wanted,
     print_answer,
     print_remark,
     print_result,
@@ -56,7 +57,6 @@ def command(
     tags: tuple[str, ...],
     limit: int,
     place: JobPlace,
-    as_json: bool,
 ) -> None:
     """List the jobs of a service or of a scheduler, newest first.
 
@@ -73,7 +73,7 @@ def command(
     filters = {"project": project, "owner": owner, "tags": tags}
     with place.jobs(READ_S) as of_place:
         jobs, documents, is_filtered = of_place.list_jobs(states, limit, filters)
-    if as_json:
+    if json_wanted():
         where = "server" if place.is_service else "scheduler"
         print_answer(**{where: place.address}, jobs=documents)
     elif jobs:

@@ -9,14 +9,14 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.choose_server import READ_S, JobPlace, job_options
 from distrain.cli.options import PATH, json_option
-from distrain.cli.output import print_answer, print_result, print_warning
+from distrain.cli.output import json_wanted, print_answer, print_result, print_warning
 
 
 @click.command("status")
 @click.argument("job")
 @job_options
 @json_option("Print the job as JSON.")
-def status(job: str, place: JobPlace, as_json: bool) -> None:
+def status(job: str, place: JobPlace) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 even for a failed job.
@@ -44,7 +44,7 @@ def status(job: str, place: JobPlace, as_json: bool) -> None:
 )
 @job_options
 @json_option("Print the job as JSON at its end.")
-def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> None:
+def wait(job: str, timeout_s: float | None, place: JobPlace) -> None:
     """Wait for the end of JOB, also across restarts of the service.
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
@@ -70,7 +70,7 @@ def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> N
     help="With --scheduler: the run folder on this machine. Default: the path given at submission.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
-def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> None:
+def attach(job: str, place: JobPlace, run_dir: Path | None) -> None:
     """Follow JOB to its end; with a scheduler, also write its run folder as `distrain train` does.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
@@ -97,7 +97,7 @@ def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> No
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @job_options
 @json_option("Print the address as JSON; no browser is opened.")
-def open_page(job: str | None, no_browser: bool, place: JobPlace, as_json: bool) -> None:
+def open_page(job: str | None, no_browser: bool, place: JobPlace) -> None:
     """Open the page of JOB, or of all jobs, in the browser, and print its address.
 
     JOB is a job's id, or its beginning. A scheduler has one page for all its jobs, in Dask's
@@ -110,7 +110,7 @@ def open_page(job: str | None, no_browser: bool, place: JobPlace, as_json: bool)
     """
     with place.jobs(READ_S) as jobs:
         url = jobs.page(job)
-    if as_json:
+    if json_wanted():
         print_answer(url=url)
         return
     print_result(url)

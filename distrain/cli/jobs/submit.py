@@ -49,7 +49,6 @@ def command(
     job_id: str | None,
     run_dir: Path | None,
     place: JobPlace,
-    as_json: bool,
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 

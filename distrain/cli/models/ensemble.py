@@ -44,7 +44,6 @@ def command(
     seeds: int | None,
     threads: int,
     overwrite: bool,
-    as_json: bool,
 ) -> None:
     """Average several runs' models, measure the result, and write it as a run.
 

@@ -1,7 +1,7 @@
 """`distrain evaluate`: computes a saved model's metrics on labelled rows."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from distrain.cli.options import (
     json_option,
 )
 from distrain.cli.output import (
+    json_wanted,
     print_facts,
     print_json,
     print_remark,
@@ -51,20 +52,14 @@ class ScoringPlace:
     batch_rows: int | None  # rows scored at once; `None`: automatic
     resume: Path | None  # the folder that keeps scores if the command ends early
 
-    def preparing(self) -> "AbstractContextManager[Any]":
-        """Return a context with a cluster of threads here, which prepares raw rows.
-
-        Raises `InputError` with `scheduler` or `resume`, which cannot be used for raw rows.
-        """
-        from distrain.workers.open_cluster import ClusterRequest, open_cluster
-
-        if self.scheduler is None and self.resume is None:
-            return open_cluster(ClusterRequest(in_process=True))
-        raise InputError(
-            "raw rows are prepared temporarily here: --scheduler and --resume cannot use them",
-            hint="Prepare them with `distrain prep RAW --workflow W --out DIR`, and evaluate "
-            "DIR/train.",
-        )
+    def check_raw(self) -> None:
+        """Raise `InputError` with `scheduler` or `resume`, which cannot be used for raw rows."""
+        if self.scheduler is not None or self.resume is not None:
+            raise InputError(
+                "raw rows are prepared temporarily here: --scheduler and --resume cannot use them",
+                hint="Prepare them with `distrain prep RAW --workflow W --out DIR`, and evaluate "
+                "DIR/train.",
+            )
 
     @contextmanager
     def scorer(
@@ -192,7 +187,6 @@ def command(
     bad_lines: str,
     max_bad: float,
     checkpoint: str | None,
-    as_json: bool,
 ) -> None:
     """Score the labelled rows of DATA with a saved model and print its metrics.
 
@@ -242,7 +236,7 @@ def command(
         progress = stack.enter_context(WorkProgress(console))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
         dataset, group_column, prepared = stack.enter_context(
-            labelled_rows(folder, saved, data, raw, place.preparing, progress.show_prep, group)
+            labelled_rows(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
         )
         group_column = group_column or (time_column(saved.schema) if by_day else None)
         if group_column is not None:
@@ -271,7 +265,7 @@ def command(
         warn_of(prepared)
     if before is not None:
         _print_drift(results["drift"], [column.name for column in before.columns])
-    if not as_json:
+    if not json_wanted():
         _print_results(results)
         return
     if prepared is not None:

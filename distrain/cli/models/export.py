@@ -99,7 +99,6 @@ def command(
     since: Path | None,
     overwrite: bool,
     checkpoint: str | None,
-    as_json: bool,
 ) -> None:
     """Write a saved model to the folder OUT in a form that does not need distrain.
 
@@ -183,11 +182,10 @@ def command(
         replace=overwrite,
     )
     size_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    if as_json:
-        more: dict[str, Any] = {} if written.served is None else asdict(written.served)
-        parts = {"delta": written.delta and asdict(written.delta), "validation": written.validation}
-        more |= {name: part for name, part in parts.items() if part is not None}
-        print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
+    more: dict[str, Any] = {} if written.served is None else asdict(written.served)
+    parts = {"delta": written.delta and asdict(written.delta), "validation": written.validation}
+    more |= {name: part for name, part in parts.items() if part is not None}
+    print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
     _print_findings(written, to)
     print_result(f"{saved.spec.kind} for {to}, {byte_size(size_bytes)}: {out}")
 

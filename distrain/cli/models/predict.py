@@ -60,7 +60,6 @@ def command(
     overwrite: bool,
     resume: bool,
     checkpoint: str | None,
-    as_json: bool,
 ) -> None:
     """Write one file of scores per file of DATA, on a Dask cluster.
 
@@ -117,7 +116,7 @@ def command(
     )
     finished = finished_scores(request)
     if finished is not None:
-        _print(out, finished, as_json, f"nothing to do: {out} already contains these scores")
+        _print(out, finished, f"nothing to do: {out} already contains these scores")
         return
     files = check_request(request)  # starting workers takes seconds; a mistyped path should not
     kept = "; the scores stay for --resume" if resume else ""
@@ -137,16 +136,14 @@ def command(
             progress.show_prep,
         )
     before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
-    _print(out, result, as_json, f"{result.rows:,} rows in {result.files} files{before}: {out}")
+    _print(out, result, f"{result.rows:,} rows in {result.files} files{before}: {out}")
 
 
-def _print(out: Path | str, result: "PredictResult", as_json: bool, text: str) -> None:
-    if as_json:
-        answer = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
-        if result.prepared is not None:
-            answer["bad_lines"] = result.prepared.to_json()["bad_lines"]
-        print_answer(folder=str(out), **answer)
+def _print(out: Path | str, result: "PredictResult", text: str) -> None:
+    answer = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
     if result.prepared is not None:
+        answer["bad_lines"] = result.prepared.to_json()["bad_lines"]
         print_facts(left_out_of(result.prepared), 20)
         warn_of(result.prepared)
+    print_answer(folder=str(out), **answer)
     print_result(text)

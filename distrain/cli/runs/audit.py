@@ -12,7 +12,7 @@ from distrain.jobs.run_paths import RunPaths, check_run_dir
 @click.command()
 @click.argument("run", metavar="RUN", type=PATH)
 @json_option("Print one JSON object.")
-def command(run: Path, as_json: bool) -> None:
+def command(run: Path) -> None:
     """Prove that a run trained each row of each epoch exactly once.
 
     RUN is the run folder of a run with `train.audit`. All training data is read again and compared

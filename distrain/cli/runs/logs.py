@@ -46,7 +46,6 @@ def command(
     follow: bool,
     tail: int | None,
     server: str | None,
-    as_json: bool,
 ) -> None:
     """Print the output of the ranks of a run, also while they run.
 
@@ -72,7 +71,7 @@ def command(
                 raise click.UsageError("--first-error cannot be combined with --follow and --tail.")
             _print_error(*_served_error(address, str(run), rank, attempt))
             return
-        _print_served(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
+        _print_served(address, str(run), rank, attempt, tail, follows=follow)
         return
     if follow or tail is not None:
         raise click.UsageError("--follow and --tail are for a job of a service: set --server.")
@@ -90,13 +89,11 @@ def command(
     if attempt is None:
         logs = [log for log in logs if log.attempt == logs[-1].attempt]
     for log in logs:
-        if as_json:
-            where = {"attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
-            print_json({"version": VERSION, **where, "text": log.text()})
-            continue
+        text = log.text()
+        print_answer(attempt=log.attempt, rank=log.rank, path=str(log.path), text=text)
         if len(logs) > 1:
             print_result(f"==> attempt {log.attempt}, rank {log.rank} <==", bold=True)
-        print_result(log.text().rstrip("\n"))
+        print_result(text.rstrip("\n"))
 
 
 def _account(paths: RunPaths) -> dict[str, Any] | None:
@@ -162,7 +159,6 @@ def _print_served(
     tail: int | None,
     *,
     follows: bool,
-    as_json: bool,
 ) -> None:
     """Print the log of a rank of a service's job; without `rank`, the logs of all ranks.
 
@@ -176,10 +172,10 @@ def _print_served(
             _logs_there(client, job, rank, attempt)  # an earlier attempt may have had more ranks
         several = rank is None and not follows and job.num_ranks > 1
         for one in range(job.num_ranks) if several else [rank or 0]:
-            if several and not as_json:
+            if several:
                 print_result(f"==> attempt {attempt or job.attempt}, rank {one} <==", bold=True)
             pieces = client.logs(job.id, rank=one, attempt=attempt, tail=tail, follow=follows)
-            if not as_json:
+            if not json_wanted():
                 for line in lines_of(pieces):
                     print_result(line)
             else:

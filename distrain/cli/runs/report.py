@@ -56,7 +56,6 @@ def command(
     with_curves: bool,
     evaluation: Path | None,
     server: str | None,
-    as_json: bool,
 ) -> None:
     """Write one self-contained HTML file about a run, also a failed or running one.
 
@@ -153,7 +152,7 @@ def _made(path: Path) -> Path:
     help="Also write the comparison with its curves to one self-contained file.",
 )
 @json_option("Print the tables as JSON.")
-def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
+def compare(runs: tuple[Path, ...], out: Path | None) -> None:
     """Compare runs: their metrics, and the fields of the spec in which they differ.
 
     Each RUN is a run folder on this machine; `distrain status JOB` prints the run folder of a
@@ -182,16 +181,15 @@ def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     if out is not None:
         write_comparison(data, out)
         print_result(out)
-    if as_json:
-        # Each table as an object of rows, with a text for each run.
-        names = ("outcomes", "settings", "environment")
-        tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
-        print_answer(
-            runs=[run.name for run in data],
-            names=comparison.names,
-            **tables,
-            file=None if out is None else str(out),
-        )
+    # Each table as an object of rows, with a text for each run.
+    names = ("outcomes", "settings", "environment")
+    tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
+    print_answer(
+        runs=[run.name for run in data],
+        names=comparison.names,
+        **tables,
+        file=None if out is None else str(out),
+    )
 
 
 def _print(

@@ -70,7 +70,6 @@ def put(
     max_queued: str | int | None,
     max_queued_per_user: str | int | None,
     max_priority: int | None,
-    as_json: bool,
 ) -> None:
     """Create a project, or change the given limits.
 
@@ -110,7 +109,7 @@ def put(
 @click.argument("user")
 @click.argument("role", type=click.Choice(["viewer", "submitter", "operator", "none"]))
 @json_option("Print one JSON document.")
-def member(settings: "Settings", name: str, user: str, role: str, as_json: bool) -> None:
+def member(settings: "Settings", name: str, user: str, role: str) -> None:
     """Give a user a role in a project; `none` removes it.
 
     viewer: sees all jobs. submitter: submits, and sees and changes their own jobs. operator:
@@ -141,7 +140,7 @@ def member(settings: "Settings", name: str, user: str, role: str, as_json: bool)
 @project.command("list")
 @with_settings
 @json_option("Print one JSON list.")
-def show(settings: "Settings", as_json: bool) -> None:
+def show(settings: "Settings") -> None:
     """List projects with their quotas and members.
 
     \b

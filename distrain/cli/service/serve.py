@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @with_settings
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
-def backup(settings: "Settings", file: Path, as_json: bool) -> None:
+def backup(settings: "Settings", file: Path) -> None:
     """Copy the database into FILE while the service runs. For PostgreSQL use pg_dump.
 
     The copy contains no token's text, but all other data: keep it as private as the data folder.
@@ -54,7 +54,7 @@ def backup(settings: "Settings", file: Path, as_json: bool) -> None:
 @with_settings
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
-def restore(settings: "Settings", file: Path, as_json: bool) -> None:
+def restore(settings: "Settings", file: Path) -> None:
     """Replace the database with a copy. The service must not run.
 
     Jobs that were submitted after the copy are lost.
@@ -79,7 +79,7 @@ def restore(settings: "Settings", file: Path, as_json: bool) -> None:
 @with_settings
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @json_option("Print one JSON document.")
-def prune(settings: "Settings", dry_run: bool, as_json: bool) -> None:
+def prune(settings: "Settings", dry_run: bool) -> None:
     """Delete rows and run folders that are older than `retention`.
 
     The service does this many times a day. Run folders in a bucket are kept.
@@ -124,7 +124,6 @@ def command(
     no_cluster: bool,
     stop_clusters: bool,
     no_token: bool,
-    as_json: bool,
 ) -> None:
     """Run the job service: an HTTP API and a web page for one or more clusters.
 
@@ -181,7 +180,6 @@ def command(
 @json_option("Print its address as one JSON document.")
 def api(
     settings: "Settings",
-    as_json: bool,
 ) -> None:
     """Run only the API, for example one of several with one PostgreSQL database.
 
@@ -199,7 +197,7 @@ def api(
 @command.command("reconcile")
 @with_settings
 @json_option("Print one JSON document at the start.")
-def reconcile(settings: "Settings", as_json: bool) -> None:
+def reconcile(settings: "Settings") -> None:
     """Run only the reconciler: it submits jobs to clusters and writes their run folders.
 
     If several share one PostgreSQL database, one of them handles each cluster; another takes over
@@ -217,7 +215,7 @@ def reconcile(settings: "Settings", as_json: bool) -> None:
 @command.command("check")
 @with_settings
 @json_option("Print one JSON list.")
-def check(settings: "Settings", as_json: bool) -> None:
+def check(settings: "Settings") -> None:
     """Check a configuration: database, clocks, permissions, clusters. Changes nothing.
 
     The exit code is 0, 1 for a failed check, or 69 if a database or cluster does not answer.
@@ -245,7 +243,7 @@ def check(settings: "Settings", as_json: bool) -> None:
 @command.command("migrate")
 @with_settings
 @json_option("Print one JSON document.")
-def migrate(settings: "Settings", as_json: bool) -> None:
+def migrate(settings: "Settings") -> None:
     """Create the database's tables, or upgrade them to this version; make a backup first.
 
     `distrain serve` does this at its start. Also stores the configuration's projects and users, and

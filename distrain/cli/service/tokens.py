@@ -46,7 +46,6 @@ def create(
     label: str,
     days: int,
     scopes: tuple[str, ...],
-    as_json: bool,
 ) -> None:
     """Create a token and print it once: the database stores only its hash.
 
@@ -75,7 +74,7 @@ def create(
 @with_settings
 @click.option("--user", help="Only this user's tokens.")
 @json_option("Print one JSON list.")
-def show(settings: "Settings", user: str | None, as_json: bool) -> None:
+def show(settings: "Settings", user: str | None) -> None:
     """List tokens, without their secrets.
 
     \b
@@ -95,7 +94,7 @@ def show(settings: "Settings", user: str | None, as_json: bool) -> None:
 @with_settings
 @click.argument("token_id", metavar="ID")
 @json_option("Print one JSON document.")
-def revoke(settings: "Settings", token_id: str, as_json: bool) -> None:
+def revoke(settings: "Settings", token_id: str) -> None:
     """Revoke a token immediately. ID is shown by `list`; it is the part after `dtr_`.
 
     \b

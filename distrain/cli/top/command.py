@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.options import connection_options, json_option
-from distrain.cli.output import print_answer, print_result, result_console
+from distrain.cli.output import json_wanted, print_answer, print_result, result_console
 
 if TYPE_CHECKING:
     from distrain.cli.top.fetch_jobs import Dashboard
@@ -40,7 +40,6 @@ def command(
     job_id: str | None,
     once: bool,
     interval_s: float,
-    as_json: bool,
 ) -> None:
     """Show all jobs of a scheduler and the ranks of one, updated as they run; q quits.
 
@@ -64,7 +63,7 @@ def command(
 
     console = result_console()
     with suppress(KeyboardInterrupt), dashboard_of(scheduler, url) as dashboard:
-        if as_json:
+        if json_wanted():
             _print_json(dashboard, job_id)
         elif once:
             _print_once(dashboard, job_id)

@@ -56,7 +56,6 @@ def command(
     device: str,
     workers: int,
     scheduler: str | None,
-    as_json: bool,
 ) -> None:
     """Measure a cluster's hosts, storage, loaders, network and training steps, and evaluate them.
 

@@ -22,7 +22,6 @@ def command(
     out: Path,
     full: bool,
     overwrite: bool,
-    as_json: bool,
 ) -> None:
     """Write a job spec, ready for `distrain train`: the fields to change, each with a comment.
 

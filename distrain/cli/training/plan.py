@@ -37,7 +37,6 @@ def command(
     memory_budget: str,
     ranks: int | None,
     scheduler: str | None,
-    as_json: bool,
 ) -> None:
     """Show what the ranks of a job will read, hold in memory and exchange; start nothing.
 

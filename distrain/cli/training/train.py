@@ -110,7 +110,6 @@ def command(
     sinks: tuple[str, ...],
     dry_run: bool,
     detach: bool,
-    as_json: bool,
     **of_table: Any,
 ) -> None:
     """Train a model from SPEC.yaml, or on a TABLE; one torch replica per Dask worker.

@@ -47,7 +47,6 @@ def command(
     run_dir: Path,
     test: tuple[str, ...],
     scheduler: str | None,
-    as_json: bool,
 ) -> None:
     """Train a spec with other values, and write the best one as a spec.
 

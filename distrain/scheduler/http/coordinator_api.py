@@ -20,7 +20,7 @@ class CoordinatorApi:
         self.coordinator = coordinator
         self.monitor = Monitor(coordinator)
         self.changes = Changes(self.monitor)
-        self.orders = JobCommands(self.monitor)
+        self.commands = JobCommands(self.monitor)
         self.preflights = Preflights(coordinator.gangs.client)
 
     def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
@@ -33,7 +33,7 @@ class CoordinatorApi:
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
             since = 0
-        if service in self.orders.services:
+        if service in self.commands.services:
             self.changes.acknowledge(service, since)
         answer = self.changes.since(since, collect_s)
         head = {
@@ -49,7 +49,7 @@ class CoordinatorApi:
         document = self.monitor.job(job_id, all_ranks=all_ranks)
         if document is not None:
             return document
-        ended = self.orders.ended(job_id)
+        ended = self.commands.ended(job_id)
         if ended is not None:
             error = f"job {job_id} has ended and is forgotten: {ended.state}"
             raise Refusal(410, "ended", error, "See its run folder.", job=ended.model_dump())

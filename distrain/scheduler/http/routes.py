@@ -123,8 +123,8 @@ def _order(
     job_id: str,
 ) -> Answer:
     order = request.body(kind)
-    api.orders.note_service(order.service)
-    return carry_out(api.orders, job_id, order), api.job(job_id)
+    api.commands.note_service(order.service)
+    return carry_out(api.commands, job_id, order), api.job(job_id)
 
 
 def _changes(api: CoordinatorApi, request: Request) -> Answer:

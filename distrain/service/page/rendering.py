@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from distrain.errors import DistrainError
-from distrain.formatting import byte_size, count, duration, number, percent, score, scores
+from distrain.formatting import byte_size, count, duration, number, score, scores
 from distrain.jobs.api_answers import Job as JobAnswer, utc
 from distrain.service.access.sessions import COOKIE, csrf_token
 from distrain.service.api.problems import CODES, Problem, problem_of
@@ -144,7 +144,6 @@ def _environment() -> Environment:
         last_part=last_part,
         count=count,
         number=number,
-        percent=percent,
         duration=duration,
         byte_size=byte_size,
     )

@@ -147,8 +147,8 @@ def short_job_ends(client, serve, spec):
     place = f"/v1/jobs/{job_id}"
     assert run_dir == f"s3://lives/all/default/{job_id}"
     until(lambda: len(train_records(client, place)) > 10, "records", LONG_S)
-    serve.part.kill()
-    serve.part.ready()
+    serve.kill()
+    serve.ready()
     until(lambda: job_of(client, place, "succeeded", "failed"), "it ends", LONG_S)
     assert [record["step"] for record in train_records(client, place)] == list(range(5, 401, 5))
     for rank in (0, 1):

@@ -229,15 +229,15 @@ def infer_features(
         else one
         for one in columns
     ]
-    weight = asked.weight_of(known_whole if asked.weight else columns)
+    weight = asked.weight_of(known_whole)
     if asked.targets:
         target, more = asked.targets_of(known_whole, values | whole)
     else:
         target = target_of(columns)
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
-    split = asked.split_of(columns, target)
-    parts = (split[0] or {}).get("column") if (split[0] or {}).get("by") == "column" else None
+    split, split_reason = asked.split_of(columns, target)
+    parts = split.get("column") if split and split.get("by") == "column" else None
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
         if facts.name == parts
@@ -261,13 +261,22 @@ def infer_features(
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    text = _document(sample, columns, (target, *split), beside, suggestions, known)
+    text = _document(sample, columns, (target, split, split_reason), beside, suggestions, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
     return Inferred(
-        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many, split[1]
+        text,
+        features,
+        sample.told,
+        left_out,
+        target.reason,
+        reasons,
+        bad,
+        told,
+        has_many,
+        split_reason,
     )
 
 

@@ -30,7 +30,7 @@ export function waited(record) {
 }
 
 // Exponential moving average; the first points are weighted as if nothing came before them.
-export function smoothed(values, weight) {
+function smoothed(values, weight) {
   let sum = 0, total = 0;
   return values.map((value) => {
     sum = weight * sum + (1 - weight) * value;
@@ -41,7 +41,7 @@ export function smoothed(values, weight) {
 
 // The range of the vertical axis: without the first steps of training, where these would flatten the rest.
 // All validations are within it.
-export function rangeOf(training, validation, clip) {
+function rangeOf(training, validation, clip) {
   const span = (values) => values.reduce(([low, high], v) => [v < low ? v : low, v > high ? v : high], [Infinity, -Infinity]);
   const all = [...training, ...validation].flat();
   if (!all.length) return [0, 1];
