@@ -31,7 +31,8 @@ _NO_PROGRESS = 10**18 - 1
 """Above the number of every progress entry: a view since this number has no progress."""
 
 LOST_AFTER_S = 20.0
-"""Seconds to retry a scheduler that does not answer, before its jobs count as lost."""
+"""Seconds to retry a scheduler that cannot be reached, before its jobs count as lost. An answer may
+take longer (`ANSWER_S`)."""
 
 RECORDED_WITHIN_S = 60.0
 """Seconds to wait for the summary of a job that has ended."""

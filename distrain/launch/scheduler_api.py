@@ -17,8 +17,9 @@ from distrain.workers.worker_replacement import why_lost
 if TYPE_CHECKING:
     from distributed import Client as DaskClient
 
-ANSWER_S = 10.0
-"""Timeout for the scheduler's answer, which normally takes milliseconds."""
+ANSWER_S = 60.0
+"""Timeout for the scheduler's answer. It takes milliseconds, unless many pages of the dashboard are
+opened while ranks use all cores. If the connection is lost, calls fail at once."""
 
 _PREFIX = "/distrain"
 _OVER_COMM = "distrain_request"  # the name in `distrain.scheduler.http.attach`
@@ -66,7 +67,7 @@ class DaskTransport(httpx2.BaseTransport):
             return client.sync(ask)
         except (OSError, TimeoutError) as error:
             raise ClusterError(
-                f"the scheduler did not answer: {error}",
+                f"the scheduler did not answer: {str(error) or f'timeout of {ANSWER_S:g} s'}",
                 where={"scheduler": getattr(client.scheduler, "address", "?")},
                 hint="Is it still running? Try `distrain doctor --scheduler ADDRESS`.",
             ) from error

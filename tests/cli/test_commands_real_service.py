@@ -102,6 +102,7 @@ def test_a_job_from_its_submission_to_its_clone(service: LiveService, spec_file:
     refused(103, "attach", job_id)
     assert run("logs", job_id, "-f").output == ""
     refused(1, "logs", job_id, "--rank", 9)
+    refused(1, "logs", job_id, "--attempt", 9)
     assert good("resume", job_id)["job"]["state"] == "queued"
     assert good("clone", job_id, "--set", "train.epochs=2")["job"]["parent"] == job_id
     job = service.store.job(job_id)

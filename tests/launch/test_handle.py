@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from wording import Wording
 
 from distrain.errors import ClusterError, JobError
 from distrain.jobs.job_view import JobView, Notice, Restart
@@ -121,3 +122,20 @@ def test_a_scheduler_of_another_version_cannot_load_the_coordinator(
     spec = parse_spec({"data": {"train": ["a"], "schema": "s"}, "model": {"kind": "dlrm"}})
     with pytest.raises(ClusterError):
         JobHandle(client, "a").submit(spec, tmp_path)
+
+
+def test_a_scheduler_that_is_too_busy_to_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    async def busy(**words: object) -> None:
+        await asyncio.Event().wait()
+
+    scheduler = SimpleNamespace(address="tcp://a:1", distrain_request=busy)
+    client: Any = SimpleNamespace(
+        scheduler=scheduler, status="running", sync=lambda ask: asyncio.run(ask())
+    )
+    monkeypatch.setattr("distrain.launch.scheduler_api.ANSWER_S", 0.01)
+    with pytest.raises(ClusterError) as caught:
+        list(scheduler_api(client).jobs())
+    assert caught.value.where == {"scheduler": "tcp://a:1"}
+    wording(caught.value)

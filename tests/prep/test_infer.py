@@ -192,6 +192,9 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
         inferred = infer_features(files, Asked(("bought",), valid=valid, time=time))
         assert ("split" in inferred.features.document.columns) == is_feature
         assert ("split" in inferred.left_out) != is_feature
+    for targets in (("split",), ("bought", "split")):
+        split = infer_features(files, Asked(targets)).features.document.split
+        assert getattr(split, "column", None) != "split"  # all rows of a part have one label
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])

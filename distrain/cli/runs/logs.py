@@ -168,7 +168,8 @@ def _print_served(
     with service_at(server, None if follows else READ_S) as client:
         job = client.find(word)
         if_interrupted(f"job {job.id} continues without this command")
-        if rank is not None and rank >= job.num_ranks:
+        may_be_missing = (rank or 0) >= job.num_ranks or (attempt is not None and not follows)
+        if may_be_missing:
             _logs_there(client, job, rank, attempt)  # an earlier attempt may have had more ranks
         several = rank is None and not follows and job.num_ranks > 1
         for one in range(job.num_ranks) if several else [rank or 0]:

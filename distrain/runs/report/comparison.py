@@ -63,11 +63,12 @@ def _rows_or_none(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[
 def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
     """Return the jobs' names, or if some are equal, the names of the run folders, or their paths.
 
-    A folder that is named by the job's id is shortened to the job's name and the id's random end.
+    A folder that is named by the job's id is shortened to the job's name and the id's random end,
+    unless the id does not begin with the name.
     """
     folders = [
         f"{run.spec.name} {run.name.rpartition('-')[2]}"
-        if run.root.name == run.name
+        if run.root.name == run.name and run.name.startswith(f"{run.spec.name}-")
         else run.root.name
         for run in runs
     ]

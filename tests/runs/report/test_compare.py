@@ -38,6 +38,14 @@ def test_only_settings_that_differ_are_listed(roots):
     assert three.names == (str(roots[0]), str(roots[0]), str(roots[1]))
 
 
+def test_folders_that_are_named_by_ids_have_the_ids_end_as_names(tmp_path):
+    view, spec = finished_view(records_of()), spec_of()
+    ids = (f"{spec.name}-20260301-ab12", "mine-1", "yours-1")
+    roots = [keep_run(tmp_path / job_id, view, spec, job_id) for job_id in ids]
+    names = compare([read_run_data(root) for root in roots]).names
+    assert names == (f"{spec.name} ab12", "mine-1", "yours-1")
+
+
 def test_outcomes_stand_side_by_side_also_of_runs_without_an_end(roots):
     outcomes = {
         row[0]: row[1:] for row in compare([read_run_data(root) for root in roots]).outcomes

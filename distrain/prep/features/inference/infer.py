@@ -236,7 +236,7 @@ def infer_features(
         target = target_of(columns)
         more = more_targets_of(columns, target)
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
-    split, split_reason = asked.split_of(columns, target)
+    split, split_reason = asked.split_of(columns, taken)
     parts = split.get("column") if split and split.get("by") == "column" else None
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)

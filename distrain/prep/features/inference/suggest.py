@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -483,13 +483,16 @@ _VALID = {"valid", "validation", "val", "dev", "eval"}
 
 
 def split_of(
-    columns: Sequence[Facts], target: Target, share: float | None = None
+    columns: Sequence[Facts], taken: Collection[str], share: float | None = None
 ) -> tuple[dict[str, Any], str]:
     """Return the section `split` for about this share of the rows, and the reason for it.
 
-    `None` is a tenth, or the rows that a column such as `split` says are for validation.
+    Args:
+        taken: The targets and the weight: rows are not divided by their values.
+        share: `None` is a tenth, or the rows that a column such as `split` says are for validation.
     """
-    for facts in columns if share is None else ():
+    free = [facts for facts in columns if facts.name not in taken]
+    for facts in free if share is None else ():
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
@@ -505,10 +508,8 @@ def split_of(
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last rows differ from the others"
     rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
-    others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
-    by = rows or (
-        key if key.name != target.column else max(others, key=lambda f: f.distinct, default=None)
-    )
+    others = [f for f in free if f.kind in ("text", "number")]
+    by = rows or (key if key in free else max(others, key=lambda f: f.distinct, default=None))
     if by is None:
         return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -76,11 +76,15 @@ class Asked:
         return self.valid is not None and self.valid is not False
 
     def split_of(
-        self, columns: Sequence[Facts], target: Target
+        self, columns: Sequence[Facts], taken: Collection[str]
     ) -> tuple[dict[str, Any] | None, str]:
         """Return the section `split`, and the reason for it; `None` for no validation rows.
 
-        Raises `DataError` if the user's column of times is not one, or lacks the time of a row.
+        Args:
+            taken: The targets and the weight.
+
+        Raises:
+            DataError: The user's column of times is not one, or lacks the time of a row.
         """
         match self.valid:
             case False:
@@ -91,7 +95,7 @@ class Asked:
                 return {"by": "rows", "last": self.valid}, "the last rows, as asked for"
         share = self.valid if isinstance(self.valid, float) else None
         if self.time is None:
-            return split_of(columns, target, share)
+            return split_of(columns, taken, share)
         times = _named(columns, self.time)
         if times.kind != "time" or times.missing:
             raise DataError(
