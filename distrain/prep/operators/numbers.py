@@ -28,7 +28,7 @@ from distrain.prep.vocabulary import is_text
 
 
 class ClipSpec(Section):
-    """Bounds that values are moved to."""
+    """The bounds to which values are clipped."""
 
     min: Real | None = Field(None, description="The lower bound; smaller values become this.")
     max: Real | None = Field(None, description="The upper bound; larger values become this.")
