@@ -273,8 +273,8 @@ def test_columns_of_several_types_are_read_as_those_of_a_file(root: Path, tmp_pa
     for given in (columns, pd.DataFrame(columns, dtype=object)):
         np.testing.assert_array_equal(run.predict(given)["probability"], wanted)
         np.testing.assert_allclose(scorer.score(given)["probability"], wanted, atol=1e-6)
+    at = datetime.datetime(2024, 3, 31, tzinfo=datetime.UTC)
     with pytest.raises(DataError) as late:  # a number is no microsecond beside times
-        at = datetime.datetime(2024, 3, 31, tzinfo=datetime.UTC)
         run.predict([rows[0] | {"at": at}, rows[1] | {"at": 1711861200}])
     assert (late.value.where["column"], str(late.value.where["row"])) == ("at", "1")
     columns["price"][2] = {"no": "value"}
