@@ -61,7 +61,7 @@ def test_two_ranks_train_over_ipv6(prepared: Path, tmp_path: Path) -> None:
         assert json.loads((run_dir / "summary.json").read_text())["state"] == "cancelled"
 
         words = ("--scheduler", world.address, "--run-root", tmp_path, "--device", "cpu")
-        examined = run_distrain("doctor", "--cluster", *words, "--json")
+        examined = run_distrain("doctor", *words, "--json")
         report = json.loads(examined.stdout)
         assert (examined.returncode, report["mistakes"]) == (0, 0), examined.stdout
         at_scheduler = [link for link in report["connections"] if link["rendezvous"]]

@@ -101,7 +101,7 @@ class World:
 
     def examine(self, *words: object) -> tuple[int, dict[str, Any], str]:
         at = ("--scheduler", self.address, "--run-root", self.runs, *words)
-        done = run_distrain("doctor", "--cluster", *at, "--json")
+        done = run_distrain("doctor", *at, "--json")
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 
