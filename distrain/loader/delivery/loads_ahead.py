@@ -171,7 +171,7 @@ class LoadsAhead:
             epoch.expect_no_more()
 
     def close(self) -> None:
-        """Close the files, while no thread loads."""
+        """Close the files; no thread may load meanwhile."""
         while self._epochs:
             self._epochs.popleft().close()
 

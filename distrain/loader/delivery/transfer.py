@@ -107,7 +107,7 @@ def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -
 
 
 class Moved(NamedTuple):
-    """A moved item, the tensors of its memory on the target, and the source tensors of the copies.
+    """A copied item, the tensors of its memory on the target, and the tensors that were copied.
 
     `sources` must be kept alive until the copies are complete.
     """

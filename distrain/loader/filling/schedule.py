@@ -57,7 +57,7 @@ class LoadSteps(NamedTuple):
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Return the steps of a load; `begin` is added to the plan's steps."""
+        """Return the steps of a load. `begin` is added, because the plan counts steps from 0."""
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
 

@@ -1,4 +1,7 @@
-"""Writes rows and lists to batches on a device, with the bits of `filler` and `list_columns`."""
+"""Writes rows and lists to batches on a device, with the same bits as on the host.
+
+The modules for the host are `filler` and `list_columns`.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,10 @@ class Reader(Protocol):
         return Expected()
 
     def close(self) -> None:
-        """Release all files and buffers, while no thread reads. The reader may be used again."""
+        """Release all files and buffers; no thread may read meanwhile.
+
+        The reader may be used again.
+        """
         ...
 
 

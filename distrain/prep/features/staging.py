@@ -362,7 +362,7 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
-    for name, column in document.staged.items():
+    for name, column in task.features.staged.items():
         holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
         make: Callable[..., pa.Array] = partial(staged_values, column=column, holds=holds)
         if column.cross:

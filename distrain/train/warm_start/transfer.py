@@ -189,7 +189,10 @@ def _matched(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The match of a table, and the new id of each old id: -1 drops its row; `None`: equal ids."""
+    """The match of a table, and the new id of each old id.
+
+    `ids` has -1 for rows that are dropped; it is `None` if all ids stay the same.
+    """
 
     match: TableMatch
     ids: Ids | None

@@ -318,7 +318,7 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the document's lines for further targets, weight and windows, and the reasons."""
+    """Return the document's lines for further targets, weight and windows, and reasons by key."""
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
