@@ -182,39 +182,6 @@ def one_column(role: str, source: np.ndarray, limit: int = LIMIT, **changes: Any
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(
-    ("role", "dtype", "value", "is_suspicious"),
-    [
-        ("i", np.int32, LIMIT - 1, False), ("i", np.int32, LIMIT, True), ("i", np.int32, -1, True),
-        ("i", np.int64, LIMIT - 1, False), ("i", np.int64, LIMIT, True), ("i", np.int64, -1, True),
-        ("i", np.int64, 2**31, True), ("i", np.int64, 2**32 + 7, True),
-        ("v", np.float32, math.nan, True), ("v", np.float32, -math.inf, True),
-        ("v", np.float32, -0.0, False), ("v", np.float32, 1e-45, False),
-        ("v", np.float32, -3.4e38, False), ("v", np.float64, 3.5e38, True),
-        ("v", np.float64, math.nan, True), ("v", np.float64, 1e-300, False),
-        ("l", np.float32, -0.0, False), ("l", np.float32, 1.0, False), ("l", np.float32, 0.5, True),
-        ("l", np.float32, -1.0, True), ("l", np.float32, math.nan, True),
-        ("l", np.float32, 1e-45, True), ("l", np.float64, -0.0, False),
-        ("l", np.float64, 1 + 1e-12, True), ("l", np.float64, 1e-300, True),
-        ("l", np.float64, math.nan, True), ("w", np.float32, 0.0, False),
-        ("w", np.float32, -0.0, True), ("w", np.float32, 3.4e38, False),
-        ("w", np.float32, math.inf, True), ("w", np.float64, -1e-300, True),
-        ("w", np.float64, math.nan, True), ("w", np.float64, 1e39, True),
-    ],
-)  # fmt: skip
-def test_a_single_value_is_suspicious_where_documented(
-    kernel: Any, role: str, dtype: Any, value: float, is_suspicious: bool
-) -> None:
-    # Among enough good values that the vectorised part of a loop meets it.
-    for place in (0, 37, 99):
-        source = np.ones(100, dtype)
-        source[place] = value
-        call = one_column(role, source)
-        assert call.run(kernel) == bytes([is_suspicious])
-        assert four_times(call).run(kernel) == bytes([is_suspicious] * 4)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
 def test_an_id_limit_of_all_int32_ids(kernel: Any) -> None:
     assert one_column("i", np.array([2**31 - 1], np.int64), 2**31).run(kernel) == b"\0"
     assert one_column("i", np.array([2**31], np.int64), 2**31).run(kernel) == b"\1"
