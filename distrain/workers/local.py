@@ -20,7 +20,7 @@ from typing import Any
 
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.devices import SHARED_MEMORY
-from distrain.version import how_to_install
+from distrain.version import build, how_to_install
 from distrain.workers.shared_context import SharedContext
 from distrain.workers.worker_replacement import nannies_kept, replace_workers
 
@@ -109,8 +109,21 @@ def local_cluster(
             until_end.enter_context(cluster)
             client = until_end.enter_context(Client(cluster, set_as_default=False))
             client.register_plugin(IgnoreInterrupts())
+            check_builds(client)
             replace_workers(cluster)
         yield client
+
+
+def check_builds(client: Any) -> None:
+    """Raise `ClusterError` if a worker imported other code of distrain than this process.
+
+    The scheduler would never place ranks on that worker, and the job would wait for it.
+    """
+    if {*client.run(build).values()} - {build()}:
+        raise ClusterError(
+            "the source code of distrain has changed while the cluster started",
+            hint="Run the command again.",
+        )
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class RowGroupCache:
         return os.path.exists(self._folder.path / self._entry_name(fingerprint, group))
 
     def close(self) -> None:
-        """Close all files, while no thread reads. The cache may be used again."""
+        """Close all files; no thread may read meanwhile. The cache may be used again."""
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()

@@ -36,7 +36,7 @@ class Selection:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """The numbers in the row group of the selected rows, `[num_rows]`."""
+        """The indices of the selected rows in the row group, `[num_rows]`."""
         return np.flatnonzero(self.is_taken)
 
     @cached_property

@@ -15,7 +15,10 @@ from distrain.models.shapes import Features, Flat, Shape
 
 _TIME_BUCKETS = 64  # Bucket limits begin at one second, and each is 1.35 times the previous one.
 _LOG_OF_A_BUCKET = 0.301
-_MOST_WEIGHTS = 1 << 20  # the most attention weights in memory at once
+# The most attention weights in memory at once. On a CPU they fit its caches. On a GPU, each block
+# costs about a hundred kernel launches; 2^26 weights take 256 MiB in fp32.
+_MOST_WEIGHTS = 1 << 20
+_MOST_ON_GPU = 1 << 26
 
 
 class _Unit(nn.Module):
@@ -67,10 +70,11 @@ class _Unit(nn.Module):
         if last_only:  # one weight per token
             return self._weighed(query, others, counts[:, None] - 1, counts, ages)
         places = torch.arange(length, device=counts.device)[None]
-        if torch.compiler.is_compiling() or rows * length**2 * self.heads <= _MOST_WEIGHTS:
+        most = _MOST_WEIGHTS if others.is_cpu else _MOST_ON_GPU
+        if torch.compiler.is_compiling() or rows * length**2 * self.heads <= most:
             return self._weighed(query, others, places, counts, ages)
-        few_rows = max(1, _MOST_WEIGHTS // (length**2 * self.heads))
-        few_queries = max(1, _MOST_WEIGHTS // (length * self.heads * few_rows))
+        few_rows = max(1, most // (length**2 * self.heads))
+        few_queries = max(1, most // (length * self.heads * few_rows))
         outputs = []
         for row in range(0, rows, few_rows):
             own = slice(row, row + few_rows)

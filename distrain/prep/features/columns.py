@@ -243,6 +243,12 @@ class _NumbersSpec(_ColumnSpec):
         steps = [key.make(given[key.name]) for key in keys]
         return (*self._hashing, *steps)
 
+    @property
+    def with_gaps(self) -> _NumbersSpec:
+        """The settings for rows after the training rows: a gap is the mean if it is normalised."""
+        has_mean = self._keys()["normalize"] and self._keys()["fill"] is None
+        return self.model_copy(update={"fill": 0.0}) if has_mean else self
+
     def _keys(self) -> dict[str, Any]:
         return {key.name: getattr(self, key.name, key.default) for key in DOCUMENT_KEYS}
 

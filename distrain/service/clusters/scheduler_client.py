@@ -147,8 +147,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     ) -> SchedulerAnswer:
         """Return the jobs that changed after the revision `since` of an epoch.
 
-        This also acknowledges the earlier changes. The scheduler may collect jobs of which only the
-        metrics have changed for `collect_s`.
+        This also acknowledges the earlier changes. For up to `collect_s`, the scheduler may hold
+        back jobs of which only the metrics have changed.
         """
         query = {"since": str(since), "service": self.service}
         if collect_s:

@@ -78,7 +78,7 @@ def jobs(
         headings=[
             *(("Name", ""), ("State", ""), ("Progress", "mid"), ("Validation", "n")),
             *((figure.title, "n wide") for figure in figures),
-            *((row.field.rpartition(".")[2], "wide") for row in settings),
+            *((row.field.rpartition(".")[2], "n wide") for row in settings),
             *(("Model", "wide"), ("Data", "wide"), ("Ranks", "n wide"), ("Owner", "wide")),
             *(("Created", "n mid"), ("Duration", "n wide")),
         ],

@@ -135,7 +135,7 @@ def _others(call: ApiCall, job: Job, against: str) -> list[str]:
 def _differences(spec: Mapping[str, Any], other: Mapping[str, Any] | None) -> list[Row] | None:
     """Return the settings that differ from another spec, or from the defaults if it is `None`.
 
-    The defaults of a spec of another version are unknown.
+    Returns `None` for a spec of another version, whose defaults are unknown.
     """
     if other is not None:
         return setting_rows([spec, other])

@@ -12,6 +12,7 @@ from played_graph import PlayedGraph
 from distrain.jobs.spec import TrainSpec, parse_spec
 from distrain.loader import LoaderStats
 from distrain.models import build_model
+from distrain.models.blocks import hstu
 from distrain.models.blocks.interaction import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
@@ -42,9 +43,9 @@ def event_model(kind):
 MODELS = {
     "mlp": lambda: flat_model(MLPBlock([8])),
     "dlrm": lambda: flat_model(DLRMBlock([8, 4], [8])),
-    **{kind: lambda kind=kind: event_model(kind) for kind in ("din", "sasrec")},
+    **{kind: lambda kind=kind: event_model(kind) for kind in ("din", "sasrec", "hstu")},
 }
-EVENTS = ("din", "sasrec")
+EVENTS = ("din", "sasrec", "hstu")
 
 
 def batch_of(name, *, from_host=True):
@@ -104,6 +105,14 @@ def test_no_steady_step_waits_for_the_device(name):
 def test_lists_that_were_made_on_the_device_wait(name):
     waits, _ = steady_step(name, from_host=False)
     assert len(waits) > 3
+
+
+def test_the_blocks_of_attention_are_chosen_for_the_device(monkeypatch):
+    _, launches = steady_step("hstu")
+    monkeypatch.setattr(hstu, "_MOST_WEIGHTS", 1)
+    assert steady_step("hstu")[1] == launches
+    monkeypatch.setattr(hstu, "_MOST_ON_GPU", 1)
+    assert steady_step("hstu")[1] > 3 * launches
 
 
 @pytest.mark.parametrize("name", ["mlp", "dlrm"])

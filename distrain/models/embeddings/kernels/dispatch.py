@@ -192,10 +192,10 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the `offsets` and `counts` of `unique`, `[columns, parts]`.
+    """Return the arguments `offsets` and `counts` of `unique`, `[columns, parts]`, by part.
 
-    The ids are part after part, and column after column within a part. The argument, `[parts,
-    columns]`, has the number of ids of each.
+    The ids must be concatenated part after part, and within a part column after column. The
+    argument `counts`, `[parts, columns]`, has the number of ids of each column in each part.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()
