@@ -165,7 +165,8 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def files(self) -> list[str]:
-        return list(dict.fromkeys(self._files[n][0] for n in np.unique(self._numbers).tolist()))
+        # not np.unique, whose first call imports numpy.ma
+        return list(dict.fromkeys(self._files[n][0] for n in sorted({*self._numbers.tolist()})))
 
     def at(self, places: NDArray[np.int64]) -> RowGroups:
         """Return the row groups at some places of this sequence, in the order of `places`."""
