@@ -57,7 +57,10 @@ COMMANDS = {
     "schema": ("data.schema", "Show, filter or convert a schema."),
     "serve": ("service.serve", "Run the job service for many users, over HTTP."),
     "bench": ("training.bench", "Measure a cluster, and find the bottleneck of training."),
-    "doctor": ("doctor", "Check versions, devices, cluster and write access."),
+    "doctor": (
+        "doctor",
+        "Check this machine, or all processes of a cluster.",
+    ),
     "completion": ("main:completion", "Print the script that completes commands in your shell."),
 }
 

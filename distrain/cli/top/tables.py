@@ -32,17 +32,6 @@ COLUMNS, JOB_COLUMNS = 80, 25
 Document = Mapping[str, Any]
 
 
-def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
-    from rich.layout import Layout
-    from rich.text import Text
-
-    pin = "space: follow the newest" if pinned else "space: pin this job"
-    keys = Text(f"j/k, arrows: choose a job   {pin}   q: quit", style="dim", no_wrap=True)
-    frame = Layout()
-    frame.split_column(Layout(drawn), Layout(keys, size=1))
-    return frame
-
-
 def job_line(job: Document) -> str:
     """Describe a job in one line.
 

@@ -1,4 +1,4 @@
-"""Checks this machine, and whether a cluster answers at all."""
+"""Checks this machine."""
 
 import os
 import platform
@@ -53,41 +53,6 @@ def check_write_access(folder: Path) -> Check:
     except ValueError as error:  # a path that no system accepts
         return Check("write access", CheckVerdict.FAIL, f"{folder!r}: {error}")
     return Check("write access", CheckVerdict.OK, str(folder.absolute()))
-
-
-def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
-    """Check that a cluster answers within `timeout_s`, and that its workers have equal versions.
-
-    The versions of distrain, torch and distributed are compared with this process's. Failures are
-    yielded as checks, not raised.
-    """
-    from distrain.workers.open_cluster import connect
-
-    try:
-        with connect(address, timeout_s=timeout_s) as client:
-            workers = client.scheduler_info(n_workers=-1)["workers"]
-            yield Check("scheduler", CheckVerdict.OK, f"{address}, {len(workers)} workers")
-            if not workers:
-                mend = f"Start some: dask worker {address}"
-                yield Check("workers", CheckVerdict.FAIL, "the cluster has none", mend)
-                return
-            theirs = client.run(_versions)
-            odd = [worker for worker, versions in theirs.items() if versions != _versions()]
-            yield Check(
-                "same versions",
-                CheckVerdict.FAIL if odd else CheckVerdict.OK,
-                f"{', '.join(odd)} differ: {theirs[odd[0]]}" if odd else f"{_versions()}",
-                "Install the same distrain, torch and dask everywhere." if odd else "",
-            )
-    except DistrainError as error:
-        yield Check("scheduler", CheckVerdict.FAIL, error.message, error.hint or "")
-    except Exception as error:
-        mend = "Install distrain on every worker and on the scheduler."
-        yield Check("workers", CheckVerdict.FAIL, f"cannot run distrain there: {error}", mend)
-
-
-def _versions() -> dict[str, str]:
-    return {"distrain": build()} | {name: version(name) for name in ("torch", "distributed")}
 
 
 def _installed(package: str) -> Check:

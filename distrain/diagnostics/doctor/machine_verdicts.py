@@ -86,7 +86,7 @@ def _missing(facts: ProcessFacts) -> tuple[str, str]:
             f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} selects none of {len(facts.gpus)} GPUs"
         )
         return fact, "Select one of them there, or start it with `dask cuda worker`."
-    fact = "no GPU: neither NVML nor nvidia-smi shows one"
+    fact = "no GPU: nvidia-smi shows none"
     return (
         fact,
         "Install the driver; in a container add `--gpus all`, or NVIDIA's runtime class.",
