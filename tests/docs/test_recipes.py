@@ -12,7 +12,7 @@ import pytest
 from distrain import prep
 from distrain.jobs.job_view import Record
 from distrain.jobs.spec import JobSpec, ModelSpec
-from distrain.loader.reading.kinds import READERS
+from distrain.loader.reading.reader import READERS
 from distrain.metrics import BinaryReport
 from distrain.models.zoo import MODELS
 from distrain.prep.operators import DOCUMENT_KEYS, OPERATORS

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from distrain.loader import Dataset, Loader
+from distrain.loader.backends import CpuBackend
 from distrain.loader.batch import Batch
-from distrain.loader.cpu_backend import CpuBackend
 from distrain.schema import Schema
 
 SIZES = [[20] * 6, [20] * 4]

@@ -16,8 +16,7 @@ from distrain.loader.filling.schedule import (
     plan_loads,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import Piece
-from distrain.loader.partition.row_order import chunk_order
+from distrain.loader.partition.row_order import Piece, chunk_order
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.schema import Schema
 

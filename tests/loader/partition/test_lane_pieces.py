@@ -3,8 +3,7 @@ from itertools import pairwise
 from hypothesis import given, settings, strategies as st
 
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import forward_pieces, lane_pieces
-from distrain.loader.partition.row_order import chunk_order
+from distrain.loader.partition.row_order import chunk_order, forward_pieces, lane_pieces
 
 tables = st.lists(st.integers(1, 40), min_size=1, max_size=20)
 
