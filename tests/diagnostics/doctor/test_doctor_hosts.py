@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import networks
 import pytest
 from networks import ManyHosts
 from small_jobs import run_distrain
+from waiting import until
 
+from distrain.errors import ClusterError
 from distrain.workers.open_cluster import connect
 
 WHY_NOT = networks.why_not() or (
@@ -96,8 +99,14 @@ class World:
         )
 
     def wait_for_workers(self, number: int) -> None:
+        until(self._answers, "the scheduler answers")
         with connect(self.address, timeout_s=90.0) as client:
             client.wait_for_workers(number, timeout=120)
+
+    def _answers(self) -> bool:
+        with suppress(ClusterError), connect(self.address):
+            return True
+        return False
 
     def examine(self, *words: object) -> tuple[int, dict[str, Any], str]:
         at = ("--scheduler", self.address, "--run-root", self.runs, *words)
