@@ -318,9 +318,6 @@ def test_a_gang_that_finished_although_it_was_to_stop_has_succeeded():
     assert story.culprit() is None
 
 
-# --- cancelling
-
-
 # --- checkpoints by the clock
 
 
