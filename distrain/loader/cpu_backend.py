@@ -12,8 +12,6 @@ from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.filling.batch_memory import (
     BatchLayout,
     BlockPool,
-    NarrowBatch,
-    NarrowLayout,
     OpenBatch,
 )
 from distrain.loader.filling.filler import Block, Filler
@@ -26,11 +24,7 @@ from distrain.loader.reading.source import Lease
 
 
 class CpuBackend:
-    """Fills batches in host memory with the columns of a source.
-
-    With a `narrow` layout, finished batches are `NarrowBatch`; `pool` must then lend blocks of that
-    layout.
-    """
+    """Fills batches in host memory with the columns of a source."""
 
     def __init__(
         self,
@@ -39,12 +33,10 @@ class CpuBackend:
         pool: BlockPool,
         stats: StatsRecorder,
         list_limits: Mapping[str, int] | None = None,
-        narrow: NarrowLayout | None = None,
     ):
-        self._narrow = narrow
         self._lists = tuple(column for column in columns if column.is_list)
         flat = [column for column in columns if not column.is_list]
-        self._filler = Filler(flat, narrow, pool.tiles)
+        self._filler = Filler(flat, pool.tiles)
         self._layout = BatchLayout.of(columns)
         self._limits = dict(list_limits or {})
         self._pool = pool
@@ -88,14 +80,12 @@ class CpuBackend:
         """Write rows of `cells`, `[flat columns, rows]` in a batch's format, to their places."""
         self._filler.copy(cells, deal, [batch.block for batch in batches])
 
-    def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:
+    def finish(self, batch: OpenBatch[Block]) -> Batch:
         lists = {
             column.name: join_lists(column, lengths, runs)
             for column, lengths, runs in zip(self._lists, batch.lengths, batch.lists, strict=True)
         }
         block = torch.from_numpy(batch.block)
-        if self._narrow is not None:
-            return NarrowBatch(block, batch.num_rows, lists, self._layout, self._narrow)
         return self._layout.batch(block, lists)
 
     def close(self) -> None:

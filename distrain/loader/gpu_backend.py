@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -14,12 +13,11 @@ from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.filling.batch_memory import BatchLayout, OpenBatch
 from distrain.loader.filling.filler import check_values
-from distrain.loader.filling.list_columns import check_lists, cut_lists
 from distrain.loader.filling.schedule import Deal
-from distrain.loader.filling.torch_filler import DeviceLists, TorchFiller, TorchListFiller
+from distrain.loader.filling.torch_filler import TorchFiller
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.reader import DecodedColumns, Expected
+from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.source import Lease
 
 
@@ -30,6 +28,8 @@ class GpuBackend:
     before the event that the consumer's stream waits for. Each epoch has its own backend.
     """
 
+    num_lists = 0
+
     def __init__(
         self,
         columns: Sequence[WantedColumn],
@@ -37,23 +37,15 @@ class GpuBackend:
         device: torch.device,
         streams: CudaStreams,
         stats: StatsRecorder,
-        list_limits: Mapping[str, int] | None = None,
     ):
-        self._flat = tuple(column for column in columns if not column.is_list)
-        self._lists = tuple(column for column in columns if column.is_list)
-        self._limits = dict(list_limits or {})
+        self._columns = tuple(columns)
         self._layout = BatchLayout.of(columns)
         self._source = source
         self._device = device
         self._streams = streams
         self._stats = stats
         with streams.beside():
-            self._filler = TorchFiller(self._flat, device)
-        self._list_filler = TorchListFiller(self._lists, self._limits, device)
-
-    @property
-    def num_lists(self) -> int:
-        return len(self._lists)
+            self._filler = TorchFiller(self._columns, device)
 
     def new_block(self, num_rows: int) -> Tensor:
         with self._streams.beside():
@@ -69,11 +61,12 @@ class GpuBackend:
             (decoded,) = self._source.read(group)
             decoded_s = time.perf_counter()
             bad = self._filler.fill(decoded.cells, deal, [batch.block for batch in batches])
-            bad_lists = self._list_filler.deal(decoded.lists, deal, batches)
-            # Here and in `deal` a decoding thread waits for the GPU: once, or twice with lists, per
-            # row group.
-            flags = torch.cat([bad, bad_lists]).tolist()
-            self._check(decoded, flags, group, deal)
+            # Here a decoding thread waits for the GPU, once per row group.
+            for column, cells, is_bad in zip(
+                self._columns, decoded.cells, bad.tolist(), strict=True
+            ):
+                if is_bad:  # the check on the host raises the detailed error
+                    check_values(column, cells.cpu().numpy(), group, deal.rows)
         self._stats.add(
             row_groups=1,
             bytes_read=decoded.bytes_read,
@@ -82,25 +75,7 @@ class GpuBackend:
         )
 
     def finish(self, batch: OpenBatch[Tensor]) -> Batch:
-        return self._layout.batch(batch.block, self._list_filler.join(batch))
-
-    def _check(
-        self, decoded: DecodedColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
-    ) -> None:
-        """Check the flagged columns on the host too; that check raises the detailed error."""
-        count = len(self._flat)
-        for column, cells, is_bad in zip(self._flat, decoded.cells, flags[:count], strict=True):
-            if is_bad:
-                check_values(column, cells.cpu().numpy(), group, deal.rows)
-        for column, lists, is_bad in zip(self._lists, decoded.lists, flags[count:], strict=True):
-            if is_bad:
-                check_lists(column, self._on_host(column, lists), group)
-
-    def _on_host(self, column: WantedColumn, rows: DeviceLists) -> pa.Array:
-        """Return a row group's lists as an Arrow array, cut to the maximum length like batches."""
-        offsets, items = (part.cpu().numpy() for part in rows)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
-        return cut_lists(lists, self._limits.get(column.name))
+        return self._layout.batch(batch.block)
 
     def close(self) -> None:
         self._source.close()

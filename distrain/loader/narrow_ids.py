@@ -1,8 +1,4 @@
-"""Narrow integer types for ids: in decoded pages, in the cache, and in batches copied to a GPU.
-
-Batches that are copied to a GPU also have ids of three bytes (`filling.batch_memory`), for which
-NumPy has no type.
-"""
+"""Narrow integer types for ids, in decoded pages and in the cache."""
 
 from __future__ import annotations
 

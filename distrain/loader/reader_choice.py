@@ -16,7 +16,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.delivery.work import Backend
-from distrain.loader.filling.batch_memory import BlockPool, NarrowLayout
+from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.filling.schedule import open_groups
 from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.options import LoaderOptions, parse_bytes
@@ -119,15 +119,14 @@ def new_backend(
     device: torch.device | None,
     streams: CudaStreams | None,
     list_limits: Mapping[str, int],
-    narrow: NarrowLayout | None = None,
 ) -> Backend:
     """Return the backend that loads a dataset's row groups into batches; it leases the source.
 
-    Only a GPU reader needs `device` and `streams`; only a CPU reader uses `pool` and `narrow`.
+    Only a GPU reader needs `device` and `streams`; only a CPU reader uses `pool`.
     """
     lease = source.lease()
     if kind.on_gpu:
         assert device is not None
         assert streams is not None
-        return GpuBackend(dataset.columns, lease, device, streams, stats, list_limits)
-    return CpuBackend(dataset.columns, lease, pool, stats, list_limits, narrow)
+        return GpuBackend(dataset.columns, lease, device, streams, stats)
+    return CpuBackend(dataset.columns, lease, pool, stats, list_limits)

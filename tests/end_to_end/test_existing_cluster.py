@@ -12,7 +12,10 @@ from distrain.workers.open_cluster import connect
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preload", [False, True], ids=["bare", "preload"])
+@pytest.mark.parametrize(
+    "preload",
+    [pytest.param(False, id="bare", marks=pytest.mark.release), pytest.param(True, id="preload")],
+)
 def test_train_on_a_scheduler_with_and_without_the_preload(
     job_file: Path, tmp_path: Path, preload: bool
 ) -> None:

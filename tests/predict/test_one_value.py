@@ -22,12 +22,11 @@ from distrain.predict import in_memory
 from distrain.predict.load_model import open_model
 from distrain.predict.prediction import PredictRequest, predict
 from distrain.predict.serving.folder import export_folder
-from distrain.predict.serving.preprocess import BadValue, Preprocessor, _Column
+from distrain.predict.serving.preprocess import _Column
 from distrain.predict.serving.program import column_program
 from distrain.predict.serving.raw_graph import RawInput
 from distrain.predict.serving.score import Scorer
 from distrain.prep import FeatureConfig, PrepRequest, prepare
-from distrain.prep.operators.spelling import category_texts, crossed
 from distrain.prep.transforming import raw_tables
 
 pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
@@ -159,7 +158,7 @@ def frames(table: pa.Table, folder: Path) -> dict[str, Any]:
     return found | {"polars": polars.from_arrow(table)}
 
 
-@pytest.fixture(scope="module", params=["pandas.csv", "typed.parquet", "lines.jsonl"])
+@pytest.fixture(scope="module", params=["pandas.csv", "typed.parquet"])
 def root(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, client: Client
 ) -> Path:
@@ -211,24 +210,6 @@ def of_graph(scorer: Scorer, rows: Any) -> Any:
     return session.run(["probability"], given)[0]
 
 
-@pytest.mark.parametrize(("column", "value"), [("price", "dear"), ("at", "at noon")])
-def test_a_value_that_cannot_be_used_is_named_by_column_and_row_everywhere(
-    root: Path, column: str, value: str
-) -> None:
-    rows = table_of(1, 5).drop_columns("bought").to_pylist()
-    rows = [{n: None if n == column else v for n, v in row.items()} for row in rows]
-    rows[3][column] = value
-    with pytest.raises(DataError) as refused:
-        Run(root / "r").predict(rows)
-    assert {n: str(refused.value.where[n]) for n in ("column", "row")} == {
-        "column": column,
-        "row": "3",
-    }
-    with pytest.raises(BadValue) as bad:
-        Scorer(root / "x").score(rows)
-    assert (bad.value.column, bad.value.row) == (column, 3)
-
-
 def test_many_rows_are_scored_in_pieces_and_a_bad_row_is_counted_from_the_first(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,18 +230,6 @@ def test_no_rows_and_rows_without_values_are_scored(root: Path) -> None:
         rows = [dict.fromkeys(TYPES, gap) for _ in range(3)]
         found = run.predict(rows)["probability"]
         np.testing.assert_allclose(scorer.score(rows)["probability"], found, atol=1e-6)
-
-
-def test_an_instant_has_one_hour_in_files_of_two_time_zones(client: Client, tmp_path: Path) -> None:
-    at = [datetime.datetime(2024, 5, 1, 10, 30, tzinfo=datetime.UTC)] * 4
-    for zone in ("Europe/Berlin", "UTC"):
-        table = pa.table({"t": pa.array(at, pa.timestamp("us", zone)), "y": [0, 1, 0, 1]})
-        pq.write_table(table, tmp_path / f"{zone[:3]}.parquet")
-    columns = {"hour": {"from": "t", "kind": "categorical", "as": "hour"}}
-    features = FeatureConfig.parse({"target": "y", "columns": columns})
-    inputs = tuple(map(str, sorted(tmp_path.glob("*.parquet"))))
-    prepare(PrepRequest(inputs, tmp_path / "d", features=features), client)
-    assert len(set(pq.read_table(tmp_path / "d" / "train")["hour"].to_pylist())) == 1
 
 
 def test_columns_of_several_types_are_read_as_those_of_a_file(root: Path, tmp_path: Path) -> None:
@@ -308,22 +277,6 @@ def test_texts_for_missing_values_are_missing_in_every_type(client: Client, tmp_
     request = PrepRequest((str(tmp_path / "t.jsonl"),), tmp_path / "e", saved_workflow=workflow)
     prepare(request, client)
     assert pq.read_table(tmp_path / "e" / "train").equals(wanted)
-
-
-def test_exports_spell_crosses_as_prep_does() -> None:
-    program = {
-        "form": "table",
-        "text": {"null_values": [], "decimal_point": ".", "timestamp": None},
-        "columns": [],
-        "categorical": [],
-        "continuous": [],
-        "lists": [],
-        "crosses": {"a\x1fb": ["a", "b"]},
-        "vocabularies": {},
-    }
-    found = Preprocessor(program, Path())._given({"a": ["2.0"], "b": ["x"]}, "table")["a\x1fb"]
-    texts = [category_texts(pa.array([text])) for text in ("2.0", "x")]
-    assert found == crossed(texts).to_pylist()
 
 
 def test_a_number_is_a_list_of_one_where_texts_are_split(client: Client, tmp_path: Path) -> None:

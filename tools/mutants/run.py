@@ -188,6 +188,12 @@ EQUIVALENT = {
         "place = torch.zeros(1, dtype=torch.int64)",
     ): "there is one column, and only its place is read",
     (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "0 -> 1",
+        "starts, firsts = "
+        "(torch.cumsum(torch.tensor([0, *s[:-1]]), 0) for s in (capacities, lengths))",
+    ): "both begin with it, and only their difference counts",
+    (
         "distrain/models/embeddings/kernels/fixed_shape.py",
         "False -> True",
         "return False",
@@ -197,6 +203,11 @@ EQUIVALENT = {
         "rounded - (rounded >> 15 << 16) -> rounded + (rounded >> 15 << 16)",
         "signed: Tensor = rounded - (rounded >> 15 << 16)",
     ): "16 bits of the number are kept",
+    (
+        "distrain/prep/counting/count_tasks.py",
+        "one.size_bytes // len(pieces) -> one.size_bytes * len(pieces)",
+        "one.size_bytes // len(pieces)",
+    ): "sizes decide only which calls share a task",
     (
         "distrain/prep/operators/value_table.py",
         "0 -> 1",

@@ -26,7 +26,7 @@ from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.bucket_store import BucketMemory, Slabs
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery.work import EpochWork
-from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
+from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.filler import Block
 from distrain.loader.filling.schedule import Deal, plan_loads
 from distrain.loader.options import LoaderOptions
@@ -285,7 +285,7 @@ class BucketBackend:
         self._inner.copy_rows(self._store.columns(group.index), deal, batches)
         self._inner.stats.add(fill_s=time.perf_counter() - start_s)
 
-    def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:
+    def finish(self, batch: OpenBatch[Block]) -> Batch:
         return self._inner.finish(batch)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from distrain.loader.batch import Batch
 from distrain.loader.delivery.work import Backend, EpochWork
-from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatches
+from distrain.loader.filling.batch_memory import OpenBatches
 from distrain.loader.filling.schedule import ChunkDealer, Load, LoadSteps, LookAhead, plan_loads
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.reader import Expected
@@ -81,7 +81,7 @@ class _OpenEpoch:
     def rows_in(self, step: int) -> int:
         return self.work.rows_in(step - self._offset)
 
-    def finished(self, step: int) -> Batch | NarrowBatch:
+    def finished(self, step: int) -> Batch:
         return self.backend.finish(self.batches.take(step - self._offset))
 
     def expect_no_more(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.loader.batch import Batch
-from distrain.loader.filling.batch_memory import NarrowBatch, OpenBatch
+from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
@@ -37,7 +37,7 @@ class Backend(Protocol):
         """
         ...
 
-    def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch: ...
+    def finish(self, batch: OpenBatch[Any]) -> Batch: ...
 
     def close(self) -> None: ...
 

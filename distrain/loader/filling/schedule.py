@@ -178,8 +178,6 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     ([0, 1, 2], [2, 2, 2], [2, 2, 2])
     """
     steps = steps_of(plan, piece)
-    if len(steps) <= _FEW_RUNS:
-        return _few_runs(plan, lanes, piece, steps)
     first, last = piece.offset, piece.offset + piece.stop - piece.start
     # Number of the epoch's rows taken before each of these steps, and before the step after them.
     taken = np.arange(steps.start, steps.stop + 1, dtype=np.int64) * plan.global_batch_size
@@ -195,23 +193,6 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     )
 
 
-def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> BatchRuns:
-    """Compute `runs_of` step by step in Python, which is faster than NumPy for a few steps."""
-    first, last = piece.offset, piece.offset + piece.stop - piece.start
-    starts, counts = [], []
-    before: tuple[int, int, int] | None = None
-    for step in range(steps.start, steps.stop + 1):
-        taken = min(step * plan.global_batch_size, plan.num_rows)
-        below = plan.rows_below(piece.lane, taken)
-        of_lane = plan.rows_below(piece.lane + 1, taken) - below
-        now = of_lane, below - plan.rows_below(lanes.start, taken), min(max(of_lane, first), last)
-        if before is not None:
-            starts.append(now[1] - before[1] + before[2] - before[0])
-            counts.append(now[2] - before[2])
-        before = now
-    return BatchRuns(np.arange(steps.start, steps.stop), np.array(starts), np.array(counts))
-
-
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
     """Return the lane's pieces, `[pieces, 5]`, without rows of earlier or dropped steps."""
     first = plan.lane_rows_before(lane, start_step)
@@ -225,7 +206,6 @@ def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) ->
     return cells[starts < stops]
 
 
-_FEW_RUNS = 16
 _NO_PLACES = np.empty(0, np.int32)
 _MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 

@@ -19,8 +19,7 @@ class DecodedColumns:
 
     On the host, cells are arrays, `[rows]`, of any int, float or bool dtype, C-contiguous. They may
     be unaligned, and may be in a reused buffer: use them before the next part is requested. Lists
-    are `pa.ListArray`. A reader on a GPU returns tensors on that GPU and `DeviceLists` instead (see
-    `cudf_reader`).
+    are `pa.ListArray`. A reader on a GPU returns tensors on that GPU, and no lists.
     """
 
     cells: tuple[Any, ...]  # the flat columns

@@ -20,14 +20,21 @@ from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
-from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
+from distrain.prep.features.inference.learnable import (
+    Labels,
+    is_learnable,
+    sampled_labels,
+    strongest_pairs,
+)
 from distrain.prep.features.inference.suggest import (
     NAMES_PART,
     SAYS_PART,
     Feature,
     Suggestion,
     Target,
+    may_be_crossed,
     more_targets_of,
+    of_pair,
     part_for_validation,
     suggestion_of,
     target_of,
@@ -253,6 +260,11 @@ def infer_features(
         with_further(s, partial(_tells, values[s.facts.name], labels), target_kind)
         for s in suggestions
     ]
+    crossed = {
+        s.facts.name: values[s.facts.name] for s in suggestions if may_be_crossed(s, target_kind)
+    }
+    pairs = [] if labels is None else strongest_pairs(crossed, labels)
+    combined = [feature for pair in pairs for feature in of_pair(pair)]
     if not any(s.features for s in suggestions):
         raise DataError(
             "no column is left to learn from",
@@ -261,7 +273,8 @@ def infer_features(
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    text = _document(sample, columns, (target, split, split_reason), beside, suggestions, known)
+    decided = (target, split, split_reason)
+    text = _document(sample, columns, decided, beside, suggestions, combined, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
@@ -347,11 +360,13 @@ def _document(
     decided: tuple[Target, dict[str, Any] | None, str],
     beside: Sequence[str],
     suggestions: Sequence[Suggestion],
+    combined: Sequence[Feature],
     names_taken: Set[str],
 ) -> str:
     """Return the text of the document.
 
-    `decided` has the target, the section `split`, and the reason for it.
+    `decided` has the target, the section `split`, and the reason for it; `combined` the features
+    of several columns.
     """
     target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
@@ -386,6 +401,10 @@ def _document(
             name, settings = _name_of(feature.name, feature.settings, taken)
             lines.append(f"  {_key(name)}: {_flow(settings)}")
         lines += _comments_of(suggestion.doubtful)
+    lines += _comment(f"{combined[0].reason}.", "  ") if combined else []
+    for feature in combined:
+        name, settings = _name_of(feature.name, feature.settings, taken)
+        lines.append(f"  {_key(name)}: {_flow(settings)}")
     left_out = [s for s in suggestions if s.left_out]
     if left_out:
         lines += ["", "# Left out:"]
@@ -445,7 +464,7 @@ def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str,
     while written == LABEL or written in taken:
         written += "_"
     taken.add(written)
-    if written != name and "from" not in settings:
+    if written != name and not settings.keys() & {"from", "cross"}:
         settings = {"from": name, **settings}
     return written, settings
 
