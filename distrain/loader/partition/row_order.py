@@ -170,7 +170,7 @@ def chunk_order(
     parts_per_chunk: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> Chunks:
-    """Return the chunks of an epoch, in the order of its line.
+    """Return the chunks of an epoch, in the order in which they form its sequence of rows.
 
     Args:
         shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
