@@ -80,7 +80,7 @@ def train(folder: Path, root: Path, *overrides: str) -> tuple[BinaryReport, Bina
     spec = make_spec(folder, *overrides)
     _, events = trained(spec, root)
 
-    def last(kind: type) -> BinaryReport:
+    def last(kind: type[StepsDone] | type[EvaluationDone]) -> BinaryReport:
         state = [event for event in events if isinstance(event, kind)][-1].metrics
         return BinaryMetrics.from_json(state).compute()
 

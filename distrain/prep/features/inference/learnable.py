@@ -91,7 +91,8 @@ def strongest_pairs(columns: Mapping[str, pa.Array], labels: Labels) -> list[tup
 
 def _codes(values: pa.Array) -> Codes:
     encoded = pc.dictionary_encode(values, null_encoding="encode")
-    return encoded.indices.to_numpy().astype(np.int64)
+    codes: Codes = encoded.indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def _means(codes: Codes, labels: Labels) -> Labels:
