@@ -14,6 +14,7 @@ from distrain.cli.output import (
     print_remark,
     print_result,
     result_console,
+    table_of,
 )
 from distrain.diagnostics.check import CheckVerdict
 from distrain.errors import InputError
@@ -110,20 +111,11 @@ def _examine(scheduler: str, **options: Any) -> bool:
     print_answer(**report_json(report))
     for number, line in enumerate(report_lines(report)):
         print_result(line, bold=number == 0)
-    result_console().print(_table(facts_table(report.seen)))
+    headings, *rows = facts_table(report.seen)
+    result_console().print(
+        table_of([(title, {}) for title in headings], rows, box=None, pad_edge=False)
+    )
     return report.mistakes > 0
-
-
-def _table(rows: list[tuple[str, ...]]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    headings, *others = rows
-    for heading in headings:
-        table.add_column(heading)
-    for row in others:
-        table.add_row(*row)
-    return table
 
 
 def _address_in(scheduler_file: Path) -> str:
