@@ -300,7 +300,8 @@ def straight(device: str, rows: int) -> Figures:
             slab = locked[number % 2]
             if event is not None:
                 event.synchronize()
-            os.preadv(file.fileno(), [memoryview(slab.numpy())], number * group_bytes)
+            memory: Any = slab.numpy()
+            os.preadv(file.fileno(), [memory], number * group_bytes)
             beside: Any = torch.cuda.stream(stream) if stream else nullcontext()
             with beside:
                 columns = slab.to(device, non_blocking=True).view(torch.int32).view(40, rows)
