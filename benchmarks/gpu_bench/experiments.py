@@ -160,7 +160,7 @@ def random_keys(device: str, rows: int) -> torch.Tensor:
 
 
 def updates_ms(rows: int, keys: torch.Tensor, warps: int) -> float:
-    """Return milliseconds of summing gradients and updating rows, with tiles of so many warps."""
+    """Return milliseconds of summing gradients and updating rows, with tiles of `warps` warps."""
     from distrain.models.embeddings.kernels import triton_programs
     from distrain.models.embeddings.kernels.fixed_shape import (
         segments_of,
