@@ -65,8 +65,8 @@ def of_collectives(scene: str, measures: Sequence[Measure], mbit: int) -> list[F
 
 def of_outliers(scene: str, bench: Bench, place: str, name: str) -> Finding:
     """Compare the worst outlier with the planted one; `figures` lists all outliers."""
-    slow = [outlier for outlier in find_outliers(bench) if outlier.off < 0]
-    named = [f"{o.place}: {o.name} {-100 * o.off:.0f} % worse" for o in slow]
+    slow = [outlier for outlier in find_outliers(bench) if outlier.gain < 0]
+    named = [f"{o.place}: {o.name} {-100 * o.gain:.0f} % worse" for o in slow]
     worst = slow[0] if slow else None
     met = worst is not None and (worst.place, worst.name) == (place, name)
     said = named[0] if named else "no outlier"
@@ -75,12 +75,7 @@ def of_outliers(scene: str, bench: Bench, place: str, name: str) -> Finding:
 
 def of_limits(scene: str, bench: Bench, wanted: str) -> Finding:
     """Compare the first limit of a step with the planted one."""
-    limits = find_limits(bench)
-    ms = (
-        {limit.resource: round(1e3 * limit.seconds, 1) for limit in limits.resources}
-        if limits
-        else {}
-    )
+    ms = {resource: round(1e3 * s, 1) for resource, s in find_limits(bench).items()}
     first = next(iter(ms), "none")
     said = ", ".join(f"{resource} {of:g} ms" for resource, of in list(ms.items())[:2])
     return Finding(scene, f"the {wanted} is the first limit", said, first == wanted, {"ms": ms})

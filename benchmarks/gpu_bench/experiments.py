@@ -160,7 +160,7 @@ def random_keys(device: str, rows: int) -> torch.Tensor:
 
 
 def updates_ms(rows: int, keys: torch.Tensor, warps: int) -> float:
-    """Return milliseconds of summing gradients and updating rows, with tiles of `warps` warps."""
+    """Return milliseconds of summing gradients and updating rows, for tiles of `warps` warps."""
     from distrain.models.embeddings.kernels import triton_programs
     from distrain.models.embeddings.kernels.fixed_shape import (
         segments_of,
@@ -300,7 +300,8 @@ def straight(device: str, rows: int) -> Figures:
             slab = locked[number % 2]
             if event is not None:
                 event.synchronize()
-            os.preadv(file.fileno(), [memoryview(slab.numpy())], number * group_bytes)
+            memory: Any = slab.numpy()
+            os.preadv(file.fileno(), [memory], number * group_bytes)
             beside: Any = torch.cuda.stream(stream) if stream else nullcontext()
             with beside:
                 columns = slab.to(device, non_blocking=True).view(torch.int32).view(40, rows)

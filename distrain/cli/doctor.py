@@ -14,94 +14,83 @@ from distrain.cli.output import (
     print_remark,
     print_result,
     result_console,
+    table_of,
 )
 from distrain.diagnostics.check import CheckVerdict
 from distrain.errors import InputError
 
 
 @click.command()
-@connection_options("Also check this Dask cluster.")
+@connection_options("Check every process of this Dask cluster instead of this machine.")
 @click.option(
     "--scheduler-file",
     type=EXISTING_FILE,
     help="The address from the file that `dask scheduler --scheduler-file` wrote.",
 )
 @click.option(
-    "--cluster",
-    "all_workers",
-    is_flag=True,
-    help="Check every worker and the scheduler of that cluster instead of this machine: "
-    "versions, connections between hosts, the folder of runs, clocks, GPUs, memory.",
+    "--run-dir",
+    type=PATH,
+    default=Path("runs"),
+    help="For this machine: the folder of future runs.",
 )
-@click.option("--run-dir", type=PATH, default=Path("runs"), help="The folder of future runs.")
 @click.option(
     "--run-root",
     metavar="FOLDER",
-    help="With --cluster: the folder of runs, which all workers should be able to access.",
+    default="",
+    show_default=False,
+    help="For a cluster: the folder of runs, which all workers should be able to access.",
 )
 @click.option(
     "--data",
     metavar="PATH",
-    help="With --cluster: path or URL of data that all workers should be able to read.",
+    default="",
+    show_default=False,
+    help="For a cluster: path or URL of data that all workers should be able to read.",
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
-    help="With --cluster: the device of jobs; cpu ignores GPUs, cuda requires them.",
+    help="For a cluster: the device of jobs; cpu ignores GPUs, cuda requires them.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=1.0),
     default=20.0,
-    help="With --cluster: timeout for the answers of each step, in seconds.",
+    help="For a cluster: the maximum wait for answers in each step, in seconds.",
 )
-@json_option("Print one JSON list; with --cluster one JSON document.")
+@json_option("Print a JSON list of checks; for a cluster one JSON document.")
 def command(
-    scheduler: str | None,
-    scheduler_file: Path | None,
-    all_workers: bool,
-    run_dir: Path,
-    run_root: str | None,
-    data: str | None,
-    device: str,
-    timeout_s: float,
+    scheduler: str | None, scheduler_file: Path | None, run_dir: Path, **examined: Any
 ) -> None:
-    """Check versions, devices, cluster and write access, and say how to correct what is wrong.
+    """Check this machine or a cluster, and say how to correct what is wrong.
+
+    Without a scheduler, checks this machine: versions, devices, memory and write access. With one,
+    checks that cluster's scheduler and all of its workers: versions, connections between hosts, the
+    folder of runs, clocks, GPUs, memory.
 
     The exit code is 1 if a check fails or the cluster has a mistake; warnings do not change it.
 
     \b
     Examples:
       distrain doctor
-      distrain doctor --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs
-      distrain doctor --cluster --scheduler tcp://10.0.0.5:8786 --run-root /shared/runs
+      distrain doctor --run-dir /shared/runs
+      distrain doctor --scheduler tcp://10.0.0.5:8786 --run-root /shared/runs
     """
     if scheduler_file is not None:
         scheduler = _address_in(scheduler_file)
-    if all_workers:
-        if scheduler is None:
-            raise click.UsageError("--cluster needs --scheduler or --scheduler-file")
-        failed = _examine(scheduler, run_root or "", data or "", device, timeout_s)
-    else:
-        failed = _check_here(scheduler, run_dir)
+    failed = _examine(scheduler, **examined) if scheduler else _check_here(run_dir)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _check_here(scheduler: str | None, run_dir: Path) -> bool:
+def _check_here(run_dir: Path) -> bool:
     import distributed  # noqa: F401  # raises if Dask's settings cannot be read
 
-    from distrain.diagnostics.doctor.machine import (
-        check_machine,
-        check_scheduler,
-        check_write_access,
-    )
+    from distrain.diagnostics.doctor.machine import check_machine, check_write_access
 
     checks = [*check_machine(), check_write_access(run_dir)]
-    if scheduler:
-        checks += check_scheduler(scheduler)
     print_json([asdict(check) for check in checks])
     marks = {CheckVerdict.OK: "ok  ", CheckVerdict.NOTE: "note", CheckVerdict.FAIL: "FAIL"}
     for check in checks:
@@ -111,33 +100,22 @@ def _check_here(scheduler: str | None, run_dir: Path) -> bool:
     return any(check.verdict is CheckVerdict.FAIL for check in checks)
 
 
-def _examine(scheduler: str, run_root: str, data: str, device: str, timeout_s: float) -> bool:
+def _examine(scheduler: str, **options: Any) -> bool:
     from distrain.diagnostics.doctor.cluster import examine_cluster
     from distrain.diagnostics.doctor.report import facts_table, report_json, report_lines
     from distrain.workers.open_cluster import connect
 
     print_remark(f"examining {scheduler}")
     with connect(scheduler) as client:
-        report = examine_cluster(client, run_root, data, device, timeout_s)
+        report = examine_cluster(client, **options)
     print_answer(**report_json(report))
-    first, *rest = report_lines(report)
-    print_result(first, bold=True)
-    for line in rest:
-        print_result(line)
-    result_console().print(_table(facts_table(report.seen)))
+    for number, line in enumerate(report_lines(report)):
+        print_result(line, bold=number == 0)
+    headings, *rows = facts_table(report.seen)
+    result_console().print(
+        table_of([(title, {}) for title in headings], rows, box=None, pad_edge=False)
+    )
     return report.mistakes > 0
-
-
-def _table(rows: list[tuple[str, ...]]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    headings, *others = rows
-    for heading in headings:
-        table.add_column(heading)
-    for row in others:
-        table.add_row(*row)
-    return table
 
 
 def _address_in(scheduler_file: Path) -> str:

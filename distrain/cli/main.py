@@ -1,6 +1,7 @@
 """The `distrain` command: finds a command's file, runs it, and prints expected errors."""
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -56,7 +57,10 @@ COMMANDS = {
     "schema": ("data.schema", "Show, filter or convert a schema."),
     "serve": ("service.serve", "Run the job service for many users, over HTTP."),
     "bench": ("training.bench", "Measure a cluster, and find the bottleneck of training."),
-    "doctor": ("doctor", "Check versions, devices, cluster and write access."),
+    "doctor": (
+        "doctor",
+        "Check this machine, or all processes of a cluster.",
+    ),
     "completion": ("main:completion", "Print the script that completes commands in your shell."),
 }
 
@@ -198,6 +202,7 @@ def main(args: list[str] | None = None) -> Any:
     if args is None:
         # Child processes, Dask's included, must not import from the current folder.
         os.environ["PYTHONSAFEPATH"] = "1"
+        gc.set_threshold(50_000)  # imports make many objects and leave no garbage
     try:
         with on_sigterm():  # so that outputs stay complete or absent
             ended = cli.main(args=args, prog_name="distrain", standalone_mode=False)

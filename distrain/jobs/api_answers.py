@@ -23,7 +23,9 @@ LIVE_STATES = frozenset(
 class Answer(BaseModel):
     """A document of the API; every field has a default for services that do not send it."""
 
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        frozen=True, json_schema_serialization_defaults_required=True, defer_build=True
+    )
 
     _document: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 

@@ -41,7 +41,7 @@ from distrain.runs.sinks.choosing import open_sinks
 from distrain.runs.sinks.feed import Feeds
 from distrain.runs.summary import Summary, summarise
 from distrain.storage.outputs import whole_file
-from distrain.workers.local import dashboard_link
+from distrain.workers.local import begin_imports, dashboard_link
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ def train(
     `on_summary` gets the summary when the job has ended. Only then, `JobError` is raised if the job
     failed, and `JobCancelled` if it was cancelled. Ctrl-C and SIGTERM cancel the job.
     """
+    if run.spec.resources.backend == "dask" and run.scheduler is None:
+        begin_imports()  # the checks take seconds
     checked = run.check()
     run = replace(run, spec=checked.spec)
     from distrain.train.data.job_tables import hand_on  # late: it loads torch

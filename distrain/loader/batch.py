@@ -100,10 +100,9 @@ class Ragged:
         kept = np.zeros_like(offsets)
         np.cumsum(np.minimum(lengths, length), out=kept[1:])
         # The number of values is known on the host, so no operation waits for the device.
-        few, count = self.lengths.clamp(max=length), int(kept[-1])
+        few = self.lengths.clamp(max=length)
+        places = ranges(self.offsets[1:] - few, few, int(kept[-1]))
         ends = few.cumsum(0, dtype=self.offsets.dtype)
-        shift = (self.offsets[1:] - ends).repeat_interleave(few, output_size=count)
-        places = shift + torch.arange(count, device=shift.device)
         starts = torch.cat([ends.new_zeros(1), ends])
         return Ragged(self.values.index_select(0, places), starts, kept)
 
@@ -140,6 +139,21 @@ class Ragged:
 
     def to(self, target: device) -> Ragged:
         return self.mapped(lambda tensor: tensor.to(target, non_blocking=True))
+
+
+def ranges(starts: Tensor, lengths: Tensor, total: int) -> Tensor:
+    """Return `lengths[k]` numbers from `starts[k]` on, for each `k`: `total` numbers, all int64.
+
+    >>> import torch
+    >>> ranges(torch.tensor([5, 9]), torch.tensor([2, 3]), 5).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    import torch
+
+    first = starts - (lengths.cumsum(0) - lengths)
+    # With the size of the result given, torch need not wait for the device to compute it.
+    places = torch.arange(total, device=starts.device)
+    return places + first.repeat_interleave(lengths, output_size=total)
 
 
 @dataclass(frozen=True)
@@ -215,34 +229,17 @@ class Batch:
         """
         if rows.indices(self.num_rows) == (0, self.num_rows, 1):
             return self
-
-        def cut(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor[rows]
-
-        return replace(
-            self,
-            categorical=self.categorical[rows],
-            continuous=self.continuous[rows],
-            label=cut(self.label),
-            labels=cut(self.labels),
-            weight=cut(self.weight),
-            task_weights=cut(self.task_weights),
-            lists={name: column.part(rows) for name, column in self.lists.items()},
-        )
+        lists = {name: column.part(rows) for name, column in self.lists.items()}
+        return replace(self, **self._mapped(lambda tensor: tensor[rows]), lists=lists)
 
     def to(self, target: device) -> Batch:
+        lists = {name: column.to(target) for name, column in self.lists.items()}
+        there = self._mapped(lambda tensor: tensor.to(target, non_blocking=True))
+        if self.labels is not None:
+            there["label"] = there["labels"][:, 0]
+        return replace(self, **there, lists=lists)
 
-        def moved(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(target, non_blocking=True)
-
-        labels = moved(self.labels)
-        return replace(
-            self,
-            categorical=self.categorical.to(target, non_blocking=True),
-            continuous=self.continuous.to(target, non_blocking=True),
-            label=moved(self.label) if labels is None else labels[:, 0],
-            labels=labels,
-            weight=moved(self.weight),
-            task_weights=moved(self.task_weights),
-            lists={name: column.to(target) for name, column in self.lists.items()},
-        )
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        flat = ("categorical", "continuous", "label", "labels", "weight", "task_weights")
+        held = {name: getattr(self, name) for name in flat}
+        return {name: function(one) for name, one in held.items() if one is not None}

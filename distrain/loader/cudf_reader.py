@@ -22,11 +22,10 @@ import torch
 from torch import Tensor
 
 from distrain.errors import DataError
-from distrain.loader.filling.torch_filler import DeviceLists, ranges, signed_bits, with_capacity
-from distrain.loader.partition.selection import Selection
-from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.filling.torch_filler import signed_bits, with_capacity
+from distrain.loader.partition.table import RowGroup, Selection, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.arrow import null_error, null_item_error
+from distrain.loader.reading.arrow import null_error
 from distrain.loader.reading.reader import DecodedColumns, Reader, unreadable
 from distrain.storage.retrying import first_line
 from distrain.storage.urls import is_remote
@@ -76,15 +75,9 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
     for column in columns:
         kind = kinds.get(column.name)
         # A missing column is an error when footers are read.
-        if kind is not None and _item_type(kind) not in _CUDF_TYPES:
+        if kind is not None and kind not in _CUDF_TYPES:
             return f"column {column.name!r} holds {kind}, which cuDF may decode differently"
     return None
-
-
-def _item_type(kind: pa.DataType) -> pa.DataType:
-    types = pa.types
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return kind.value_type if is_list else kind
 
 
 def why_not_cudf(
@@ -99,6 +92,8 @@ def why_not_cudf(
         return "the cache stores data decoded by Arrow"
     if any("." in column.name for column in columns):
         return "cuDF treats a column name with a dot as a field of a struct"
+    if any(column.is_list for column in columns):
+        return "columns of lists are read by Arrow"
     if table.compact.has_constants:
         return "columns come from the names of folders"
     files = table.compact.files
@@ -125,7 +120,6 @@ class CudfReader(Reader):
         self._plc: Any = importlib.import_module("pylibcudf")
         type_ids = self._plc.TypeId
         self._types = {getattr(type_ids, name): kind for name, kind in _TORCH_TYPES.items()}
-        self._list_type = type_ids.LIST
         self._names = [column.name for column in columns]
         self._device = device
         self._stream = _StreamHandle(stream)
@@ -159,8 +153,7 @@ class CudfReader(Reader):
         end = first + group.num_rows
         return DecodedColumns(
             tuple(column[first:end] for column in whole.cells),
-            tuple(column.part(first, end) for column in whole.lists),
-            self._bytes_of(group),
+            bytes_read=self._bytes_of(group),
         )
 
     def close(self) -> None:
@@ -184,15 +177,11 @@ class CudfReader(Reader):
         if group.taken is not None:
             rows = torch.from_numpy(group.taken).to(self._device)
         cells: list[Tensor] = []
-        lists: list[DeviceLists] = []
         for column in columns:
             values = by_name.get(column.name)
             self._check(column, values, group)
-            if column.is_list:
-                lists.append(self._list_rows(column, values, group, rows))
-            else:
-                cells.append(self._cells(column, values, group, rows))
-        return DecodedColumns(tuple(cells), tuple(lists), self._bytes_of(group))
+            cells.append(self._cells(column, values, group, rows))
+        return DecodedColumns(tuple(cells), bytes_read=self._bytes_of(group))
 
     def _bytes_of(self, group: RowGroup) -> int:
         whole = self._footers[group.file].bytes_per_group[group.index]
@@ -223,14 +212,8 @@ class CudfReader(Reader):
             problem = (
                 f"the row group has {column_data.size()} rows, not {group.group_rows} as planned"
             )
-        elif column.is_list != (column_data.type().id() == self._list_type):
-            kinds = ("lists", "one value per row")
-            holds, wanted = kinds[::-1] if column.is_list else kinds
-            problem = f"column {column.name!r} holds {holds}, not {wanted}"
-        else:
-            kind = (column_data.list_view().child() if column.is_list else column_data).type().id()
-            if kind not in self._types:
-                problem = f"column {column.name!r} holds {kind!r}, which is not a number"
+        elif (kind := column_data.type().id()) not in self._types:
+            problem = f"column {column.name!r} holds {kind!r}, which is not a number"
         if problem:
             hint = "The file was changed since its footer was read; start again."
             raise DataError(problem, where=group.where, hint=hint)
@@ -242,32 +225,6 @@ class CudfReader(Reader):
         if column.fill_null is None and _any(is_null):
             raise null_error(column, _first(is_null), group)
         return _filled(column, _taken(self._values(column_data), rows), is_null)
-
-    def _list_rows(
-        self, column: WantedColumn, column_data: Any, group: RowGroup, rows: Tensor | None
-    ) -> DeviceLists:
-        """Return the lists of the rows; if nulls are filled, a null list becomes an empty one.
-
-        Raises a `DataError` for a null list, or a null in a list, if nulls are not filled.
-        """
-        is_null = _taken(self._nulls(column_data), rows)
-        if column.fill_null is None and _any(is_null):
-            raise null_error(column, _first(is_null), group)
-        offsets, items = column_data.list_view().offsets(), column_data.list_view().child()
-        if offsets.size():
-            ends = self._values(offsets)  # parquet stores no items for a null list
-        else:  # cuDF may return no offsets if there are no rows
-            ends = torch.zeros(1, dtype=torch.int32, device=self._device)
-        places = None
-        if rows is not None:
-            starts, lengths = ends[:-1][rows].long(), ends.diff()[rows].long()
-            ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-            places = ranges(starts, lengths, int(ends[-1]))
-        is_null = _taken(self._nulls(items), places)
-        if column.fill_null is None and _any(is_null):
-            row = int(np.searchsorted(ends.cpu().numpy(), _first(is_null), side="right")) - 1
-            raise null_item_error(column, row, group)
-        return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
     def _values(self, column_data: Any) -> Tensor:
         """Return a tensor, `[values]`, that shares a column's memory and keeps the memory alive.

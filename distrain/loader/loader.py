@@ -12,15 +12,16 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
+from distrain.loader.backends import ReaderChoice, choose_reader, new_backend, new_source
 from distrain.loader.bucketing.bucket_store import Slabs
 from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
 from distrain.loader.delivery.epoch import EpochIterator, Production
+from distrain.loader.delivery.loads_ahead import EpochWork
 from distrain.loader.delivery.stats import LoaderStats, StatsRecorder
 from distrain.loader.delivery.transfer import Transform, new_delivery
-from distrain.loader.delivery.work import EpochWork
-from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, narrow_layout
+from distrain.loader.filling.batch_memory import BatchLayout, BlockPool
 from distrain.loader.filling.list_columns import list_limits
 from distrain.loader.filling.schedule import epoch_chunks
 from distrain.loader.loader_position import position_in, state_of
@@ -33,7 +34,6 @@ from distrain.loader.options import (
     whole_number,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan, EpochSteps
-from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, new_source
 
 _RUN_TIME_STATE = (
     "_stats",
@@ -42,7 +42,6 @@ _RUN_TIME_STATE = (
     "_source",
     "_running",
     "_streams",
-    "_narrow",
     "_set_up_thread",
 )
 
@@ -212,12 +211,10 @@ class Loader(IterableDataset[Any]):
         self._slabs = Slabs()
         self._streams = new_streams(self.device)
         pinned = self.options.pin_memory or self._streams is not None
-        self._narrow = narrow_layout(self.dataset.columns) if self._may_be_narrow() else None
         self._pool = BlockPool(
             BatchLayout.of(self.dataset.columns).num_columns,
             pinned=pinned,
             most_idle=self.memory.batches,
-            narrow_row_bytes=self._narrow.row_bytes if self._narrow else None,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
         self._source = new_source(
@@ -228,12 +225,6 @@ class Loader(IterableDataset[Any]):
             streams=self._streams,
         )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
-
-    def _may_be_narrow(self) -> bool:
-        reader = self.reader_choice.kind
-        has_buckets = use_buckets(self.options, self.dataset.columns, reader)
-        on_host = self._streams is None or bool(self._transforms)
-        return not (on_host or has_buckets or reader.on_gpu)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _RUN_TIME_STATE}
@@ -343,7 +334,6 @@ class Loader(IterableDataset[Any]):
                 device=self.device,
                 streams=self._streams,
                 list_limits=self._list_limits,
-                narrow=self._narrow,
             ),
             first_pass=self._first_pass(epoch, len(dataset)),
         )

@@ -28,7 +28,7 @@ class Given(NamedTuple):
     head: Task | None = None  # `None` for one binary target, the default head of each model
 
     def inputs(self, width: int | None, *more: Embeddings) -> InputBlock:
-        """Return the inputs: all columns, with embeddings of this width, and the parts `more`."""
+        """Return the block of all columns, with embeddings of this width and the tables `more`."""
         return InputBlock(self.schema, Embeddings(width, combiners=self.combiners), *more)
 
     @property

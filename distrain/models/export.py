@@ -123,7 +123,7 @@ class ScoringModel(nn.Module):
 
     @property
     def table_bytes(self) -> dict[str, int]:
-        """The bytes of all tables: `bytes` in their form, and `fp32_bytes` as float32."""
+        """The bytes of all tables: `bytes` as they are exported, and `fp32_bytes` as float32."""
         own = [one.fp32_bytes if one.table is None else one.table.size_bytes for one in self._found]
         return {"bytes": sum(own), "fp32_bytes": sum(one.fp32_bytes for one in self._found)}
 

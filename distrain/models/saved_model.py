@@ -30,13 +30,13 @@ from distrain.errors import DataError, ModelError, SchemaError
 from distrain.formatting import first_of
 from distrain.jobs.spec.explain import explain_all, shown
 from distrain.jobs.spec.models.kinds import ModelSpec
-from distrain.models.blueprint import TableFactory
+from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.click_model import ClickModel, Ensemble
 from distrain.models.embeddings.canonical_state import canonical_weights
 from distrain.models.embeddings.collection import EmbeddingCollection
-from distrain.models.embeddings.columns import Combiner, TableColumn, first_of_tables
-from distrain.models.tensor_file import OneWriter, Slabs, TensorFile, write_tensors
+from distrain.models.embeddings.columns import Combiner, table_places
+from distrain.models.tensor_file import OneWriter, Slabs, TensorFile, put_rows, write_tensors
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 from distrain.storage.outputs import whole_dir
@@ -205,7 +205,7 @@ def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
     )
     model.dense.logit_shift = described.logit_shift
     for name, tensor in model_tensors(model).items():
-        weights.read_into(name, tensor)
+        weights.read(name, partial(put_rows, tensor))
     return SavedModel(model, spec, schema, described.about)
 
 
@@ -256,8 +256,7 @@ def check_sizes(weights: TensorFile, described: Description) -> None:
     """
     with _file_named(described.file):
         blueprint = blueprint_of(described.schema, described.spec, described.combiners)
-        tables = _table_shapes(blueprint.inputs.columns)
-        dense = blueprint.outline().state_dict(prefix="dense.")
+        tables, dense = needed_tensors(blueprint)
     needed = tables | {name: tuple(values.shape) for name, values in dense.items()}
     saved = weights.shapes
     problems = [
@@ -285,14 +284,15 @@ def dtype_of_tables(weights: TensorFile) -> torch.dtype:
     return weights.dtypes[name] if name else torch.float32
 
 
-def _table_shapes(columns: tuple[TableColumn, ...]) -> dict[str, tuple[int, ...]]:
-    tables = first_of_tables(columns)
-    dims = sorted({column.dim for column in columns})
-    rows = [sum(table.cardinality for table in tables if table.dim == dim) for dim in dims]
-    return {
-        f"embeddings.weights.{group}": (number, dim)
-        for group, (number, dim) in enumerate(zip(rows, dims, strict=True))
+def needed_tensors(
+    blueprint: Blueprint,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Tensor]]:
+    """Return the shapes of a model's tables, and its dense tensors without memory, by name."""
+    places = table_places(blueprint.inputs.columns)
+    tables: dict[str, tuple[int, ...]] = {
+        place.tensor: (place.first + place.cardinality, place.dim) for place in places
     }
+    return tables, blueprint.outline().state_dict(prefix="dense.")
 
 
 @contextmanager

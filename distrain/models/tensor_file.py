@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import torch
-import xxhash
 from torch import Tensor
 from torch.distributed import DistError
 
@@ -147,7 +146,7 @@ def write_tensors(
     tensors: Mapping[str, Tensor | Slabs],
     writer: OneWriter,
     after_slab: Callable[[], None] = lambda: None,
-) -> dict[str, str]:
+) -> None:
     """Write a safetensors file; a collective operation if a tensor is shared.
 
     Args:
@@ -156,26 +155,20 @@ def write_tensors(
         writer: Selects the rank that writes.
         after_slab: Called on every rank after each slab.
 
-    Returns:
-        Each tensor's 64-bit XXH3 checksum in hexadecimal, on the rank that writes.
-
     Raises:
         OSError: The file could not be written.
         torch.distributed.DistError: The writing rank could not write it.
     """
     names = _order(tensors)
-    checksums: dict[str, str] = {}
     unsynced = 0
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(open(path, "wb")) if path else None
         if handle:
             handle.write(header_of({name: tensors[name] for name in names}))
         for name in names:
-            hashed = xxhash.xxh3_64()
             for slab in _slabs(tensors[name], writer):
                 if handle and slab is not None:
                     content = bytes_of(slab)
-                    hashed.update(content)
                     handle.write(content)
                     unsynced += len(content)
                     if unsynced >= SYNC_BYTES:
@@ -183,9 +176,6 @@ def write_tensors(
                         os.fsync(handle.fileno())
                         unsynced = 0
                 after_slab()
-            if handle:
-                checksums[name] = hashed.hexdigest()
-    return checksums
 
 
 class TensorFile:
@@ -223,16 +213,16 @@ class TensorFile:
             name: 8 + length + entry["data_offsets"][0] for name, entry in header.items()
         }
 
-    def read_into(self, name: str, target: Tensor | Slabs) -> str:
-        """Copy a tensor into a target of the same shape, converted to the target's dtype.
+    def read(self, name: str, take: Callable[[slice, Tensor], None]) -> None:
+        """Pass a tensor to `take`, in slabs: a range of its rows, and their values.
 
-        Returns the checksum of the tensor's bytes in the file, as from `write_tensors`.
+        The values are only valid during the call. A scalar comes as it is, with the range of one
+        row.
 
         Raises:
             DataError: The file is too short or cannot be read.
         """
         dtype, shape = self.dtypes[name], self.shapes[name]
-        hashed = xxhash.xxh3_64()
         buffer = empty((0,), dtype)
         try:
             with open(self.path, "rb", buffering=0) as handle:
@@ -243,11 +233,9 @@ class TensorFile:
                         buffer = empty((math.prod(part),), dtype)
                     values = buffer[: math.prod(part)].view(part)
                     self._fill(handle, bytes_of(values))
-                    hashed.update(bytes_of(values))
-                    _put(target, rows, values)
+                    take(rows, values)
         except OSError as error:
             raise self._damaged(str(error)) from None
-        return hashed.hexdigest()
 
     def _fill(self, handle: Any, content: memoryview) -> None:
         done = 0
@@ -304,7 +292,8 @@ def _row_slabs(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[slice]:
 
 
 @torch.no_grad()
-def _put(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
+def put_rows(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
+    """Write rows of a tensor, which `TensorFile.read` passes, converted to the target's dtype."""
     if not isinstance(target, Tensor):
         target.write(rows, values)
     elif target.dim() == 0:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from distrain.jobs.spec.training import JUDGING_METRICS, MORE_IS_BETTER
-from distrain.loader.batch import Batch, Ragged
+from distrain.loader.batch import Batch, Ragged, ranges
 from distrain.metrics.report import BinaryReport
 from distrain.models.click_model import ClickModel
 from distrain.models.heads.targets import Target
@@ -128,7 +128,5 @@ def _taken(lists: Ragged, order: Tensor) -> Ragged:
     """Return the lists reordered: row `i` of the result is row `order[i]`."""
     lengths = lists.lengths.long()[order]
     ends = lengths.cumsum(0)
-    shift = lists.offsets[:-1].long()[order] - (ends - lengths)
-    places = torch.arange(len(lists.values), device=order.device)
-    values = lists.values[places + shift.repeat_interleave(lengths)]
+    values = lists.values[ranges(lists.offsets[:-1].long()[order], lengths, len(lists.values))]
     return Ragged(values, torch.cat([ends.new_zeros(1), ends]).to(lists.offsets.dtype))

@@ -11,7 +11,7 @@ from distrain.jobs.spec.load import parse_spec
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.peers import Peers
-from distrain.models.saved_model import SavedModel, load_model
+from distrain.models.saved_model import SavedModel, load_model, needed_tensors
 from distrain.models.tensor_file import dtype_of
 from distrain.schema.schema import Schema
 from distrain.storage.urls import is_remote
@@ -19,7 +19,6 @@ from distrain.train.checkpoint.checkpoint_dir import CheckpointDir
 from distrain.train.checkpoint.loading import WeightsReading
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, TensorFacts, from_document
 from distrain.train.data.inputs import list_combiners
-from distrain.train.warm_start.matching import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
@@ -76,10 +75,8 @@ def _check_sizes(
     Runs before the model is allocated, so that a wrong checkpoint cannot exhaust the memory.
     """
     blueprint = blueprint_of(schema, spec.model, combiners)
-    places = table_places(blueprint.inputs.columns)
-    rows = {place.tensor: (place.first + place.cardinality, place.dim) for place in places}
-    dense = blueprint.outline().state_dict(prefix="dense.")
-    needed = rows | {name: tuple(tensor.shape) for name, tensor in dense.items()}
+    tables, dense = needed_tensors(blueprint)
+    needed = tables | {name: tuple(tensor.shape) for name, tensor in dense.items()}
     problems = [
         f"{name} is {saved[name][1] if name in saved else 'missing'}, the model needs {shape}"
         for name, shape in needed.items()

@@ -76,7 +76,7 @@ def kept_mapped(path: str) -> MappedFile:
 
 
 def forget_files() -> None:
-    """Drop the cached files of a preparation, since worker processes live longer."""
+    """Drop the cached files of a preparation, because the worker process outlives it."""
     kept_mapped.cache_clear()
 
 

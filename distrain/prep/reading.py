@@ -84,7 +84,12 @@ def with_features(request: PrepRequest) -> PrepRequest:
         features = saved_features(request.saved_workflow)
     if features is None:
         return request
-    features = replace(features, unlabeled=request.unlabeled, keep=request.keep)
+    features = replace(
+        features,
+        unlabeled=request.unlabeled,
+        keep=request.keep,
+        is_fitted=request.saved_workflow is not None,
+    )
     last = features.document.last_rows
     if last:
         features = features.without_split()
@@ -96,7 +101,7 @@ def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
     where = {"folder": workflow_folder}
     if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):
         return None
-    return FeatureConfig.load(f"{workflow_folder}/{FEATURES_FILE}")
+    return replace(FeatureConfig.load(f"{workflow_folder}/{FEATURES_FILE}"), is_fitted=True)
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:

@@ -78,7 +78,7 @@ def check_log(x: Any) -> None:
 
 def normalize(values: Values, step: Step, _: Any) -> Values:
     x = values.x.astype(np.float64)
-    return values._replace(x=(x - step["mean"]) / step["std"])
+    return Values(np.where(values.gaps, 0.0, (x - step["mean"]) / step["std"]))
 
 
 def missing_flag(values: Values, _step: Any, _: Any) -> Values:

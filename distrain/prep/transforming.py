@@ -170,9 +170,9 @@ class RawTables:
 
     @property
     def needs_other_rows(self) -> str | None:
-        """The output that depends on other rows, as words for errors; `None` if there is none.
+        """The output that depends on other rows, as a text for errors; `None` if there is none.
 
-        The words are "histories of" or "windows of"; "rows" follows.
+        The text is "histories of" or "windows of"; the caller appends "rows".
         """
         if self.workflow.history is not None:
             return "histories of"

@@ -15,12 +15,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.devices import SHARED_MEMORY
-from distrain.version import how_to_install
+from distrain.version import build, how_to_install
 from distrain.workers.shared_context import SharedContext
 from distrain.workers.worker_replacement import nannies_kept, replace_workers
 
@@ -35,6 +37,9 @@ _QUIET_LOOPS = {
     "distributed.admin.system-monitor.interval": "2s",
     "distributed.worker.profile.enabled": False,
 }
+
+_FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
+"""Worker processes are forked from one that has imported their modules (`begin_imports`)."""
 
 _starts = threading.Lock()
 
@@ -59,6 +64,15 @@ ON_REQUEST = "distrain.dashboard-on-request"
 """A setting of Dask: whether the preload adds a dashboard that is loaded at its first request."""
 
 
+def begin_imports() -> None:
+    """Start the process from which worker processes are forked, if it does not run yet.
+
+    Returns at once: that process imports what workers need while this one does other work.
+    """
+    get_context("forkserver").set_forkserver_preload(["distrain.workers.supervisor"])
+    ensure_running()
+
+
 @contextmanager
 def local_cluster(
     num_workers: int,
@@ -76,7 +90,7 @@ def local_cluster(
     cluster does not start, or if there are too few GPUs.
     """
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client, LocalCluster, utils
 
     from distrain.workers.interrupts import IgnoreInterrupts
 
@@ -105,12 +119,30 @@ def local_cluster(
             if gpus >= num_workers:
                 cluster = _cuda_cluster(options)
             else:
-                cluster = LocalCluster(processes=True, **options)
+                begin_imports()
+                utils._forkserver_preload_set = True  # Dask's own preload would import pandas here
+                # The process that workers are forked from may have an older environment.
+                options["env"] = dict(os.environ)
+                with dask.config.set(_FORKED):
+                    cluster = LocalCluster(processes=True, **options)
             until_end.enter_context(cluster)
             client = until_end.enter_context(Client(cluster, set_as_default=False))
             client.register_plugin(IgnoreInterrupts())
+            check_builds(client)
             replace_workers(cluster)
         yield client
+
+
+def check_builds(client: Any) -> None:
+    """Raise `ClusterError` if a worker imported other code of distrain than this process.
+
+    The scheduler would never place ranks on that worker, and the job would wait for it.
+    """
+    if {*client.run(build).values()} - {build()}:
+        raise ClusterError(
+            "the source code of distrain has changed while the cluster started",
+            hint="Run the command again.",
+        )
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The parts of `benchmarks/gpu.py` that decide: time, results of tests, figures, the stages."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, strategies as st
 
 from benchmarks.gpu import USUAL
-from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, stages
+from benchmarks.gpu_bench import budget, junit, stages
 from benchmarks.step_bench import cases as step_cases
 
 ROOT = Path(__file__).parents[2]
@@ -98,34 +97,6 @@ def test_what_pytest_wrote_is_read(tmp_path):
     assert "assert 1 == 2" in reasons["sub/test_one.py::test_both"]
     names = "sub/test_one.py::test_cases[c::d]", "sub/test_one.py::TestGroup::test_inside"
     assert "collected 2 items" in pytest_in(tmp_path, *names).stdout
-
-
-def test_lines_of_a_run_that_was_stopped_are_read(tmp_path):
-    (tmp_path / "test_one.py").write_text(TESTS)
-    stdout = pytest_in(tmp_path).stdout
-    results = junit.read_lines(stdout[: stdout.index(" ERROR")])
-    told = [(result.name.partition("::")[2], result.outcome) for result in results]
-    assert told == [
-        ("test_passes", "passed"),
-        ("test_cases[a b]", "passed"),
-        ("test_cases[c::d]", "failed"),
-        ("test_cases[x/y.z]", "passed"),
-        ("TestGroup::test_inside", "skipped"),
-        ("test_needs", "stopped"),
-    ]
-
-
-def test_figures_of_a_benchmark_that_was_stopped_are_those_it_had_written():
-    for stdout in ("", "a table", "{}\nafterwards", "[1]", '{"met": tr'):
-        assert outcome.benchmark_result(commands.Done(0, 1.0, stdout, ""))["outcome"] == "failed"
-    so_far = json.dumps({"figures": {"x": {"value": 7, "goal": ">= 9", "met": False}}}, indent=1)
-    stopped = commands.Done(None, 9.0, "row 1\nrow 2", "")
-    told = outcome.benchmark_result(stopped, (), so_far)
-    assert told["outcome"] == "stopped"
-    assert figures.figures_of(told["summary"])[0].status == "missed"
-    crashed = commands.Done(1, 9.0, "row 1", "")
-    assert outcome.benchmark_result(crashed, (), so_far)["summary"] is None
-    assert outcome.benchmark_result(stopped, (), so_far[:-5])["summary"] is None
 
 
 def test_every_comparison_of_steps_is_in_one_part():

@@ -25,14 +25,6 @@ def lives(pid):
     return state != "Z"
 
 
-@pytest.mark.release
-def test_a_command_that_is_stopped_takes_its_children_with_it(tmp_path):
-    script = "trap '' TERM; sleep 600 & echo $!; echo so far >&2; wait"
-    done = commands.run(["sh", "-c", script], 10.0, tmp_path, tmp_path, os.environ)
-    assert (done.returncode, done.stderr) == (None, "so far\n")
-    until(lambda: not lives(int(done.stdout)))
-
-
 def test_children_that_a_command_leaves_behind_end_too(tmp_path):
     script = "sleep 600 & echo $!; exit 3"
     done = commands.run(["sh", "-c", script], 60.0, tmp_path, tmp_path, os.environ)
@@ -94,53 +86,6 @@ def test_every_stage_is_told_with_its_end(runner, capsys):
     assert "| x | 1 | >= 2 | **missed** |" in (runner[1] / "gpu.md").read_text()
     assert "good: ran, " in capsys.readouterr().out
     assert sorted(p.name for p in runner[1].iterdir()) == ["deep-trace.txt", "gpu.json", "gpu.md"]
-
-
-def test_what_was_done_before_an_interruption_is_kept(runner, monkeypatch):
-    real = commands.run
-
-    def interrupted(arguments, *rest):
-        if "second" in arguments[2]:
-            raise KeyboardInterrupt
-        return real(arguments, *rest)
-
-    monkeypatch.setattr(run, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        runner[0].work([stage("one", GOOD), stage("two", "'second'")])
-    told = json.loads((runner[1] / "gpu.json").read_text())
-    assert [s["name"] for s in told["stages"]] == ["one"]
-    assert not told["finished"]
-    assert "Not finished" in (runner[1] / "gpu.md").read_text()
-
-
-@pytest.mark.release
-def test_failed_tests_run_again_alone_and_warnings_are_no_errors_there(runner, tmp_path):
-    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
-    (tmp_path / "test_here.py").write_text(
-        "import warnings, pytest\nbroken = []\n"
-        "@pytest.mark.gpu\ndef test_breaks(): broken.append(1); raise OSError('breaks')\n"
-        "@pytest.mark.gpu\ndef test_after(): assert not broken\n"
-        "@pytest.mark.gpu\ndef test_warns(): warnings.warn('old', DeprecationWarning)\n"
-        "@pytest.mark.gpu\ndef test_fine(): pass\n"
-        "def test_not_for_a_gpu(): pass\n"
-    )
-    made = stages.tests([Path("tests/gpu/x.py")])[0]
-    command = tuple(word.replace("tests/gpu/x.py", "test_here.py") for word in made.command)
-    tests = stages.Stage("here", "tests", made.need, command)
-    runner[0].work([tests, stages.Stage("again", "again", made.need)])
-    told = json.loads((runner[1] / "gpu.json").read_text())
-    first, second = told["stages"]
-
-    def outcomes(entry):
-        return {t["name"].rpartition("::")[2]: t["outcome"] for t in entry["tests"]}
-
-    failed = dict.fromkeys(("test_breaks", "test_after", "test_warns"), "failed")
-    assert outcomes(first) == failed | {"test_fine": "passed"}
-    assert outcomes(second) == {
-        "test_breaks": "failed", "test_after": "passed", "test_warns": "passed",
-    }  # fmt: skip
-    assert (first["reason"], second["reason"]) == ("tests failed", "")
-    assert told["conclusion"]["failed_tests_alone"] == {"passed": 2, "failed": 1}
 
 
 def gpu_py(*arguments, **options):

@@ -95,6 +95,19 @@ def test_a_table_that_is_read_once_gets_twice_as_many_steps(
     assert train.global_batch_size == batch_for(table.rows) // (2 if passes_once else 1)
 
 
+@pytest.mark.parametrize(
+    ("columns", "rows", "rank"), [(4, 9, None), (40, 9, 64), (40, 10**8, None)]
+)
+def test_wide_cross_layers_of_small_tables_have_a_low_rank(
+    columns: int, rows: int, rank: int | None
+) -> None:
+    ids = (ColumnSchema(f"c{n}", "int32", ("categorical",), 90) for n in range(columns))
+    schema = Schema((SCHEMA["bought it"], *ids))
+    assert (
+        job_for("dcn_v2", "data", schema, TableFacts(rows, True))["model"].get("low_rank") == rank
+    )
+
+
 def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:
     long = "n" * 63
     names = ("ä", "ö", "_2", "a b", "a_b", "-x", "--", f"{long}1", f"{long}2", "continuous")

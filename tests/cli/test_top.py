@@ -20,7 +20,7 @@ from scripted_service import Reply, ScriptedService
 from distrain.cli.main import cli
 from distrain.cli.top import live
 from distrain.cli.top.fetch_jobs import Dashboard, dashboard_of
-from distrain.cli.top.live import chosen, moved
+from distrain.cli.top.live import chosen
 from distrain.cli.top.tables import largest_shares, screen
 from distrain.errors import ClusterError, InputError
 from distrain.scheduler.lifecycle.messages import Cancel
@@ -166,9 +166,7 @@ def test_jobs_and_ranks_share_the_lines_that_there_are(
 
 def test_the_job_that_is_shown_is_always_on_the_list() -> None:
     jobs = [{"id": f"job-{n}", "state": "succeeded"} for n in range(30)]
-    shown = jobs[0]["id"]
     for n in range(1, 30):
-        shown = moved(jobs, shown, 1)
         lines = rendered(screen(jobs, {**jobs[n], "attempt": 1}, 17, "note"))
         table = [line.split()[0] for line in lines[2:12]]
         assert f"job-{n}" in table

@@ -12,7 +12,6 @@ from scripted_service import Reply, ScriptedService, Seen
 
 from distrain.client import (
     Client,
-    NotAuthorised,
     NotFinished,
     NotFound,
     RequestRefused,
@@ -187,14 +186,6 @@ def test_refusals_of_a_real_service_are_errors_of_their_kind(
         with pytest.raises(NotFound):
             client.download(job.id, "nothing.json", tmp_path / "nothing.json")
         assert not list(tmp_path.glob("*nothing*"))
-    for text, kind, status in (
-        ("dtr_0123456789_nosuchtoken_abcdef", NotAuthorised, 401),
-        (service.token("mallory").label, NotFound, 404),
-        (service.token("bob", Role.VIEWER).label, NotAuthorised, 403),
-    ):
-        with Client(service.url, text) as client, pytest.raises(kind) as refused:
-            client.cancel(job.id)
-        assert refused.value.status == status
 
 
 def test_a_validation_with_data_waits_for_what_a_worker_finds(

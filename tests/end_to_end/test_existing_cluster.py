@@ -12,7 +12,10 @@ from distrain.workers.open_cluster import connect
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preload", [False, True], ids=["bare", "preload"])
+@pytest.mark.parametrize(
+    "preload",
+    [pytest.param(False, id="bare", marks=pytest.mark.release), pytest.param(True, id="preload")],
+)
 def test_train_on_a_scheduler_with_and_without_the_preload(
     job_file: Path, tmp_path: Path, preload: bool
 ) -> None:
@@ -38,11 +41,8 @@ def test_train_on_a_scheduler_with_and_without_the_preload(
         jobs = [line for line in top.stdout.splitlines() if "  rank " not in line]
         assert len(jobs) == len(names), top.stdout + top.stderr
         assert all("  succeeded  step 20/20  " in line for line in jobs), jobs
-        doctor = run_distrain(
-            "doctor", "--scheduler", address, "--run-dir", tmp_path / "runs", "--json"
-        )
-        checks = {check["name"]: check["verdict"] for check in json.loads(doctor.stdout)}
-        assert checks["scheduler"] == checks["same versions"] == "ok"
+        doctor = run_distrain("doctor", "--scheduler", address, "--json")
+        assert json.loads(doctor.stdout)["mistakes"] == 0
 
 
 @pytest.mark.slow

@@ -56,7 +56,10 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.release] * ("crosses" in name)) for name in JOBS],
+)
 def test_a_model_goes_nine_tenths_of_the_way_to_the_best_auc_and_is_saved_as_it_scores(
     clicks: Path, tmp_path: Path, name: str
 ) -> None:

@@ -18,7 +18,6 @@ from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
 from distrain.loader.delivery.cuda_streams import CudaStreams, resolve_device
-from distrain.loader.filling.batch_memory import _low_half
 from distrain.schema import ColumnSchema, Schema, Tags
 
 HAS_GPU = torch.cuda.is_available()
@@ -67,7 +66,6 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture(autouse=True)
 def no_memory_is_left() -> Any:
-    _low_half(torch.device("cuda", torch.cuda.current_device()))  # is kept for the process
     gc.collect()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -209,61 +207,6 @@ def test_cudf_makes_of_types_and_nulls_what_arrow_does(
         assert_same(list(loader), host)
 
 
-WITH_LISTS = Schema(
-    (
-        *SCHEMA.columns,
-        ColumnSchema("tags", None, (Tags.CATEGORICAL,), cardinality=1000, is_list=True),
-        ColumnSchema("prices", None, (Tags.CONTINUOUS,), is_list=True),
-    )
-)
-
-
-def write_lists(folder: Path, shape: str, kinds: tuple[str, str], holes: bool) -> Path:
-    rng = np.random.default_rng(5)
-    make = {"list": pa.list_, "large": pa.large_list, "fixed": lambda item: pa.list_(item, 2)}
-
-    def lists(kind: str) -> pa.Array:
-        lengths = np.full(20_000, 2) if shape == "fixed" else rng.integers(0, 9, 20_000)
-        items = pa.array(rng.integers(0, 100, lengths.sum()))
-        if holes:
-            items = pa.array(items, mask=rng.random(len(items)) < 0.1)
-        offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
-        missing = pa.array(rng.random(20_000) < 0.1) if holes and shape != "fixed" else None
-        rows = pa.ListArray.from_arrays(pa.array(offsets), items, mask=missing)
-        return rows.cast(make[shape](getattr(pa, kind)()))
-
-    return write(folder, tags=lists(kinds[0]), prices=lists(kinds[1]))
-
-
-@cudf_only
-@pytest.mark.parametrize("shuffle", ["chunk", "full", "none"])
-@pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "kinds"),
-    [
-        ("list", ("int32", "float32")),
-        ("large", ("int64", "float64")),
-        ("fixed", ("uint16", "int8")),
-        ("list", ("uint64", "uint32")),
-    ],
-)
-def test_cudfs_lists_are_arrows(
-    tmp_path: Path, reader: str, shape: str, kinds: tuple[str, str], holes: bool, shuffle: str
-) -> None:
-    fills = {"fill_null_id": 300, "fill_null_value": -0.5} if holes else {}
-    dataset = Dataset(write_lists(tmp_path / "table", shape, kinds, holes), WITH_LISTS, **fills)
-    options: dict[str, Any] = {"batch_size": 700, "shuffle": shuffle, "parts_per_chunk": 2}
-    options["max_list_length"] = {"prices": 3}
-    host = list(Loader(dataset, **options))
-    with Loader(dataset, device="cuda", reader=reader, **options) as loader:
-        assert_same(list(loader), host)
-
-
-def tags(bad: Any) -> pa.Array:
-    rows = [bad if row == 9_100 else [row % 90] * (row % 3) for row in range(20_000)]
-    return pa.array(rows, pa.list_(pa.int64()))
-
-
 @cudf_only
 @pytest.mark.parametrize(
     "changes",
@@ -272,20 +215,18 @@ def tags(bad: Any) -> pa.Array:
         {"label": np.where(np.arange(20_000) == 3, 2, 1)},
         {"I2": np.where(np.arange(20_000) == 10_000, np.nan, 1)},
         {"C2": pa.array(np.ones(20_000, int), mask=np.arange(20_000) == 12_345)},
-        *({"tags": tags(bad)} for bad in ([1, 1000], [-1], [1, None], None)),
     ],
-    ids=["id", "label", "value", "null", "id in a list", "negative", "null in a list", "no list"],
+    ids=["id", "label", "value", "null"],
 )
 def test_cudfs_errors_are_arrows(tmp_path: Path, reader: str, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "table", **changes) / "part.parquet"
     # With statistics the footer would tell before a row is read.
     pq.write_table(pq.read_table(path), path, row_group_size=3_000, write_statistics=False)
-    schema = Schema((*SCHEMA.columns, WITH_LISTS.columns[-2])) if "tags" in changes else SCHEMA
     messages = []
     for options in ({}, {"device": "cuda", "reader": reader}):
         with (
             pytest.raises(DataError) as caught,
-            Loader(Dataset(path.parent, schema), batch_size=100, **options) as loader,
+            Loader(Dataset(path.parent, SCHEMA), batch_size=100, **options) as loader,
         ):
             list(loader)
         messages.append(str(caught.value))

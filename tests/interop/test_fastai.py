@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path(sys.prefix) / "fastai"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_fastai_trains_on_the_loaders_batches() -> None:
     if importlib.util.find_spec("fastai") is None and not (FOLDER / "fastai").is_dir():
         pytest.skip("fastai is neither installed nor in .venv/fastai: run `make .venv/.fastai`")

@@ -12,10 +12,7 @@ from hypothesis import given, strategies as st
 sklearn = pytest.importorskip("sklearn", reason="the extra 'sklearn' is not installed")
 
 from sklearn.datasets import (  # noqa: E402
-    load_breast_cancer,
-    load_diabetes,
     load_iris,
-    load_wine,
 )
 from sklearn.metrics import ndcg_score  # noqa: E402
 from sklearn.model_selection import GroupKFold, KFold, cross_val_score  # noqa: E402
@@ -35,7 +32,10 @@ NOT_FOR_US = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Classifier, Regressor, Ranker])
+@pytest.mark.parametrize(
+    "kind",
+    [Classifier, *(pytest.param(one, marks=pytest.mark.release) for one in (Regressor, Ranker))],
+)
 def test_scikit_learns_own_checks_pass(kind):
     estimator = kind(overrides={"train.epochs": 30})
     check_estimator(estimator, expected_failed_checks=NOT_FOR_US, on_skip=None)
@@ -55,20 +55,6 @@ def test_folds_are_separate_fits_of_tables_with_texts_and_gaps():
     numbers = table["price"].fillna(0) * 3 + draw.normal(size=rows)
     check_folds(Classifier, table, classes)
     check_folds(Regressor, table, numbers, num_folds=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("load", "kind"),
-    [
-        (load_iris, Classifier),
-        (load_breast_cancer, Classifier),
-        (load_wine, Classifier),
-        (load_diabetes, Regressor),
-    ],
-)
-def test_folds_are_separate_fits_of_tables_of_scikit_learn(load, kind):
-    check_folds(kind, *load(return_X_y=True, as_frame=True))
 
 
 def check_folds(kind, table, target, num_folds=2):

@@ -6,40 +6,11 @@ from typing import Any
 
 import pytest
 
-from distrain.loader.delivery.channel import Channel, End, Failure, Ready
+from distrain.loader.delivery.channel import Channel, End, Ready
 
 
 def batch() -> Ready:
     return Ready(object())
-
-
-def test_items_come_in_order() -> None:
-    channel = Channel(2)
-    error = ValueError("x")
-    items = [batch(), batch(), Failure(error)]
-    for item in items:
-        channel.put(item)
-    assert [channel.get() for _ in items] == items
-
-
-def test_the_producer_sleeps_until_there_is_room() -> None:
-    channel = Channel(1)
-    assert channel.wait_for_space()
-    channel.put(batch())
-    went_on = threading.Event()
-    spaces: list[bool] = []
-
-    def produce() -> None:
-        spaces.append(channel.wait_for_space())
-        went_on.set()
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    assert not spaces
-    channel.get()
-    assert went_on.wait(60)
-    thread.join()
-    assert spaces == [True]
 
 
 def test_closing_wakes_both_sides() -> None:

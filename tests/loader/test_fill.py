@@ -22,7 +22,7 @@ except ImportError:
 def fill_with_tile(*call: Any) -> bytes:
     """The kernel in C where it has memory for a tile."""
     kernel: Any = c_fill
-    cells = call[9:] or (b"", b"", 0)
+    cells = call[9:] or (0, 0)
     memory = np.zeros(16 * (max(map(len, call[0]), default=0) + 1), np.uint8)
     start = -memory.ctypes.data % 16
     return kernel(*call[:9], *cells, memory[start:])  # type: ignore[no-any-return]
@@ -182,39 +182,6 @@ def one_column(role: str, source: np.ndarray, limit: int = LIMIT, **changes: Any
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(
-    ("role", "dtype", "value", "is_suspicious"),
-    [
-        ("i", np.int32, LIMIT - 1, False), ("i", np.int32, LIMIT, True), ("i", np.int32, -1, True),
-        ("i", np.int64, LIMIT - 1, False), ("i", np.int64, LIMIT, True), ("i", np.int64, -1, True),
-        ("i", np.int64, 2**31, True), ("i", np.int64, 2**32 + 7, True),
-        ("v", np.float32, math.nan, True), ("v", np.float32, -math.inf, True),
-        ("v", np.float32, -0.0, False), ("v", np.float32, 1e-45, False),
-        ("v", np.float32, -3.4e38, False), ("v", np.float64, 3.5e38, True),
-        ("v", np.float64, math.nan, True), ("v", np.float64, 1e-300, False),
-        ("l", np.float32, -0.0, False), ("l", np.float32, 1.0, False), ("l", np.float32, 0.5, True),
-        ("l", np.float32, -1.0, True), ("l", np.float32, math.nan, True),
-        ("l", np.float32, 1e-45, True), ("l", np.float64, -0.0, False),
-        ("l", np.float64, 1 + 1e-12, True), ("l", np.float64, 1e-300, True),
-        ("l", np.float64, math.nan, True), ("w", np.float32, 0.0, False),
-        ("w", np.float32, -0.0, True), ("w", np.float32, 3.4e38, False),
-        ("w", np.float32, math.inf, True), ("w", np.float64, -1e-300, True),
-        ("w", np.float64, math.nan, True), ("w", np.float64, 1e39, True),
-    ],
-)  # fmt: skip
-def test_a_single_value_is_suspicious_where_documented(
-    kernel: Any, role: str, dtype: Any, value: float, is_suspicious: bool
-) -> None:
-    # Among enough good values that the vectorised part of a loop meets it.
-    for place in (0, 37, 99):
-        source = np.ones(100, dtype)
-        source[place] = value
-        call = one_column(role, source)
-        assert call.run(kernel) == bytes([is_suspicious])
-        assert four_times(call).run(kernel) == bytes([is_suspicious] * 4)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
 def test_an_id_limit_of_all_int32_ids(kernel: Any) -> None:
     assert one_column("i", np.array([2**31 - 1], np.int64), 2**31).run(kernel) == b"\0"
     assert one_column("i", np.array([2**31], np.int64), 2**31).run(kernel) == b"\1"
@@ -268,91 +235,28 @@ def test_long_runs_of_large_batches(kernel: Any, bad_row: int | None) -> None:
         assert np.array_equal(block, wanted)
 
 
-SIZES = {"i": 4, "H": 2, "T": 3, "B": 1}  # in the order in which they lie in memory
-
-
-def lowest_bytes(cells: np.ndarray, letter: str) -> np.ndarray:
-    """As many bytes of each cell, the lowest first."""
-    return cells.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : SIZES[letter]].reshape(-1)
-
-
-def with_cells(call: Call, letters: str) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-    """Blocks of a call's shapes and what tells the kernel of them, where all are aligned."""
-    order = sorted(range(len(letters)), key=lambda number: list(SIZES).index(letters[number]))
-    offsets = np.zeros(len(letters), np.int64)
-    row_bytes = 0
-    for number in order:
-        offsets[number] = row_bytes
-        row_bytes += SIZES[letters[number]]
-    rows = [block.shape[1] for block in call.blocks]
-    # The bits of what nothing is written to are the lowest ones of those in blocks of four bytes.
-    blocks = []
-    for count in rows:
-        untouched = np.full(count, UNTOUCHED & 0xFFFFFFFF, np.uint32)
-        cut = b"".join(lowest_bytes(untouched, letters[n]).tobytes() for n in order)
-        blocks.append(np.frombuffer(bytearray(cut), np.uint8))
-    return blocks, (letters.encode(), offsets, row_bytes)
-
-
-def assert_cut(call: Call, blocks: list[np.ndarray], told: tuple[Any, ...]) -> None:
-    letters, offsets, _ = told
-    for block, wide in zip(blocks, call.blocks, strict=True):
-        for number, letter in enumerate(letters.decode()):
-            start, rows = int(offsets[number]) * wide.shape[1], wide.shape[1]
-            cells = block[start : start + SIZES[letter] * rows]
-            assert np.array_equal(cells, lowest_bytes(wide[number].view(np.uint32), letter))
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(deadline=None, max_examples=30)
-@given(call=calls(), data=st.data())
-def test_narrow_cells_are_the_lowest_bits_of_wide_ones(kernel: Any, call: Call, data: Any) -> None:
-    ids = [st.sampled_from("iHTB") if role == ord("i") else st.just("i") for role in call.roles]
-    blocks, told = with_cells(call, "".join(data.draw(st.tuples(*ids))))
-    narrow = kernel(*vars(Call(**{**vars(call), "blocks": blocks})).values(), *told)
-    assert narrow == call.run(fill_numpy.fill)
-    assert_cut(call, blocks, told)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("scattered", [False, True])
-@pytest.mark.parametrize("letters", ["BHBi", "TBTi"])
-def test_runs_longer_than_the_kernels_scratch(kernel: Any, letters: str, scattered: bool) -> None:
-    rng = np.random.default_rng(1)
-    size = 2 * 4096 + 77
-    rows, places = (rng.permutation(size).astype(np.int32) for _ in range(2))
-    sources = [rng.integers(0, 200, size).astype(kind) for kind in (np.uint8, np.int32, np.int64)]
-    call = Call(
-        [*sources, rng.random(size).astype(np.float32)],
-        [np.full((4, size + 3), UNTOUCHED, np.int32)],
-        b"iiiv", b"Biqf", np.array([200, 200, 200, 0], np.uint64), rows,
-        np.array([3], np.int64), np.array([size], np.int64),
-        places if scattered else np.empty(0, np.int32),
-    )  # fmt: skip
-    blocks, told = with_cells(call, letters)
-    narrow = kernel(*vars(Call(**{**vars(call), "blocks": blocks})).values(), *told)
-    assert narrow == call.run(fill_numpy.fill) == bytes(4)
-    assert_cut(call, blocks, told)
+@given(call=calls(), first=st.integers(0, 2), more=st.integers(0, 2))
+def test_columns_are_written_to_their_places_in_wider_blocks(
+    kernel: Any, call: Call, first: int, more: int
+) -> None:
+    count = len(call.sources)
+    blocks = [np.full((first + count + more, b.shape[1]), UNTOUCHED, np.int32) for b in call.blocks]
+    wide = Call(**{**vars(call), "blocks": blocks})
+    flags = kernel(*vars(wide).values(), first, first + count + more)
+    assert flags == call.run(fill_numpy.fill)
+    for block, own in zip(blocks, call.blocks, strict=True):
+        assert np.array_equal(block[first : first + count], own)
+        assert (block[:first] == UNTOUCHED).all()
+        assert (block[first + count :] == UNTOUCHED).all()
 
 
 @needs_c
 @pytest.mark.parametrize(
-    ("cells", "offsets", "row_bytes"),
-    [
-        (b"B", [0, 4], 8),
-        (b"BB", [0], 8),
-        (b"Bi", [0, 4], 0),
-        (b"Bx", [0, 4], 8),
-        (b"BH", [0, 4], 8),
-        (b"Bi", [0, 5], 8),
-        (b"Bi", [-1, 4], 8),
-        (b"Hi", [1, 4], 8),
-        (b"Bi", [0, 4], 9),
-    ],
+    ("first", "columns"), [(-1, 2), (1, 2), (0, 1), (0, -2), (0, 5), (0, 2**62)]
 )
-def test_cells_that_do_not_fit_are_refused(
-    cells: bytes, offsets: list[int], row_bytes: int, wording: Wording
-) -> None:
+def test_columns_beyond_their_block_are_refused(first: int, columns: int, wording: Wording) -> None:
     from distrain.loader.filling._fill import fill
 
     block = np.full(24, 0x5A, np.uint8)
@@ -360,7 +264,7 @@ def test_cells_that_do_not_fit_are_refused(
     one = np.array([3], np.int64)
     call = (
         [source, source.view(np.float32)], [block], b"iv", b"if", np.array([9, 9], np.uint64),
-        source, one - 3, one, b"", cells, np.array(offsets, np.int64), row_bytes,
+        source, one - 3, one, b"", first, columns,
     )  # fmt: skip
     wording.refused(ValueError, lambda: fill(*call))
     assert (block == 0x5A).all()

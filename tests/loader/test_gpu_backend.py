@@ -1,7 +1,6 @@
 """The cuDF reader on a stand-in for cuDF: it gives what Arrow gives. It has not run on cuDF yet."""
 
 import sys
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,14 +16,13 @@ from streams_on_cpu import CpuStreams
 from distrain.errors import DataError
 from distrain.jobs.spec.data import RowsSpec
 from distrain.loader import Dataset, Loader
+from distrain.loader.backends import GpuBackend, new_backend, new_source
 from distrain.loader.batch import Batch
 from distrain.loader.cudf_reader import CudfReader
 from distrain.loader.delivery.transfer import DeviceDelivery, new_delivery
-from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.partition.table import Table
-from distrain.loader.reader_choice import new_backend, new_source
 from distrain.loader.reading.source import Source
-from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.schema import Schema
 
 SIZES = [[40, 31, 64, 50]]
 
@@ -40,11 +38,11 @@ def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
         return Source(dataset.columns, new, 0.0)
 
     def backend(
-        _: Any, source: Source, dataset: Dataset, __: Any, stats: Any, **more: Any
+        _: Any, source: Source, dataset: Dataset, __: Any, stats: Any, **___: Any
     ) -> GpuBackend:
-        device, lists = torch.device("cpu"), more["list_limits"]
+        device = torch.device("cpu")
         found: Any = streams
-        return GpuBackend(dataset.columns, source.lease(), device, found, stats, lists)
+        return GpuBackend(dataset.columns, source.lease(), device, found, stats)
 
     def delivery(_: Any, transforms: Any) -> DeviceDelivery:
         return DeviceDelivery(streams, transforms)
@@ -71,30 +69,6 @@ def by_arrow(dataset: Dataset, **options: Any) -> list[Batch]:
         return list(Loader(dataset, **options))
 
 
-TAGS = ColumnSchema("tags", tags=(Tags.CATEGORICAL,), cardinality=1000, is_list=True)
-PRICES = ColumnSchema("prices", tags=(Tags.CONTINUOUS,), is_list=True)
-SHAPES = {"list": pa.list_, "large": pa.large_list, "fixed": lambda item: pa.list_(item, 2)}
-WRITABLE = sorted(SHAPES)
-if pa.__version__.startswith("19."):  # it writes no nulls among lists of one length
-    WRITABLE.remove("fixed")
-
-
-def lists_of(rng: np.random.Generator, shape: str, kind: str, holes: float) -> pa.Array:
-    """185 lists of whole numbers below 100, of which some, and some of whose items, are null."""
-
-    def number() -> int | None:
-        return None if rng.random() < holes else int(rng.integers(2 if kind == "bool_" else 100))
-
-    def row() -> list[int | None] | None:
-        if rng.random() < holes:
-            return None
-        return [number() for _ in range(2 if shape == "fixed" else rng.choice([0, 0, 1, 2, 9]))]
-
-    item = pa.int32() if kind in ("bool_", "date32") else getattr(pa, kind)()
-    rows = pa.array([row() for _ in range(185)], SHAPES[shape](item))
-    return rows.cast(SHAPES[shape](getattr(pa, kind)()))
-
-
 def flat(rng: np.random.Generator, kind: str, holes: float) -> pa.Array:
     """185 numbers below 100 (of booleans: 2), of which some are null."""
     numbers = rng.integers(2 if kind == "bool_" else 100, size=185).astype(np.int32)
@@ -107,7 +81,6 @@ def flat(rng: np.random.Generator, kind: str, holes: float) -> pa.Array:
 )
 @given(
     seed=st.integers(0, 2**31),
-    shape=st.sampled_from(WRITABLE),
     kinds=st.sampled_from(
         [("int32", "float64"), ("int8", "uint64"), ("uint16", "float32"), ("date32", "bool_"),
          ("uint32", "int16"), ("uint64", "date32")]
@@ -121,23 +94,21 @@ def flat(rng: np.random.Generator, kind: str, holes: float) -> pa.Array:
         "batch_size": st.sampled_from([7, 60]),
         "rank": st.sampled_from([0, 2]),
         "num_ranks": st.just(3),
-        "max_list_length": st.sampled_from([None, {"tags": 2}, {"tags": 1, "prices": 3}]),
     }),
 )  # fmt: skip
 def test_batches_are_those_of_arrow(
     write_table: Any, schema: Schema, with_cudf: CpuStreams, monkeypatch: pytest.MonkeyPatch,
-    seed: int, shape: str, kinds: tuple[str, str], holes: float, large_rows: int, share: float,
+    seed: int, kinds: tuple[str, str], holes: float, large_rows: int, share: float,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
     monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
     # Not for the reader cudf, which is another's name here.
     monkeypatch.setattr("distrain.loader.loader.use_buckets", lambda *_: False)
     rng = np.random.default_rng(seed)
-    tags, prices = (lists_of(rng, shape, kind, holes) for kind in kinds)
     ids, numbers = (flat(rng, kind, holes) for kind in kinds)
-    folder = write_table(SIZES, tags=tags, prices=prices, C2=ids, I1=numbers)
+    folder = write_table(SIZES, C2=ids, I1=numbers)
     fills = {"fill_null_id": 300, "fill_null_value": -0.5} if holes else {}
-    dataset = Dataset(folder, Schema((*schema.columns, TAGS, PRICES)), **fills)
+    dataset = Dataset(folder, schema, **fills)
     if share < 1:
         dataset = some_of(dataset, rng.random(185) < share, **fills)
     options |= {"lanes": 6, "decode_threads": 2}
@@ -158,20 +129,13 @@ def test_errors_are_those_of_arrow(write_table: Any, schema: Schema) -> None:
     def at_100(bad: Any) -> list[Any]:
         return [bad if row == 100 else 1 for row in range(185)]
 
-    def lists_at_100(bad: Any) -> pa.Array:
-        rows = [bad if row == 100 else [row] * (row % 3) for row in range(185)]
-        return pa.array(rows, pa.list_(pa.int64()))
-
     cases: list[tuple[str, Any]] = [
         ("C2", at_100(1000)), ("C1", at_100(-(2**40))), ("label", at_100(2)), ("C2", at_100(None)),
-        ("I2", at_100(np.nan)), *(("tags", lists_at_100(bad)) for bad in
-        ([1, 1000], [-1], [1, None], None, [1, 2, 3, 4])),
+        ("I2", at_100(np.nan)),
     ]  # fmt: skip
     options: dict[str, Any] = {"batch_size": 16, "shuffle": "none", "lanes": 1}
     for column, values in cases:
-        has_lists = {"tags": lists_at_100([]), column: values}
-        columns = (*schema.columns, replace(TAGS, value_count=(0, 3)))
-        dataset = Dataset(write_table(SIZES, **has_lists), Schema(columns))
+        dataset = Dataset(write_table(SIZES, **{column: values}), schema)
         with pytest.raises(DataError) as caught:
             list(Loader(dataset, **options))
         with pytest.raises(DataError) as expected:

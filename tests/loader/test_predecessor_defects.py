@@ -4,11 +4,10 @@ import threading
 from typing import Any
 
 import pytest
-import torch
 
 from distrain.loader import Dataset, Loader
+from distrain.loader.backends import CpuBackend
 from distrain.loader.batch import Batch
-from distrain.loader.cpu_backend import CpuBackend
 from distrain.schema import Schema
 
 SIZES = [[20] * 6, [20] * 4]
@@ -48,13 +47,3 @@ def test_5_conversion_runs_outside_the_training_thread(
     assert len(rows(Loader(dataset, batch_size=20, transforms=[transform]))) == ROWS
     assert all(threads.values())
     assert threading.get_ident() not in set.union(*threads.values())
-
-
-def test_9_a_loader_for_the_host_wakes_no_gpu(dataset: Dataset) -> None:
-    """There, every rank opened GPU 0, and device="cpu" allocated on it nevertheless."""
-    if torch.cuda.is_initialized():
-        pytest.skip("an earlier test uses the GPU in this process")
-    for device in (None, "cpu", torch.device("cpu")):
-        batch = Loader(dataset, batch_size=20, device=device).sample_batch()
-        assert batch.categorical.device.type == "cpu"
-    assert not torch.cuda.is_initialized()

@@ -13,23 +13,11 @@ from distrain.loader.filling.schedule import (
     LookAhead,
     bands_of,
     open_groups,
-    plan_loads,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import Piece
-from distrain.loader.partition.row_order import chunk_order
+from distrain.loader.partition.row_order import Piece
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.schema import Schema
-
-
-def test_nothing_before_the_start_is_loaded() -> None:
-    plan = EpochPlan(100, 1, 10)
-    chunks = chunk_order([20] * 5, 0, 0, "none", 1)
-    assert plan_loads(plan, chunks, range(1), start_step=7) == [
-        Load(step=7, chunk=3, pieces=(Piece(0, 3, 10, 20, 70),)),
-        Load(step=8, chunk=4, pieces=(Piece(0, 4, 0, 20, 80),)),
-    ]
-    assert plan_loads(plan, chunks, range(1), start_step=10) == []
 
 
 def test_a_rank_has_the_large_row_groups_of_its_bands_open(

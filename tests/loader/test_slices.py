@@ -227,9 +227,7 @@ def with_small_pages(folder: str, compression: str = "snappy") -> Path:
 @pytest.mark.parametrize(
     ("threads", "codec", "expected"),
     [
-        # Nulls are filled only where pages are decompressed in C; else they end at the first one.
-        (1, "zstd", ["['C1', 8]", "['C2', 14]"]),
-        (3, "zstd", ["['C1', 8]", "['C2', 14]"]),
+        (1, "zstd", ["['C1', 'C2', 'C3', 'I1', 0]", "['I2', 'label', 0]"]),
         (3, "snappy", []),
     ],
 )

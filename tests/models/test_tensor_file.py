@@ -2,18 +2,18 @@
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-import xxhash
 from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
 from distrain.errors import DataError
 from distrain.models import tensor_file
 from distrain.models.embeddings import Peers
-from distrain.models.tensor_file import OneWriter, TensorFile, write_tensors
+from distrain.models.tensor_file import OneWriter, TensorFile, put_rows, write_tensors
 
 DTYPES = [
     torch.float64,
@@ -61,7 +61,7 @@ def bits(values):
 
 
 def write(path, tensors):
-    return write_tensors(path, tensors, OneWriter(Peers(), torch.device("cpu"), collective=False))
+    write_tensors(path, tensors, OneWriter(Peers(), torch.device("cpu"), collective=False))
 
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
@@ -85,19 +85,17 @@ def test_what_is_written_is_what_the_library_reads(described):
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "tensors"
-            checksums = write(path, handed)
+            write(path, handed)
             read = load_file(path)
             own = TensorFile(path)
-            assert set(read) == set(tensors) == set(own.shapes) == set(checksums)
+            assert set(read) == set(tensors) == set(own.shapes)
             for name, values in tensors.items():
                 assert read[name].dtype == values.dtype
                 assert read[name].shape == values.shape
                 assert bits(read[name]) == bits(values)
-                expected = xxhash.xxh3_64_hexdigest(bytes(bits(values)))
-                assert checksums[name] == expected
                 empty = torch.zeros_like(values)
                 target = InSlabs(empty) if isinstance(handed[name], InSlabs) else empty
-                assert own.read_into(name, target) == expected
+                own.read(name, partial(put_rows, target))
                 assert bits(empty) == bits(values)
     finally:
         tensor_file.SLAB_BYTES = whole_slabs
@@ -110,7 +108,7 @@ def test_what_the_library_writes_is_read(tmp_path):
     assert file.shapes == dict.fromkeys(tensors, (3, 5))
     for name, values in tensors.items():
         target = torch.zeros_like(values)
-        file.read_into(name, target)
+        file.read(name, partial(put_rows, target))
         assert bits(target) == bits(values)
 
 
@@ -132,7 +130,7 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path):
     file = TensorFile(path)
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(DataError) as caught:
-        file.read_into("a", torch.zeros(100))
+        file.read("a", lambda rows, values: None)
     assert caught.value.where == {"file": str(path)}
 
 

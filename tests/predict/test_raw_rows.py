@@ -25,7 +25,6 @@ from distrain.predict.prediction import PredictRequest, predict
 from distrain.predict.raw_rows import RawOptions
 from distrain.prep import FeatureConfig, PrepRequest, PrepResult, prepare
 from distrain.prep.raw_lines import with_words_as_numbers
-from distrain.prep.transforming import raw_tables
 
 pytestmark = pytest.mark.usefixtures("undrawn", "cluster_here")
 
@@ -204,59 +203,6 @@ def test_rows_in_memory_are_scored_without_a_cluster(
     assert run.predict(prepared)["logit"].tolist() == wanted
     lacking = [ROWS[0] | {"shop": None, "pages": None}, ROWS[1]]
     assert len(run.predict(lacking)) == len(run.predict(lacking[:1])) + 1 == 2
-
-
-def test_rows_in_memory_are_prepared_as_the_text_file_was(client: Client, tmp_path: Path) -> None:
-    columns = {
-        "zone": {"kind": "categorical"},
-        "size": {"kind": "categorical"},
-        "flag": {"kind": "categorical"},
-        "price": {"kind": "continuous", "fill": 0, "clip": {"min": 0}, "log": True},
-        "day": {"kind": "categorical", "from": "at", "as": "weekday"},
-        "tags": {"kind": "categorical", "separator": "|"},
-        "none": {"kind": "categorical", "separator": "|"},
-    }
-    text = {"decimal_point": ",", "timestamp": "%d.%m.%Y"}
-    document = {"target": "bought", "format": text, "columns": columns}
-    rows = [
-        {"zone": n % 5, "size": n / 4, "flag": n % 3 == 0, "price": None if n % 7 == 0 else n / 8,
-         "at": pd.Timestamp(2024, 2, 1 + n % 28), "tags": ["a", f"b{n % 4}"][: 1 + n % 2],
-         "none": None, "bought": n % 2}
-        for n in range(40)
-    ]  # fmt: skip
-
-    def written(value: Any) -> str:
-        match value:
-            case bool():
-                return str(value).lower()
-            case float():
-                return f"{value:g}"
-            case pd.Timestamp():
-                return value.strftime("%d.%m.%Y")
-            case list():
-                return "|".join(value)
-        return "" if value is None else str(value)
-
-    spelled = [{name: written(value) for name, value in row.items()} for row in rows]
-    for row in spelled:
-        row["price"] = row["price"].replace(".", ",")
-    lines = [";".join(row.values()) for row in spelled]
-    (tmp_path / "t.csv").write_text("\n".join([";".join(rows[0]), *lines]) + "\n")
-    for count in (20, 40):  # the second workflow stands in the place of the first
-        head = tmp_path / f"{count}.csv"
-        head.write_text("\n".join((tmp_path / "t.csv").read_text().split("\n")[: count + 1]))
-        prepared(client, head, tmp_path / "d", features=FeatureConfig.parse(document),
-                 overwrite=True)  # fmt: skip
-        wanted = pq.read_table(tmp_path / "d" / "train").drop_columns(["label"])
-        tables = raw_tables(str(tmp_path / "d" / "workflow"), labeled=False)
-        texts = pa.Table.from_pylist(
-            [{n: v or None for n, v in row.items()} for row in spelled[:count]]
-        )
-        frame = pa.Table.from_pandas(pd.DataFrame(rows[:count]), preserve_index=False)
-        for given in (texts, frame):
-            found = tables.of_rows(given, "rows")
-            assert found.select(wanted.column_names).equals(wanted)
-        assert tables.of_rows(frame.slice(7, 1), "rows").equals(found.slice(7, 1))
 
 
 def test_words_of_criteo_in_memory_are_numbers(wording: Wording) -> None:

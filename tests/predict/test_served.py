@@ -218,20 +218,6 @@ def test_rounded_tables_score_as_the_rounded_model_and_deltas_have_their_rows(
     assert isinstance(other.exception, InputError)
 
 
-def test_rows_of_lists_dictionaries_and_arrays_score_alike(root: Path) -> None:
-    scorer = Scorer(root / "x")
-    wanted = score_rows(root / "r" / "model", TABLE)["probability"].to_numpy()
-    for rows in (ROWS, TABLE.to_pandas(), TABLE.to_pydict()):
-        np.testing.assert_allclose(scorer.score(rows)["probability"], wanted, atol=1e-6)
-    first, again, other = (
-        scorer.score([ROWS[5] | {"amount": n}])["probability"] for n in (3, 3, 4)
-    )
-    assert first == again != other  # what values became is kept
-    one = scorer.score([ROWS[5]])["probability"]
-    np.testing.assert_allclose(one, wanted[5:6], atol=1e-6)
-    assert scorer.score([])["probability"].shape == (0,)
-
-
 def test_a_scorer_keeps_a_bounded_number_of_values(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

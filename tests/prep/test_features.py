@@ -609,22 +609,6 @@ def test_encodings_whose_line_ends_are_no_bytes_are_refused_at_once(
         wording.refused(DataError, lambda: look_at(str(path), path.stat().st_size, FormatSpec()))
 
 
-def test_a_byte_order_mark_and_latin_1_are_read(prep: Any, tmp_path: Path) -> None:
-    rows = [{**r, "shop": f"Café {r['shop']}"} for r in ROWS]
-    found = []
-    for name, content, form in (
-        ("plain", csv_text(rows).encode(), {}),
-        ("marked", b"\xef\xbb\xbf" + csv_text(rows).encode(), {}),
-        ("latin", csv_text(rows).encode("latin-1"), {"encoding": "latin-1"}),
-    ):
-        (tmp_path / f"{name}.csv").write_bytes(content)
-        features = config(columns=TEXT_COLUMNS, format=form)
-        result = prep(tmp_path / f"{name}.csv", features, out=tmp_path / name)
-        found.append(written(result.out / "train"))
-    assert found[0].equals(found[1])
-    assert found[0].equals(found[2])
-
-
 def test_a_value_over_several_lines_is_refused_before_rows_are_read(
     tmp_path: Path, wording: Wording
 ) -> None:

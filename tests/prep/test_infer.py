@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -475,6 +476,22 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     regression = infer_features(files, Asked(("clicked",), "regression")).features.document
     few = infer_features(files, most_rows=9_000).features.document
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
+
+
+def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> None:
+    source = np.random.default_rng(6)
+    city, hour, size, noise = source.integers(0, [[12], [24], [5], [40]], (4, 12_000))
+    # The parity of city and hour matters, size alone matters, and the noise does not.
+    clicked = source.random(12_000) < 0.2 + 0.2 * ((city + hour) % 2) + 0.08 * size
+    columns = {"clicked": clicked, "hour": hour, "size": size}
+    table = pa.table(columns | {"city": city.astype(str), "noise": noise.astype(str)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    found = infer(tmp_path / "t.parquet").features.document.columns
+    crossed = {name: column.cross for name, column in found.items() if column.cross}
+    assert crossed == dict.fromkeys(["hour_city_rows", "hour_city_mean"], ("hour", "city"))
+    files = list_inputs([str(tmp_path / "t.parquet")])
+    few = infer_features(files, most_rows=9_000).features.document
+    assert not any(column.cross for column in few.columns.values())
 
 
 @pytest.mark.parametrize(("least", "is_log"), [(-3, True), (-500, False)])

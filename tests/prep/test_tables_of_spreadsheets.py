@@ -21,7 +21,6 @@ from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.numerals import integers_of, numbers_of
-from distrain.prep.features.rows import equal_to
 from distrain.prep.features.times import microseconds, times_of
 from distrain.prep.features.values import category_texts_of
 from distrain.prep.raw_values import (
@@ -187,12 +186,18 @@ ODD += ["9007199254740993", "9007199254740993.0", "9223372036854775808", "1" * 3
         (category_texts_of, to_texts, {"is_canonical": True}),
     ],
 )
-@settings(max_examples=150, deadline=None)
-@given(some=st.text("0123456789.,+-eE $\u20ac\xa0x_\u0663tT", min_size=1, max_size=6))
+@settings(max_examples=10, deadline=None)
+@given(
+    some=st.lists(
+        st.text("0123456789.,+-eE $\u20ac\xa0x_\u0663tT", min_size=1, max_size=6),
+        min_size=20,
+        max_size=20,
+    )
+)
 def test_texts_are_read_alike_in_columns_and_one_by_one(
-    of_column: Callable[..., pa.Array], of_values: Any, setting: dict[str, Any], some: str
+    of_column: Callable[..., pa.Array], of_values: Any, setting: dict[str, Any], some: list[str]
 ) -> None:
-    for text in (some, *ODD):
+    for text in (*some, *ODD):
         try:
             found: Any = of_column(pa.array([text])).to_pylist()
         except BadValues:
@@ -250,12 +255,6 @@ def test_groups_of_three_digits_alone_are_fractions_only_between_semicolons(
     (tmp_path / "t.csv").write_text("\n".join([f"price{delimiter}bought", *rows]) + "\n")
     inferred = infer_features(list_inputs(str(tmp_path / "t.csv")))
     assert inferred.features.document.format.decimal_point == point
-
-
-@pytest.mark.parametrize("wanted", ["2", "2.0", 2])
-def test_a_label_is_equal_in_every_type(wanted: Any) -> None:
-    for values in (["2", "3"], ["2.0", "3.0"], [2, 3], [2.0, 3.0]):
-        assert equal_to(pa.array(values), wanted).tolist() == [True, False]
 
 
 def test_a_placeholder_for_the_target_is_refused_until_it_is_replaced(

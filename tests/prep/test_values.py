@@ -20,7 +20,6 @@ from distrain.prep import (
     Categorify,
     ColumnGroup,
     FeatureConfig,
-    FillMissing,
     Normalize,
     PrepRequest,
     PrepResult,
@@ -411,17 +410,6 @@ def test_a_file_of_nulls_is_of_any_type_in_any_place(
     later = prep(full, out="later", saved_workflow=empty / "workflow", update=True).out
     assert written(later)["x"] == [3, 4, 3, 3]
     assert kept(later, "x") == kept(out, "x")
-
-
-def test_a_workflow_of_ones_own_takes_columns_of_nulls(prep: Callable[..., PrepResult]) -> None:
-    workflow = Workflow(
-        (ColumnGroup(("x",), (Categorify(),)), ColumnGroup(("n",), (FillMissing(2), Normalize())))
-    )
-    nulls = pa.table({"x": pa.nulls(2), "n": pa.nulls(2), "label": [0, 1]})
-    full = pa.table({"x": [5, 7], "n": [1.0, 3.0], "label": [1, 0]})
-    found = written(prep(nulls, full, workflow=workflow).out)
-    assert found["x"] == [1, 1, 3, 4]
-    assert workflow.fit([nulls, full]).transform(nulls)["x"].to_pylist() == [1, 1]
 
 
 def test_what_is_inferred_can_be_prepared(prep: Callable[..., PrepResult], tmp_path: Path) -> None:

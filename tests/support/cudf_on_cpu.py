@@ -30,7 +30,6 @@ class TypeId(enum.IntEnum):
     TIMESTAMP_DAYS = 11
     TIMESTAMP_MILLISECONDS = 12
     STRING = 13
-    LIST = 14
 
 
 _TYPE_IDS = {
@@ -53,9 +52,6 @@ _PADDING = b"\xff" * 8  # a buffer may be larger than its values
 
 class Column:
     def __init__(self, values: pa.Array):
-        kind = values.type  # cuDF has one type of lists
-        if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            values = pa.array(values.to_pylist(), pa.list_(kind.value_type))
         self._values = values
 
     def size(self) -> int:
@@ -63,18 +59,7 @@ class Column:
 
     def type(self) -> Any:
         kind = self._values.type
-        return SimpleNamespace(id=lambda: TypeId.LIST if self._is_list else _TYPE_IDS[kind])
-
-    @property
-    def _is_list(self) -> bool:
-        return bool(pa.types.is_list(self._values.type))
-
-    def list_view(self) -> Any:
-        assert self._is_list
-        lengths = self._values.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
-        items = self._values.flatten()
-        return SimpleNamespace(offsets=lambda: Column(offsets), child=lambda: Column(items))
+        return SimpleNamespace(id=lambda: _TYPE_IDS[kind])
 
     def null_count(self) -> int:
         return int(self._values.null_count)

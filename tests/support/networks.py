@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 SUBNET = "10.213.57"
 
@@ -104,65 +103,3 @@ class Hosts:
             ("link", "del", "distrain-br"),
         ):
             subprocess.run(["ip", *words], check=False, capture_output=True)
-
-
-class ManyHosts:
-    """Any number of hosts on a bridge, whose names no other test's hosts have.
-
-    Args:
-        names: Of the hosts, at most 5 letters each.
-
-    Attributes:
-        addresses: Of each host, by name; this one has the first of the subnet.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self._id = os.getpid() % 10_000
-        subnet = f"10.{214 + self._id // 256}.{self._id % 256}"
-        self._bridge = f"dbr{self._id}"
-        self.here = f"{subnet}.1"
-        self.addresses = {name: f"{subnet}.{2 + number}" for number, name in enumerate(names)}
-
-    def __enter__(self) -> Self:
-        self._remove()
-        ip("link", "add", self._bridge, "type", "bridge")
-        ip("addr", "add", f"{self.here}/24", "dev", self._bridge)
-        ip("link", "set", self._bridge, "up")
-        for name, address in self.addresses.items():
-            outside, namespace = f"d{self._id}{name}", self.namespace(name)
-            ip("netns", "add", namespace)
-            ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", namespace)
-            ip("link", "set", outside, "master", self._bridge)
-            ip("link", "set", outside, "up")
-            self.on(name, "link", "set", "lo", "up")
-            self.on(name, "addr", "add", f"{address}/24", "dev", "eth0")
-            self.on(name, "link", "set", "eth0", "up")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._remove()
-
-    def namespace(self, name: str) -> str:
-        """A host's network namespace."""
-        return f"distrain-{self._id}-{name}"
-
-    def on(self, name: str, *words: str) -> None:
-        """Run `ip` on a host."""
-        ip("-n", self.namespace(name), *words)
-
-    def wrapper(self, name: str, *first: str) -> list[str]:
-        """Words before a command that run it on a host with a name of its own.
-
-        Args:
-            first: Shell commands to run there before it, such as mounts, which only it sees.
-        """
-        steps = " && ".join((f"hostname {name}", *first, 'exec "$@"'))
-        words = ["ip", "netns", "exec", self.namespace(name), "unshare", "--uts", "--mount"]
-        return [*words, "sh", "-c", steps, "sh"]
-
-    def _remove(self) -> None:
-        for name in self.addresses:
-            subprocess.run(
-                ["ip", "netns", "del", self.namespace(name)], check=False, capture_output=True
-            )
-        subprocess.run(["ip", "link", "del", self._bridge], check=False, capture_output=True)

@@ -36,36 +36,13 @@ def span_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return start, start + column.total_compressed_size
 
 
-def from_pages(
-    content: bytes, parquet: pq.ParquetFile, group: int, number: int, cuts: Any = ()
-) -> NDArray[Any]:
-    """A column of a row group from its pages, read in parts that end at `cuts`."""
-    from distrain.loader.parquet_pages.column_chunk import ColumnChunk
-
-    row_group = parquet.metadata.row_group(group)
-    column, leaf = row_group.column(number), parquet.schema.column(number)
-    start, stop = span_of(column)
-    dtype = np.dtype(DTYPES[parquet.schema_arrow.field(number).type])
-    optional = leaf.max_definition_level == 1
-    chunk = ColumnChunk(
-        content[start:stop], column.compression, row_group.num_rows, dtype, optional=optional
-    )
-    values = np.full(row_group.num_rows, 0x5A, dtype)
-    for part in np.split(values, list(cuts)):
-        chunk.read_into(part)
-    return values
-
-
 def in_one_call(
     content: bytes, parquet: pq.ParquetFile, group: int, number: int, fill: float | None = None
-) -> NDArray[Any] | None:
-    """The column, decoded in one call; `None` if its codec is none of those."""
+) -> NDArray[Any]:
+    """A column of a row group, decoded in one call."""
     from distrain.loader.parquet_pages import _pages
 
-    made = _arguments(parquet, group, number)
-    if made is None:
-        return None
-    (start, stop), codec, optional, dtype, rows = made
+    (start, stop), codec, optional, dtype, rows = _arguments(parquet, group, number)
     values = np.full(rows, 0x5A, dtype)
     chunk, width, memory = content[start:stop], dtype.itemsize, _pages.memory()
     decode_chunk(chunk, codec, optional, width, values, width, _bytes_of(fill, dtype), memory)
@@ -110,17 +87,14 @@ def in_parts(
     fill: float | None = None,
     cuts: Any = (),
     skipped: int = 0,
-) -> NDArray[Any] | None:
+) -> NDArray[Any]:
     """The same from a file, in parts that end at `cuts`; so many rows are passed over first.
 
     Two streams read it in the same calls, and must agree.
     """
     from distrain.loader.parquet_pages import _pages
 
-    made = _arguments(parquet, group, number)
-    if made is None:
-        return None
-    (start, stop), codec, optional, dtype, rows = made
+    (start, stop), codec, optional, dtype, rows = _arguments(parquet, group, number)
     width, memory, filled = dtype.itemsize, _pages.memory(), _bytes_of(fill, dtype)
     streams = [
         _pages.stream(start, stop, rows, codec, optional, width, width, filled) for _ in range(2)
@@ -153,8 +127,6 @@ def _arguments(parquet: pq.ParquetFile, group: int, number: int) -> Any:
 
     row_group = parquet.metadata.row_group(group)
     column, leaf = row_group.column(number), parquet.schema.column(number)
-    if column.compression not in ("UNCOMPRESSED", "SNAPPY", "LZ4"):
-        return None
     dtype = np.dtype(DTYPES[parquet.schema_arrow.field(number).type])
     optional, codec = leaf.max_definition_level == 1, CODECS.index(column.compression)
     return span_of(column), codec, optional, dtype, row_group.num_rows

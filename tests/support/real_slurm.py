@@ -107,11 +107,6 @@ class Slurm:
         pairs = (word.partition("=") for word in done.stdout.split())
         return {name: value for name, _, value in pairs}
 
-    def told(self, number: str, log: Path) -> str:
-        """What is known of a job: Slurm's words, the end of its log, the ends of the daemons'."""
-        printed = log.read_text(errors="replace")[-5000:] if log.exists() else "(no log)"
-        return f"{self.job(number)}\n{self.run('squeue')}\n{printed}\n{self._logs()}"
-
     def wait_for(self, number: str, *states: str, wait_s: float = START_S) -> dict[str, str]:
         """Wait until a job has one of these states."""
 

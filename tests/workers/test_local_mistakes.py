@@ -8,8 +8,9 @@ import distributed  # before its settings are changed, or they would go with the
 import pytest
 
 from distrain.errors import ClusterError
+from distrain.version import build
 from distrain.workers import local
-from distrain.workers.local import local_cluster
+from distrain.workers.local import check_builds, local_cluster
 from distrain.workers.open_cluster import ClusterRequest, check_cluster, open_cluster
 
 
@@ -71,3 +72,10 @@ def test_a_machine_that_can_hold_no_cluster_is_refused_before_anything_starts(
         with pytest.raises(ClusterError) as caught:
             check_cluster(ClusterRequest(num_workers=1))
         assert "resources.backend=inline" in (caught.value.hint or "")
+
+
+def test_workers_of_changed_source_are_an_error_and_not_waited_for() -> None:
+    builds = {"tcp://127.0.0.1:1": build(), "tcp://127.0.0.1:2": "another"}
+    with pytest.raises(ClusterError):
+        check_builds(Mock(run=lambda function: builds))
+    check_builds(Mock(run=lambda function: {"tcp://127.0.0.1:1": function()}))

@@ -42,7 +42,6 @@ PARTS = ("distrain", "tests", "examples", "benchmarks", "deploy", "docs", "tools
 
 CORE = {
     "distrain/loader/partition/epoch_plan.py": "tests/loader/partition",
-    "distrain/loader/partition/lane_pieces.py": "tests/loader/partition",
     "distrain/loader/partition/row_order.py": "tests/loader/partition tests/loader/test_laws.py",
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
@@ -153,7 +152,7 @@ EQUIVALENT = {
         "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
     ): "torch adds the same bits, in more time",
     (
-        "distrain/loader/partition/lane_pieces.py",
+        "distrain/loader/partition/row_order.py",
         "1 -> 2",
         'lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1',
     ): "pieces without rows are left out",
@@ -188,6 +187,12 @@ EQUIVALENT = {
         "place = torch.zeros(1, dtype=torch.int64)",
     ): "there is one column, and only its place is read",
     (
+        "distrain/models/embeddings/kernels/dispatch.py",
+        "0 -> 1",
+        "starts, firsts = "
+        "(torch.cumsum(torch.tensor([0, *s[:-1]]), 0) for s in (capacities, lengths))",
+    ): "both begin with it, and only their difference counts",
+    (
         "distrain/models/embeddings/kernels/fixed_shape.py",
         "False -> True",
         "return False",
@@ -197,6 +202,11 @@ EQUIVALENT = {
         "rounded - (rounded >> 15 << 16) -> rounded + (rounded >> 15 << 16)",
         "signed: Tensor = rounded - (rounded >> 15 << 16)",
     ): "16 bits of the number are kept",
+    (
+        "distrain/prep/counting/count_tasks.py",
+        "one.size_bytes // len(pieces) -> one.size_bytes * len(pieces)",
+        "one.size_bytes // len(pieces)",
+    ): "sizes decide only which calls share a task",
     (
         "distrain/prep/operators/value_table.py",
         "0 -> 1",

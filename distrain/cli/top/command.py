@@ -1,13 +1,13 @@
 """`distrain top`: shows a scheduler's jobs and ranks on the terminal."""
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from distrain.cli.options import connection_options, json_option
 from distrain.cli.output import json_wanted, print_answer, print_result, result_console
+from distrain.errors import Terminated
 
 if TYPE_CHECKING:
     from distrain.cli.top.fetch_jobs import Dashboard
@@ -41,10 +41,7 @@ def command(
     once: bool,
     interval_s: float,
 ) -> None:
-    """Show all jobs of a scheduler and the ranks of one, updated as they run; q quits.
-
-    On a terminal j and k, or the arrows, choose another job; space, or enter, pins the shown job,
-    or follows the newest again.
+    """Show all jobs of a scheduler and the ranks of one, updated as they run; Ctrl-C quits.
 
     A rank's step time is that of its own work, without waiting for others. If standard output is
     not a terminal, a line is printed for each job whenever something has changed.
@@ -62,15 +59,20 @@ def command(
     from distrain.cli.top.live import show
 
     console = result_console()
-    with suppress(KeyboardInterrupt), dashboard_of(scheduler, url) as dashboard:
-        if json_wanted():
-            _print_json(dashboard, job_id)
-        elif once:
-            _print_once(dashboard, job_id)
-        elif console.is_terminal:
-            show(console, dashboard, job_id, interval_s)
-        else:
-            _print_changes(dashboard, job_id, interval_s)
+    try:
+        with dashboard_of(scheduler, url) as dashboard:
+            if json_wanted():
+                _print_json(dashboard, job_id)
+            elif once:
+                _print_once(dashboard, job_id)
+            elif console.is_terminal:
+                show(console, dashboard, job_id, interval_s)
+            else:
+                _print_changes(dashboard, job_id, interval_s)
+    except Terminated:
+        raise
+    except KeyboardInterrupt:
+        pass  # the usual end
 
 
 def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:

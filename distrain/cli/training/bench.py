@@ -1,18 +1,14 @@
 """`distrain bench`: measures a cluster, finds the bottleneck of a step, and checks thresholds."""
 
+import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import EXISTING_FILE, PATH, json_option, workers_options
 from distrain.cli.output import print_answer, print_remark, print_result
-
-if TYPE_CHECKING:
-    from distrain.diagnostics.bench.results import Bench
-    from distrain.diagnostics.bench.verdict import BenchVerdict
 
 
 @click.command()
@@ -62,8 +58,8 @@ def command(
     Trains short jobs on 1, 2, 4, ... and all workers, with generated rows. Run it on an idle
     cluster: its jobs wait for workers that other jobs use.
 
-    Writes OUT/bench.json and OUT/bench.html, both at once at the end: a run that fails leaves
-    nothing. The exit code is 1 if the verdict is FAIL.
+    Writes OUT/bench.json at the end: a run that fails leaves nothing. The exit code is 1 if the
+    verdict is FAIL.
 
     \b
     Examples:
@@ -72,18 +68,17 @@ def command(
       distrain bench --accept node.yaml --compare bench/bench.json --out bench-now
     """
     from distrain.diagnostics.bench.measuring.sizes import FULL, QUICK
-    from distrain.diagnostics.bench.page import write_bench
-    from distrain.diagnostics.bench.results import load_bench
+    from distrain.diagnostics.bench.results import bench_json, parse_bench, text_of
     from distrain.diagnostics.bench.run import run_bench
     from distrain.diagnostics.bench.summary import summary_lines
-    from distrain.diagnostics.bench.thresholds import load_thresholds
+    from distrain.diagnostics.bench.thresholds import parse_thresholds
     from distrain.diagnostics.bench.verdict import judge
     from distrain.storage.outputs import check_free, whole_dir
     from distrain.workers.local import device_of_workers
     from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
-    thresholds = load_thresholds(profile) if profile else None
-    before = load_bench(earlier) if earlier else None
+    thresholds = parse_thresholds(text_of(profile), str(profile)) if profile else None
+    before = parse_bench(text_of(earlier), str(earlier)) if earlier else None
     out = out.absolute()
     check_free(out, overwrite)
     if_interrupted(f"nothing was written to {out}")
@@ -96,19 +91,13 @@ def command(
         sizes, mode = (QUICK, "quick") if quick else (FULL, "full")
         bench = run_bench(client, work, sizes, mode, device, print_remark)
         shutil.rmtree(work)
-        verdict = judge(bench, thresholds, before)
-        write_bench(bench, verdict, folder)
-    _print(bench, verdict, summary_lines(bench, verdict), out)
+        document = bench_json(bench)
+        text = json.dumps(document, indent=1)
+        (folder / "bench.json").write_text(f"{text}\n", encoding="utf-8")
+    verdict = judge(bench, thresholds, before)
+    lines = summary_lines(bench, verdict)
+    print_answer(passed=verdict.passed, summary=lines, folder=str(out), **document)
+    for number, line in enumerate([*lines, f"written to {out}"]):
+        print_result(line, bold=number == 0)
     if not verdict.passed:
         raise click.exceptions.Exit(1)
-
-
-def _print(bench: "Bench", verdict: "BenchVerdict", lines: list[str], out: Path) -> None:
-    from distrain.diagnostics.bench.results import bench_json
-
-    print_answer(passed=verdict.passed, summary=lines, folder=str(out), **bench_json(bench))
-    first, *rest = lines
-    print_result(first, bold=True)
-    for line in rest:
-        print_result(line)
-    print_result(f"written to {out}")

@@ -2,45 +2,35 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import Literal
 
-from distrain.diagnostics.bench.results import Bench, Measure
-
-Judgement = Literal["better", "worse", "same", "unknown"]
+from distrain.diagnostics.bench.results import Bench, BenchFinding, Measure
 
 _STANDARD_ERRORS = 4.0
 _LEAST_SHARE = 0.01
 """Changes below this share are ignored, however small the spread."""
 
-
-@dataclass(frozen=True)
-class FigureChange:
-    """The change of a measure; `share` is its relative gain (negative for a loss)."""
-
-    name: str
-    place: str
-    size_bytes: int
-    share: float
-    judgement: Judgement
+Pair = tuple[Measure, Measure]
 
 
-def find_changes(earlier: Bench, now: Bench) -> list[FigureChange]:
-    """Return the changes of measures that both benches have, the greatest loss first.
+def find_changes(earlier: Bench, now: Bench) -> list[BenchFinding]:
+    """Return the significant changes of measures that both benches have, the greatest loss first.
 
-    A measure with fewer than three repetitions in a bench is judged `unknown`. Benches with
-    different modes or devices are not comparable: the list is empty.
+    Worse measures fail. A measure with fewer than three repetitions in a bench is not compared.
     """
+    pairs = common_measures(earlier, now)
+    usual = _usual_errors([measure for pair in pairs for measure in pair])
+    changes = (change for pair in pairs for change in _changes(pair, usual))
+    return sorted(changes, key=lambda change: change.gain)
+
+
+def common_measures(earlier: Bench, now: Bench) -> list[Pair]:
+    """Return the measures that both benches have; none if their modes or devices differ."""
     if (earlier.mode, earlier.device) != (now.mode, now.device):
         return []
     before = {_key(measure): measure for measure in _figures(earlier)}
-    after = _figures(now)
-    usual = _usual_errors([*before.values(), *after])
-    pairs = [(before[_key(m)], m) for m in after if _key(m) in before]
-    changes = [_change(old, new, usual.get(_group(new), 0.0)) for old, new in pairs]
-    return sorted(changes, key=lambda change: change.share)
+    return [(before[_key(m)], m) for m in _figures(now) if _key(m) in before]
 
 
 def _figures(bench: Bench) -> list[Measure]:
@@ -55,12 +45,8 @@ def _key(measure: Measure) -> tuple[str, str, str, int]:
     return measure.name, measure.place, measure.unit, measure.size_bytes
 
 
-def _group(measure: Measure) -> tuple[str, int]:
-    return measure.name, measure.size_bytes
-
-
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
-    """Return the median of the places' relative standard errors, by measure.
+    """Return the median of the places' relative standard errors, by measure and size.
 
     It is the least error that is assumed for each place. The few repetitions of a place may agree
     by chance; without this minimum, some of hundreds of links would seem changed.
@@ -68,24 +54,23 @@ def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     for measure in measures:
         if measure.standard_error is not None:
-            errors[_group(measure)].append(measure.standard_error / measure.median)
+            group = errors[measure.name, measure.size_bytes]
+            group.append(measure.standard_error / measure.median)
     return {group: median(values) for group, values in errors.items()}
 
 
-def _change(old: Measure, new: Measure, usual: float) -> FigureChange:
-    share = new.median / old.median - 1
-    gained = -share if new.less_is_better else share
-    return FigureChange(
-        new.name, new.place, new.size_bytes, gained, _judge(old, new, gained, usual)
-    )
-
-
-def _judge(old: Measure, new: Measure, gained: float, usual: float) -> Judgement:
+def _changes(pair: Pair, usual: Mapping[tuple[str, int], float]) -> Iterator[BenchFinding]:
+    old, new = pair
     errors = old.standard_error, new.standard_error
     if errors[0] is None or errors[1] is None:
-        return "unknown"
-    shares = max(errors[0] / old.median, usual), max(errors[1] / new.median, usual)
-    noise = _STANDARD_ERRORS * math.hypot(*shares)
-    if abs(gained) <= max(noise, _LEAST_SHARE):
-        return "same"
-    return "better" if gained > 0 else "worse"
+        return
+    least = usual[new.name, new.size_bytes]
+    noise = math.hypot(max(errors[0] / old.median, least), max(errors[1] / new.median, least))
+    share = new.median / old.median - 1
+    gain = -share if new.less_is_better else share
+    if abs(gain) > max(_STANDARD_ERRORS * noise, _LEAST_SHARE):
+        at = f", {new.place}" if new.place else ""
+        size = f" of {new.size_bytes} bytes" if new.size_bytes else ""
+        text = f"{new.name}{size}{at}: {100 * abs(share):.0f} % "
+        text += "better than before" if gain > 0 else "worse than before"
+        yield BenchFinding(new.name, new.place, text, fails=gain < 0, gain=gain)

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median, stdev
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, PositiveInt, TypeAdapter
 
 from distrain.errors import InputError, problem_in
 
 SCHEMA_VERSION = 1
 
 Scaling = Literal["weak", "strong"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,8 @@ class Measure:
     name: str  # such as `host.triad`, `all_to_all.off_node`, `link`
     place: str  # such as `node a`, `rank 3`, `link a > b`; "" for the whole cluster
     unit: str  # `s` (lower is better), or a rate such as `bytes/s` (higher is better)
-    values: tuple[float, ...]  # every repetition, in `unit`
+    values: Annotated[tuple[Positive, ...], Field(min_length=1)]  # every repetition, in `unit`
     size_bytes: int = 0  # the size of a message, an array or a file; 0 if not applicable
-
-    def __post_init__(self) -> None:
-        if not self.values or not all(0 < value < math.inf for value in self.values):
-            raise ValueError(f"{self.name} of {self.place!r} has a value that is not positive")
 
     @property
     def median(self) -> float:
@@ -49,22 +47,17 @@ class Measure:
 
 @dataclass(frozen=True)
 class Step:
-    ranks: int
+    ranks: PositiveInt
     scaling: Scaling  # `weak`: fixed rows per rank; `strong`: fixed total rows
-    rows: int  # of a step, all ranks together
-    rows_per_s: tuple[float, ...]  # all ranks together, every repetition
-    seconds: tuple[Mapping[str, float], ...]  # each rank's seconds in a step by phase
+    rows: PositiveInt  # of a step, all ranks together
+    # all ranks together, every repetition
+    rows_per_s: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    seconds: tuple[Mapping[str, Seconds], ...]  # each rank's seconds in a step by phase
     hosts: tuple[str, ...] = ()  # each rank's host; empty if unknown
 
     def __post_init__(self) -> None:
-        if self.ranks < 1 or self.rows < 1 or len(self.seconds) != self.ranks:
+        if len(self.seconds) != self.ranks or len(self.hosts) not in (0, self.ranks):
             raise ValueError(f"a step on {self.ranks} ranks has times of {len(self.seconds)}")
-        if len(self.hosts) not in (0, self.ranks):
-            raise ValueError(f"a step on {self.ranks} ranks has hosts of {len(self.hosts)}")
-        if not self.rows_per_s or not all(0 < rate < math.inf for rate in self.rows_per_s):
-            raise ValueError(f"a step on {self.ranks} ranks has a rate that is not positive")
-        if not all(0 <= s < math.inf for of_rank in self.seconds for s in of_rank.values()):
-            raise ValueError(f"a step on {self.ranks} ranks has a phase whose time is not finite")
 
     @property
     def rate(self) -> float:
@@ -95,6 +88,32 @@ class Bench:
         return max(self.steps, key=lambda s: (s.ranks, s.scaling == "weak"), default=None)
 
 
+@dataclass(frozen=True)
+class BenchFinding:
+    """A difference or a fault that a bench shows."""
+
+    name: str  # the measure, or what is wrong
+    place: str  # the node, rank, GPU or link; "" for the whole cluster
+    text: str  # for people
+    fails: bool = False  # whether the verdict is FAIL
+    gain: float = 0.0  # relative difference from other places or earlier: positive is better
+
+
+def quantity(value: float, unit: str) -> str:
+    """Format a value with its unit.
+
+    >>> quantity(21e9, "bytes/s"), quantity(0.002, "s"), quantity(1234567, "rows/s")
+    ('21 GB/s', '2 ms', '1,234,567 rows/s')
+    >>> quantity(11.8e6, "bytes/s")
+    '11.8 MB/s'
+    """
+    if unit == "flop/s":
+        return f"{value / 1e12:.3g} TFLOP/s"
+    if unit == "bytes/s":
+        return f"{value / 1e9:.3g} GB/s" if value >= 1e8 else f"{value / 1e6:.3g} MB/s"
+    return f"{1e3 * value:.3g} ms" if unit == "s" else f"{value:,.0f} {unit}"
+
+
 def bench_json(bench: Bench) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **asdict(bench)}
 
@@ -113,11 +132,6 @@ def text_of(path: Path) -> str:
             hint="`distrain bench --out FOLDER` writes FOLDER/bench.json; see `distrain bench "
             "--help` for its other inputs.",
         ) from error
-
-
-def load_bench(path: Path) -> Bench:
-    """Read a `bench.json`; raises `InputError` like `text_of` and `parse_bench`."""
-    return parse_bench(text_of(path), str(path))
 
 
 def parse_bench(text: str | bytes, where: str = "") -> Bench:

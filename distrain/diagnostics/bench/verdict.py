@@ -1,17 +1,15 @@
 """Evaluates a bench, including faults of GPUs and differences between nodes; no I/O."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from distrain.diagnostics.bench.comparison import FigureChange, find_changes
-from distrain.diagnostics.bench.limits import StepLimits, find_limits
-from distrain.diagnostics.bench.results import Bench, Measure
+from distrain.diagnostics.bench.comparison import common_measures, find_changes
+from distrain.diagnostics.bench.limits import find_limits
+from distrain.diagnostics.bench.results import Bench, BenchFinding
 from distrain.diagnostics.bench.thresholds import (
     OUTLIER_SHARE,
-    Miss,
-    Outlier,
     Thresholds,
     find_misses,
     find_outliers,
@@ -21,28 +19,30 @@ _SLOWER = 0.95
 """A rate is slower than another rate if it is below this share of the other."""
 
 
-def find_troubles(bench: Bench) -> list[str]:
-    """Return messages on faulty GPUs, and on differences between nodes."""
-    return [*_of_gpus(bench), *_of_products(bench), *_differences(bench)]
-
-
-def find_remarks(bench: Bench) -> list[str]:
-    """Return messages on nodes where two loader threads are slower than one; no failures."""
-    rates = {(m.name, m.place): m.median for m in bench.measures}
-    return [
-        f"{place}: two threads of a loader are slower than one, {rate:,.0f} of "
-        f"{rates['loader.threads_1', place]:,.0f} rows/s"
-        for (name, place), rate in rates.items()
-        if name == "loader.threads_2"
-        and rate < _SLOWER * rates.get(("loader.threads_1", place), 0.0)
-    ]
-
-
-def _of_gpus(bench: Bench) -> Iterator[str]:
+def find_troubles(bench: Bench) -> Iterator[BenchFinding]:
+    """Yield faulty GPUs, GPUs that get slower under load, and differences between nodes."""
     for node in bench.inventory:
         for index, gpu in enumerate(node.get("gpu_facts", ())):
-            for text in _of_gpu(gpu):
-                yield f"node {node['node']} gpu {index}: {text}"
+            place = f"node {node['node']} gpu {index}"
+            yield from (BenchFinding("gpu", place, f"{place}: {text}") for text in _of_gpu(gpu))
+    for one in bench.measures:
+        if one.name == "gpu.product" and len(one.values) > 3:
+            middle = len(one.values) // 2
+            ratio = median(one.values[middle:]) / median(one.values[:middle])
+            if ratio < _SLOWER:
+                text = f"{one.place}: products get {100 * (1 - ratio):.0f} % slower under load"
+                yield BenchFinding(one.name, one.place, text)
+    yield from (BenchFinding("nodes", "", text) for text in _differences(bench))
+
+
+def find_remarks(bench: Bench) -> Iterator[BenchFinding]:
+    """Yield the nodes where two loader threads are slower than one."""
+    rates = {(m.name, m.place): m.median for m in bench.measures}
+    for (name, place), rate in rates.items():
+        one_thread = rates.get(("loader.threads_1", place), 0.0)
+        if name == "loader.threads_2" and rate < _SLOWER * one_thread:
+            text = f"{place}: two threads of a loader are slower than one, {rate:,.0f} of "
+            yield BenchFinding(name, place, f"{text}{one_thread:,.0f} rows/s")
 
 
 def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
@@ -59,20 +59,6 @@ def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
     ):
         if now and most and now < most:
             yield f"PCIe {words}: {now} of {most}, under load"
-
-
-def _of_products(bench: Bench) -> Iterator[str]:
-    """Yield messages on GPUs whose matrix products get slower in the second half."""
-    for one in bench.measures:
-        if one.name == "gpu.product" and len(one.values) > 3:
-            begun, end = (median(half) for half in _halves(one))
-            if end < _SLOWER * begun:
-                yield f"{one.place}: products get {100 * (1 - end / begun):.0f} % slower under load"
-
-
-def _halves(one: Measure) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    middle = len(one.values) // 2
-    return one.values[:middle], one.values[middle:]
 
 
 def _differences(bench: Bench) -> Iterator[str]:
@@ -92,53 +78,40 @@ def _differences(bench: Bench) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class BenchVerdict:
-    limits: StepLimits | None  # `None` without steps
-    outliers: tuple[Outlier, ...]
-    misses: tuple[Miss, ...]
-    changes: tuple[FigureChange, ...]
-    troubles: tuple[str, ...] = ()  # faults of GPUs and differences between nodes
-    remarks: tuple[str, ...] = ()  # not failures
-    accepting: bool = False  # whether thresholds of a machine type were given
-    comparing: bool = False  # whether an earlier bench was given
+    limits: Mapping[str, float]  # as of `find_limits`
+    # by kind: `misses` of thresholds, `outliers`, `troubles` of GPUs and nodes, `changes` since an
+    # earlier bench, and `remarks`
+    findings: Mapping[str, list[BenchFinding]]
 
     @property
-    def slow(self) -> tuple[Outlier, ...]:
-        """Outliers on the worse side; the other outliers are better than the median."""
-        return tuple(outlier for outlier in self.outliers if outlier.off < 0)
-
-    @property
-    def worse(self) -> tuple[FigureChange, ...]:
-        """Measures that are significantly worse than in the earlier bench."""
-        return tuple(change for change in self.changes if change.judgement == "worse")
+    def failures(self) -> list[BenchFinding]:
+        return [one for found in self.findings.values() for one in found if one.fails]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed.
-
-        Failures are missed thresholds, measures that are worse than before, and an earlier bench
-        without a common measure. With thresholds, slow outliers and troubles are failures, too.
-        """
-        is_bad = self.accepting and bool(self.slow or self.troubles)
-        return not (self.misses or self.worse or is_bad or self.has_nothing_common)
-
-    @property
-    def has_nothing_common(self) -> bool:
-        """Whether an earlier bench was given but has no measure in common with this one."""
-        return self.comparing and not self.changes
+        return not self.failures
 
 
 def judge(
     bench: Bench, thresholds: Thresholds | None = None, earlier: Bench | None = None
 ) -> BenchVerdict:
-    """Return the verdict on a bench, by thresholds and against an earlier bench, if given."""
+    """Return the verdict on a bench, by thresholds and against an earlier bench, if given.
+
+    Failures are missed thresholds, measures that are worse than before, and an earlier bench
+    without a common measure. With thresholds, slow outliers and troubles are failures, too.
+    """
     share = thresholds.outlier_share if thresholds else OUTLIER_SHARE
-    return BenchVerdict(
-        find_limits(bench),
-        tuple(find_outliers(bench, share)),
-        tuple(find_misses(bench.measures, thresholds)) if thresholds else (),
-        tuple(find_changes(earlier, bench)) if earlier else (),
-        tuple(find_troubles(bench)),
-        tuple(find_remarks(bench)),
-        thresholds is not None,
-        earlier is not None,
-    )
+    accepts = thresholds is not None
+    findings = {
+        "misses": [*find_misses(bench.measures, thresholds)] if thresholds else [],
+        "outliers": [
+            replace(one, fails=accepts and one.gain < 0) for one in find_outliers(bench, share)
+        ],
+        "troubles": [replace(one, fails=accepts) for one in find_troubles(bench)],
+        "changes": find_changes(earlier, bench) if earlier else [],
+        "remarks": [*find_remarks(bench)],
+    }
+    if earlier and not common_measures(earlier, bench):
+        text = "the earlier bench has no common measure: another mode, device or nodes"
+        findings["changes"].append(BenchFinding("earlier bench", "", text, fails=True))
+    return BenchVerdict(find_limits(bench), findings)

@@ -9,7 +9,6 @@ opened by names that were never looked up before: network filesystems cache list
 names for up to half a minute.
 """
 
-import asyncio
 import contextlib
 import getpass
 import hashlib
@@ -19,7 +18,6 @@ import re
 import resource
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -31,6 +29,7 @@ import psutil
 
 from distrain.diagnostics.doctor.facts import DataSeen, GpuFacts, ProcessFacts
 from distrain.errors import ClusterError, DistrainError
+from distrain.storage import background
 from distrain.storage.inputs import list_inputs
 from distrain.storage.unfinished import boot_id
 from distrain.version import build, package_version
@@ -53,24 +52,21 @@ def clock() -> float:
 
 async def in_thread(work: Callable[[], Any]) -> Any:
     """Call `work` in a daemon thread, outside the event loop; return its result, or raise."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def finish(result: Any, error: Exception | None) -> None:
-        if not done.cancelled():
-            done.set_exception(error) if error else done.set_result(result)
+    outcomes: list[tuple[Any, Exception | None]] = []
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = work()
-        except Exception as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-            loop.call_soon_threadsafe(finish, result, error)
+            outcomes.append((work(), None))
+        except Exception as error:
+            outcomes.append((None, error))
 
-    threading.Thread(target=run, name="distrain-doctor", daemon=True).start()
-    return await done
+    await background.in_thread(run, ANSWER_S, None)
+    if not outcomes:
+        raise TimeoutError
+    result, error = outcomes[0]
+    if error is not None:
+        raise error
+    return result
 
 
 def facts_of_here(host: str) -> ProcessFacts:
@@ -192,7 +188,8 @@ def listens_at(dask_scheduler: Any = None) -> str:
     return get_address_host(listeners[0].listen_address) if listeners else ""
 
 
-ANSWER_S = 10.0
+SMI_S = 10.0
+ANSWER_S = 3600.0  # an examination waits less; the thread of a filesystem that hangs ends then
 _QUERY = "uuid,name,memory.total,memory.free,driver_version"
 
 
@@ -206,41 +203,14 @@ class GpusSeen:
 
 
 def query_gpus() -> GpusSeen:
-    """Return the machine's GPUs from NVML, or from `nvidia-smi` if NVML cannot be queried.
-
-    The result is empty if neither answers.
-    """
-    with contextlib.suppress(Exception):  # no module, no driver, or an unsupported query
-        return _ask_nvml()
-    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-        return _ask_nvidia_smi()
-    return GpusSeen()
-
-
-def _ask_nvml() -> GpusSeen:
-    import pynvml  # type: ignore[import-not-found,unused-ignore]
-
-    pynvml.nvmlInit()
+    """Return the machine's GPUs from `nvidia-smi`; the result is empty if it does not answer."""
     try:
-        gpus = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-            name = _text(pynvml.nvmlDeviceGetName(handle))
-            gpus.append(GpuFacts(uuid, name, int(memory.total), int(memory.free)))
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion()
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        return GpusSeen(gpus, driver, f"{cuda // 1000}.{cuda % 1000 // 10}")
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _ask_nvidia_smi() -> GpusSeen:
-    rows = _run("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
-    gpus, driver = read_rows(rows)
-    cuda = re.search(r"CUDA Version:\s*([\d.]+)", _run("nvidia-smi"))
-    return GpusSeen(gpus, driver, cuda[1] if cuda else "")
+        rows = _run("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
+        gpus, driver = read_rows(rows)
+        cuda = re.search(r"CUDA Version:\s*([\d.]+)", _run("nvidia-smi"))
+        return GpusSeen(gpus, driver, cuda[1] if cuda else "")
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return GpusSeen()
 
 
 def read_rows(text: str) -> tuple[list[GpuFacts], str]:
@@ -261,12 +231,8 @@ def _mebibytes(text: str) -> int:
 
 
 def _run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SMI_S, check=True)
     return done.stdout
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:

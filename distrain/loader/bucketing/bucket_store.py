@@ -88,7 +88,12 @@ class Slabs:
 
 
 class BucketMemory:
-    """Buckets in memory from `Slabs`, each of one segment. `sizes` has the rows of each bucket."""
+    """Holds the buckets of a full shuffle in memory, each as one segment.
+
+    `sizes` has the rows of each bucket.
+
+    The memory comes from `Slabs`.
+    """
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
         width = num_columns + KEY_CELLS

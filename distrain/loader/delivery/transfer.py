@@ -15,7 +15,6 @@ from torch import Tensor
 
 from distrain.loader.batch import Batch, Ragged
 from distrain.loader.delivery.cuda_streams import CudaStreams
-from distrain.loader.filling.batch_memory import NarrowBatch
 
 Transform = Callable[[Any], Any]
 
@@ -31,7 +30,7 @@ class HostDelivery:
     def __init__(self, transforms: Sequence[Transform] = ()):
         self._transforms = tuple(transforms)
 
-    def prepare(self, batch: Batch | NarrowBatch) -> Any:
+    def prepare(self, batch: Batch) -> Any:
         item: Any = batch
         for transform in self._transforms:
             item = transform(item)
@@ -64,16 +63,12 @@ class DeviceDelivery:
         self._copying: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
     def prepare(self, batch: Any) -> BatchInTransfer:
-        """Transform a batch on the side stream, start its copy, and then widen narrow ids.
+        """Transform a batch on the side stream, and start its copy.
 
         Does not wait for this copy, but for older ones if more than two are running.
         """
         with self._streams.beside():
-            item = self._transform(batch)
-            if isinstance(item, NarrowBatch):
-                moved = _widened(item, self._streams)
-            else:
-                moved = move(item, self._streams)
+            moved = move(self._transform(batch), self._streams)
             event = self._streams.mark()
         if moved.sources:
             self._hold(event, moved.sources)
@@ -107,7 +102,7 @@ def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -
 
 
 class Moved(NamedTuple):
-    """A moved item, the tensors of its memory on the target, and the source tensors of the copies.
+    """A copied item, the tensors of its memory on the target, and the tensors that were copied.
 
     `sources` must be kept alive until the copies are complete.
     """
@@ -154,14 +149,6 @@ def move(item: Any, target: CudaStreams) -> Moved:
         return moved.memory[-1]
 
     return moved._replace(item=map_tensors(item, there))
-
-
-def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
-    """Copy a narrow batch to the device and return it widened, all on the current stream."""
-    lists = move(batch.lists, target)
-    block = target.copy(batch.block)
-    wide, memory = replace(batch, block=block, lists=lists.item).widened()
-    return Moved(wide, [memory, *lists.memory], [batch.block, *lists.sources])
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:

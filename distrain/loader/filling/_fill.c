@@ -155,10 +155,8 @@ typedef struct {
     const int32_t *rows, *places;
     const int64_t *starts, *counts;
     Py_buffer *sources, *blocks;
-    /* Cells may be narrower than 4 bytes: a letter each, and the bytes of a row before its cell. */
-    const char *cells;
-    const int64_t *offsets;
-    Py_ssize_t row_bytes;
+    /* The number in a block of the first column, and the columns of a block. */
+    Py_ssize_t first_column, block_columns;
     /* Memory for a tile (_fill_tiles.h), NULL if none is to be made; the last row that is wanted. */
     uint32_t *tile;
     Py_ssize_t last_row;
@@ -166,159 +164,33 @@ typedef struct {
 
 #define SCRATCH_CELLS 4096
 
-static Py_ssize_t cell_bytes(const Work *work, Py_ssize_t column) {
-    char letter = work->cells ? work->cells[column] : 'i';
-    return letter == 'B' ? 1 : letter == 'H' ? 2 : letter == 'T' ? 3 : 4;
-}
-
 static Py_ssize_t rows_of(const Work *work, Py_ssize_t run) {
-    return work->blocks[run].len / work->row_bytes;
+    return work->blocks[run].len / (4 * work->block_columns);
 }
 
-static char *column_of(const Work *work, Py_ssize_t column, Py_ssize_t run) {
-    int64_t offset = work->offsets ? work->offsets[column] : 4 * column;
-    return (char *)work->blocks[run].buf + offset * rows_of(work, run);
+static uint32_t *column_of(const Work *work, Py_ssize_t column, Py_ssize_t run) {
+    return (uint32_t *)work->blocks[run].buf + (work->first_column + column) * rows_of(work, run);
 }
 
-#define PACK(NAME, TYPE)                                                                         \
-    FOR_EACH_PROCESSOR static void NAME(                                                         \
-        const uint32_t *restrict cells, TYPE *restrict out, Py_ssize_t count                     \
-    ) {                                                                                          \
-        for (Py_ssize_t i = 0; i < count; i++)                                                   \
-            out[i] = (TYPE)cells[i];                                                             \
-    }
-
-PACK(pack_uint8, uint8_t)
-PACK(pack_uint16, uint16_t)
-
-/* The lowest byte comes first, on any processor. */
-static inline void put_three_bytes(uint32_t cell, uint8_t *out) {
-    out[0] = (uint8_t)cell, out[1] = (uint8_t)(cell >> 8), out[2] = (uint8_t)(cell >> 16);
-}
-
-/* Cells one after another, in as many bytes each. */
-static void pack(const uint32_t *cells, void *out, Py_ssize_t bytes, Py_ssize_t count) {
-    if (bytes == 1)
-        pack_uint8(cells, out, count);
-    else if (bytes == 2)
-        pack_uint16(cells, out, count);
-    else if (bytes == 4)
-        memcpy(out, cells, 4 * (size_t)count);
-    else
-        for (Py_ssize_t i = 0; i < count; i++)
-            put_three_bytes(cells[i], (uint8_t *)out + 3 * i);
-}
-
-/* Cells to where a run of a column begins, one after another or where `places` says. */
-static void put(const uint32_t *cells, void *column, Py_ssize_t bytes, const int32_t *places,
-                Py_ssize_t count) {
-    if (!places) {
-        pack(cells, column, bytes, count);
-        return;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (bytes == 1)
-            ((uint8_t *)column)[places[i]] = (uint8_t)cells[i];
-        else if (bytes == 2)
-            ((uint16_t *)column)[places[i]] = (uint16_t)cells[i];
-        else if (bytes == 3)
-            put_three_bytes(cells[i], (uint8_t *)column + 3 * (Py_ssize_t)places[i]);
-        else
-            ((uint32_t *)column)[places[i]] = cells[i];
-    }
+/* Cells to their places in a run of a column. */
+static void put(const uint32_t *cells, uint32_t *column, const int32_t *places, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++)
+        column[places[i]] = cells[i];
 }
 
 /* By way of cells of 4 bytes, which stay in the L1 cache. */
 static int fill_by_scratch(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
     uint32_t scratch[SCRATCH_CELLS];
-    Py_ssize_t bytes = cell_bytes(work, column);
-    char *cells = column_of(work, column, run) + work->starts[run] * bytes;
+    uint32_t *cells = column_of(work, column, run) + work->starts[run];
     int bad = 0;
     for (Py_ssize_t done = 0; done < work->counts[run]; done += SCRATCH_CELLS) {
         Py_ssize_t count = work->counts[run] - done;
         count = count < SCRATCH_CELLS ? count : SCRATCH_CELLS;
         bad |= gather(work->roles[column], work->types[column], work->limits[column],
                       work->sources[column].buf, work->rows + first + done, scratch, count, 0);
-        if (work->places)
-            put(scratch, cells, bytes, work->places + first + done, count);
-        else
-            put(scratch, cells + done * bytes, bytes, NULL, count);
+        put(scratch, cells, work->places + first + done, count);
     }
     return bad;
-}
-
-/* Ids to cells that are narrower than 4 bytes. Returns the largest one. */
-#define GATHER_NARROW(NAME, TYPE, CELL)                                                          \
-    FOR_EACH_PROCESSOR static uint32_t NAME(                                                     \
-        const char *restrict source, const int32_t *restrict rows, CELL *restrict cells,         \
-        Py_ssize_t count                                                                         \
-    ) {                                                                                          \
-        TYPE most = 0, more = 0;                                                                 \
-        Py_ssize_t i = 0;                                                                        \
-        for (; i + 4 <= count; i += 4) {                                                         \
-            LOAD(TYPE, a, source, rows[i]);                                                      \
-            LOAD(TYPE, b, source, rows[i + 1]);                                                  \
-            LOAD(TYPE, c, source, rows[i + 2]);                                                  \
-            LOAD(TYPE, d, source, rows[i + 3]);                                                  \
-            cells[i] = (CELL)a, cells[i + 1] = (CELL)b;                                          \
-            cells[i + 2] = (CELL)c, cells[i + 3] = (CELL)d;                                      \
-            a = a > b ? a : b, c = c > d ? c : d;                                                \
-            most = a > most ? a : most, more = c > more ? c : more;                              \
-        }                                                                                        \
-        for (; i < count; i++) {                                                                 \
-            LOAD(TYPE, id, source, rows[i]);                                                     \
-            cells[i] = (CELL)id;                                                                 \
-            most = id > most ? id : most;                                                        \
-        }                                                                                        \
-        return most > more ? most : more;                                                        \
-    }
-
-GATHER_NARROW(gather_uint8_to_8, uint8_t, uint8_t)
-GATHER_NARROW(gather_uint16_to_8, uint16_t, uint8_t)
-GATHER_NARROW(gather_uint32_to_8, uint32_t, uint8_t)
-GATHER_NARROW(gather_uint8_to_16, uint8_t, uint16_t)
-GATHER_NARROW(gather_uint16_to_16, uint16_t, uint16_t)
-GATHER_NARROW(gather_uint32_to_16, uint32_t, uint16_t)
-
-static uint32_t gather_narrow(char type, Py_ssize_t bytes, const char *source, const int32_t *rows,
-                              void *cells, Py_ssize_t count) {
-    if (bytes == 1)
-        return type == 'B'   ? gather_uint8_to_8(source, rows, cells, count)
-               : type == 'H' ? gather_uint16_to_8(source, rows, cells, count)
-                             : gather_uint32_to_8(source, rows, cells, count);
-    return type == 'B'   ? gather_uint8_to_16(source, rows, cells, count)
-           : type == 'H' ? gather_uint16_to_16(source, rows, cells, count)
-                         : gather_uint32_to_16(source, rows, cells, count);
-}
-
-/* Bytes to where they will not be read soon. */
-static void copy_past_caches(char *to, const char *from, Py_ssize_t count) {
-    Py_ssize_t i = least(count, (Py_ssize_t)(-(uintptr_t)to % sizeof(Four)));
-    memcpy(to, from, (size_t)i);
-    for (; i + (Py_ssize_t)sizeof(Four) <= count; i += (Py_ssize_t)sizeof(Four)) {
-        LOAD(Four, four, from + i, 0);
-        STORE_PAST_CACHES(to + i, four);
-    }
-    memcpy(to + i, from + i, (size_t)(count - i));
-}
-
-static int fill_narrow(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first,
-                       int past_caches) {
-    uint16_t scratch[SCRATCH_CELLS];
-    Py_ssize_t bytes = cell_bytes(work, column);
-    char *cells = column_of(work, column, run) + work->starts[run] * bytes;
-    uint32_t largest = 0;
-    for (Py_ssize_t done = 0; done < work->counts[run]; done += SCRATCH_CELLS) {
-        Py_ssize_t count = least(work->counts[run] - done, SCRATCH_CELLS);
-        char *to = cells + done * bytes;
-        uint32_t most = gather_narrow(work->types[column], bytes, work->sources[column].buf,
-                                      work->rows + first + done,
-                                      past_caches ? (void *)scratch : (void *)to, count);
-        if (past_caches)
-            copy_past_caches(to, (const char *)scratch, count * bytes);
-        largest = most > largest ? most : largest;
-    }
-    return largest >= work->limits[column];
 }
 
 static int goes_past_caches(const Work *work, Py_ssize_t run) {
@@ -326,17 +198,12 @@ static int goes_past_caches(const Work *work, Py_ssize_t run) {
 }
 
 static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
-    int past_caches = goes_past_caches(work, run);
-    Py_ssize_t bytes = cell_bytes(work, column);
-    int is_narrow = bytes < 4;
-    if (bytes < 3 && !work->places && work->types[column] != 'q')
-        return fill_narrow(work, column, run, first, past_caches);
-    if (work->places || is_narrow)
+    if (work->places)
         return fill_by_scratch(work, column, run, first);
-    uint32_t *cells = (uint32_t *)column_of(work, column, run) + work->starts[run];
+    uint32_t *cells = column_of(work, column, run) + work->starts[run];
     return gather(work->roles[column], work->types[column], work->limits[column],
                   work->sources[column].buf, work->rows + first, cells, work->counts[run],
-                  past_caches);
+                  goes_past_caches(work, run));
 }
 
 static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter) != NULL; }
@@ -380,21 +247,11 @@ static void fill_all(const Work *work, char *suspicious) {
 static const char *problem_of_memory(const Work *work) {
     int aligned = is_aligned(work->limits, 8) && is_aligned(work->rows, 4) &&
                   is_aligned(work->starts, 8) && is_aligned(work->counts, 8) &&
-                  is_aligned(work->places, 4) && is_aligned(work->offsets, 8);
-    if (!aligned)
-        return "a block or an array of numbers is not aligned";
-    for (Py_ssize_t c = 0; work->cells && c < work->num_columns; c++) {
-        if (!is_one_of(work->cells[c], "iHTB") || (work->cells[c] != 'i' && work->roles[c] != 'i'))
-            return "unknown cells, or narrow ones that hold no ids";
-        if (work->offsets[c] < 0 || work->offsets[c] > work->row_bytes - cell_bytes(work, c))
-            return "a cell lies beyond its row";
-    }
+                  is_aligned(work->places, 4);
     for (Py_ssize_t k = 0; k < work->num_runs; k++) {
         aligned = aligned && is_aligned(work->blocks[k].buf, 4);
-        if (work->blocks[k].len % work->row_bytes)
+        if (work->blocks[k].len % (4 * work->block_columns))
             return "a block does not hold whole columns";
-        for (Py_ssize_t c = 0; work->cells && aligned && c < work->num_columns; c++)
-            aligned = cell_bytes(work, c) == 3 || is_aligned(column_of(work, c, k), (size_t)cell_bytes(work, c));
     }
     return aligned ? NULL : "a block or an array of numbers is not aligned";
 }
@@ -462,7 +319,7 @@ static void release_buffers(Py_buffer *buffers, Py_ssize_t count) {
 }
 
 static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
-    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES, CELLS, OFFSETS, TILE };
+    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES, TILE };
     work->roles = args[ROLES].buf;
     work->types = args[TYPES].buf;
     work->limits = args[LIMITS].buf;
@@ -476,14 +333,11 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
                args[TYPES].len == work->num_columns && args[LIMITS].len == 8 * work->num_columns &&
                args[STARTS].len == args[COUNTS].len && num_blocks == work->num_runs &&
                (!work->places || args[PLACES].len == args[ROWS].len);
-    if (!args[CELLS].len) {
-        work->row_bytes = 4 * work->num_columns;
-    } else {
-        work->cells = args[CELLS].buf;
-        work->offsets = args[OFFSETS].buf;
-        fits = fits && args[CELLS].len == work->num_columns && work->row_bytes > 0 &&
-               args[OFFSETS].len == 8 * work->num_columns;
-    }
+    if (!work->block_columns)
+        work->block_columns = work->num_columns;
+    fits = fits && work->first_column >= 0 &&
+           work->block_columns <= PY_SSIZE_T_MAX / 4 &&
+           work->first_column <= work->block_columns - work->num_columns;
     const char *problem = fits ? problem_of_memory(work) : "arguments differ in length";
     PyObject *suspicious = problem ? NULL : PyBytes_FromStringAndSize(NULL, work->num_columns);
     if (suspicious) {
@@ -504,18 +358,18 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
 }
 
 PyDoc_STRVAR(fill_doc,
-"fill(sources, blocks, roles, types, limits, rows, starts, counts, places, cells, offsets, row_bytes, tile)\n--\n\n"
+"fill(sources, blocks, roles, types, limits, rows, starts, counts, places, first_column, num_columns, tile)\n--\n\n"
 "Gather rows of columns into blocks; a byte per column, 1 if a value of it is suspicious.\n"
 "See distrain.loader.filling.fill_numpy.fill for the arguments.");
 
 static PyObject *fill(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *sources, *blocks;
-    Py_buffer flat[10] = {{0}};
+    Py_buffer flat[8] = {{0}};
     Work work = {0};
-    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*|y*y*nw*", &sources, &blocks, &flat[0], &flat[1],
-                          &flat[2], &flat[3], &flat[4], &flat[5], &flat[6], &flat[7], &flat[8],
-                          &work.row_bytes, &flat[9]))
+    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*|nnw*", &sources, &blocks, &flat[0], &flat[1],
+                          &flat[2], &flat[3], &flat[4], &flat[5], &flat[6], &work.first_column,
+                          &work.block_columns, &flat[7]))
         return NULL;
     Py_ssize_t num_blocks = 0;
     PyObject *result = NULL;
@@ -526,7 +380,7 @@ static PyObject *fill(PyObject *module, PyObject *args) {
         result = run_fill(&work, flat, num_blocks);
     release_buffers(work.blocks, num_blocks);
     release_buffers(work.sources, work.num_columns);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 8; i++)
         PyBuffer_Release(&flat[i]);
     return result;
 }
@@ -547,7 +401,7 @@ static struct PyModuleDef module = {
 };
 
 /* Grows with every change of what Python calls here: kernel.py has the same number. */
-#define VERSION 3
+#define VERSION 4
 
 PyMODINIT_FUNC PyInit__fill(void) {
     PyObject *made = PyModule_Create(&module);

@@ -154,11 +154,11 @@ __attribute__((target("avx2"))) static void stream_lines(char *to, const char *f
     }
 }
 
-/* A run's cells of a column on their way to its block, in as many bytes as there. Part of a line is
- * held back until the rest of it has come, so that whole lines go past the caches. */
+/* A run's cells of a column on their way to its block. Part of a line is held back until the rest of
+ * it has come, so that whole lines go past the caches. */
 typedef struct {
     char *to;
-    Py_ssize_t cell_bytes, held;
+    Py_ssize_t held;
     _Alignas(LINE_BYTES) char bytes[4 * TILE_CELLS + LINE_BYTES];
 } Column;
 
@@ -179,42 +179,36 @@ static void store_lines(Column *column) {
 }
 
 static void store_cells(Column *column, const uint32_t *cells, Py_ssize_t count, int past_caches) {
-    Py_ssize_t num_bytes = count * column->cell_bytes;
-    if (!past_caches) {
-        pack(cells, column->to, column->cell_bytes, count);
-        column->to += num_bytes;
+    Py_ssize_t num_bytes = count * (Py_ssize_t)sizeof(*cells);
+    if (past_caches) { /* the cells were gathered to what is held */
+        column->held += num_bytes;
+        store_lines(column);
         return;
     }
-    if (column->cell_bytes < 4) /* else they were gathered to there */
-        pack(cells, column->bytes + column->held, column->cell_bytes, count);
-    column->held += num_bytes;
-    store_lines(column);
+    memcpy(column->to, cells, (size_t)num_bytes);
+    column->to += num_bytes;
 }
 
 /* Rows of the tile to one run's four columns; flags those with a suspicious value. */
 static void fill_run_by_tile(const Work *work, Py_ssize_t first_column, Py_ssize_t run, Py_ssize_t first,
                              char *suspicious) {
     Column columns[TILE_COLUMNS];
-    uint32_t narrow[TILE_COLUMNS][TILE_CELLS];
     int past_caches = !work->places && goes_past_caches(work, run);
     for (int k = 0; k < TILE_COLUMNS; k++) {
-        Py_ssize_t bytes = cell_bytes(work, first_column + k);
-        columns[k].to = column_of(work, first_column + k, run) + bytes * work->starts[run];
-        columns[k].cell_bytes = bytes;
+        columns[k].to = (char *)(column_of(work, first_column + k, run) + work->starts[run]);
         columns[k].held = 0;
     }
     for (Py_ssize_t done = 0; done < work->counts[run]; done += TILE_CELLS) {
         Py_ssize_t count = least(work->counts[run] - done, TILE_CELLS);
         uint32_t *cells[TILE_COLUMNS];
         for (int k = 0; k < TILE_COLUMNS; k++)
-            cells[k] = columns[k].cell_bytes < 4 ? narrow[k]
-                                                 : (uint32_t *)(columns[k].bytes + columns[k].held);
+            cells[k] = (uint32_t *)(columns[k].bytes + columns[k].held);
         gather_rows(work->tile, work->rows + first + done, cells, count);
         for (int k = 0; k < TILE_COLUMNS; k++) {
             Py_ssize_t c = first_column + k;
             suspicious[c] |= (char)is_bad(work->roles[c], work->limits[c], cells[k], count);
             if (work->places)
-                put(cells[k], columns[k].to, columns[k].cell_bytes, work->places + first + done, count);
+                put(cells[k], (uint32_t *)columns[k].to, work->places + first + done, count);
             else
                 store_cells(&columns[k], cells[k], count, past_caches);
         }

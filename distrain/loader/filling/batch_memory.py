@@ -1,20 +1,15 @@
-"""Memory of batches: a pool of blocks, batches being filled, and tiles for the C kernel.
-
-While a batch is copied to a device, its ids take as few bytes as their vocabularies allow.
-"""
+"""Memory of batches: a pool of blocks, batches being filled, and tiles for the C kernel."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,128 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrain.loader.batch import Batch, Ragged
-from distrain.loader.filling.fill_numpy import LETTER_BYTES
 from distrain.loader.filling.kernel import KERNEL
-from distrain.loader.narrow_ids import narrow_type
 from distrain.loader.partition.wanted_columns import WantedColumn
-
-# The letters of cells in the order of memory, which aligns cells of two and four bytes.
-_LETTERS = "iHTB"
-_MOST_THREE_BYTES = 1 << 24
-
-
-class NarrowLayout:
-    """The layout of flat columns as contiguous bytes, one column after another.
-
-    An id column takes one, two or three bytes a row if its cardinality is at most 2^8, 2^16 or
-    2^24. Other columns take 4 bytes, as in `BatchLayout`. Columns of 4 bytes are first, then those
-    of 2, 3 and 1.
-
-    Attributes:
-        row_bytes: Bytes of a row.
-    """
-
-    def __init__(self, columns: Sequence[WantedColumn]):
-        flat = [column for column in columns if not column.is_list]
-        self._cells = "".join(map(_letter, flat))
-        self._numbers = {
-            letter: [n for n, cell in enumerate(self._cells) if cell == letter]
-            for letter in _LETTERS
-        }
-        offsets = np.zeros(len(flat), np.int64)
-        self.row_bytes = 0
-        for letter, numbers in self._numbers.items():
-            for number in numbers:
-                offsets[number] = self.row_bytes
-                self.row_bytes += LETTER_BYTES[letter]
-        self._offsets = offsets
-        self._places: dict[torch.device, Tensor] = {}
-
-    @property
-    def is_narrower(self) -> bool:
-        return self.row_bytes < 4 * len(self._cells)
-
-    def part(self, columns: slice) -> tuple[bytes, NDArray[np.int64], int]:
-        """Return the arguments `cells`, `offsets` and `row_bytes` of `fill` for some columns."""
-        return self._cells[columns].encode(), self._offsets[columns], self.row_bytes
-
-    def widened(self, narrow: Tensor, num_rows: int) -> Tensor:
-        """Return a block of `BatchLayout`, `[columns, rows]`, int32, on the same device.
-
-        `narrow` is `[rows * row_bytes]`, uint8. Runs on the current stream.
-        """
-        if not num_rows:  # torch cannot view empty memory as another type
-            shape = (len(self._cells), 0)
-            return torch.empty(shape, dtype=torch.int32, device=narrow.device)
-        counts = [len(numbers) * num_rows for numbers in self._numbers.values()]
-        sizes = [LETTER_BYTES[x] * n for x, n in zip(_LETTERS, counts, strict=True)]
-        parts = zip(torch.split(narrow, sizes), _LETTERS, strict=True)
-        wide = [_as_int32(part, letter) for part, letter in parts if len(part)]
-        columns = torch.cat(wide).view(len(self._cells), num_rows)
-        # Not by index_copy_, which sorts indices in torch's deterministic mode.
-        return columns.index_select(0, self._places_on(narrow.device))
-
-    def _places_on(self, device: torch.device) -> Tensor:
-        """Return, for each column of a block, its place among the columns ordered by width, int64.
-
-        The tensor, `[columns]`, is on `device`.
-        """
-        if device not in self._places:
-            by_width = [number for numbers in self._numbers.values() for number in numbers]
-            places = np.argsort(by_width).tolist()
-            # Created on the device, since a copy from the host would wait for the device.
-            made = [torch.arange(place, place + 1, device=device) for place in places]
-            self._places[device] = torch.cat(made)
-        return self._places[device]
-
-
-@dataclass(frozen=True)
-class NarrowBatch:
-    """A batch whose flat columns are bytes of a `NarrowLayout`."""
-
-    block: Tensor  # `[rows * row_bytes]`, uint8
-    num_rows: int  # rows of the batch
-    lists: Mapping[str, Ragged]  # its list columns, as in `Batch`
-    layout: BatchLayout
-    narrow: NarrowLayout
-
-    def widened(self) -> tuple[Batch, Tensor]:
-        """Return the batch on the same device, and the new memory of its flat columns."""
-        block = self.narrow.widened(self.block, self.num_rows)
-        return self.layout.batch(block, self.lists), block
-
-
-def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
-    """Return the narrow layout of these columns.
-
-    `None` if it saves no bytes, or if `DISTRAIN_NARROW` is 0.
-    """
-    layout = NarrowLayout(columns)
-    return layout if layout.is_narrower and os.environ.get("DISTRAIN_NARROW") != "0" else None
-
-
-def _letter(column: WantedColumn) -> str:
-    if column.kind != "id" or column.id_limit > _MOST_THREE_BYTES:
-        return "i"
-    narrow = narrow_type(column.id_limit)
-    return "T" if narrow is None else narrow.char
-
-
-def _as_int32(cells: Tensor, letter: str) -> Tensor:
-    if letter == "i":
-        return cells.view(torch.int32)
-    if letter == "B":
-        return cells.to(torch.int32)
-    if letter == "T":
-        return torch.constant_pad_nd(cells.view(-1, 3), (0, 1)).view(-1).view(torch.int32)
-    # Not torch.uint16, which few operations support. The int32 mask makes the result int32.
-    return torch.bitwise_and(cells.view(torch.int16), _low_half(cells.device))
-
-
-@cache
-def _low_half(device: torch.device) -> Tensor:
-    return torch.full((1,), 0xFFFF, dtype=torch.int32, device=device)
-
 
 _MAPPED_BYTES = 1 << 20  # blocks of at least this size are mapped individually
 
@@ -281,8 +156,7 @@ class BlockPool:
     consumer that collects batches and drops them together returns more than a loader ever needs.
 
     torch and not this pool reuses `pinned` (page-locked) blocks, since torch records which blocks a
-    copy to a device still reads. With `narrow_row_bytes`, blocks are `[rows * narrow_row_bytes]`,
-    uint8.
+    copy to a device still reads.
 
     Attributes:
         tiles: Scratch memory for the threads that fill blocks.
@@ -294,30 +168,22 @@ class BlockPool:
         *,
         pinned: bool = False,
         most_idle: int | None = None,
-        narrow_row_bytes: int | None = None,
     ):
         self.tiles = TilePool()
         self._num_columns = num_columns
-        self._narrow_row_bytes = narrow_row_bytes
         self._pinned = pinned
         self._idle: deque[NDArray[np.int32]] = deque(maxlen=most_idle)
 
-    def lend(self, num_rows: int) -> NDArray[Any]:
-        if self._narrow_row_bytes is None:
-            cells = self._num_columns * num_rows
-            return self._lend(cells).reshape(self._num_columns, num_rows)
-        num_bytes = self._narrow_row_bytes * num_rows
-        return self._lend(-(-num_bytes // 4)).view(np.uint8)[:num_bytes]
-
-    def _lend(self, cells: int) -> NDArray[np.int32]:
+    def lend(self, num_rows: int) -> NDArray[np.int32]:
+        shape, cells = (self._num_columns, num_rows), self._num_columns * num_rows
         if self._pinned:
-            return torch.empty(cells, dtype=torch.int32, pin_memory=True).numpy()
+            return torch.empty(shape, dtype=torch.int32, pin_memory=True).numpy()
         owner = self._idle_or_new(cells)
         # NumPy's views refer to the array that owns their memory. If `lent` were a view of `owner`,
         # views of `lent` would keep only `owner` alive, and `lent` would be finalized too early.
         lent = np.frombuffer(owner.data, np.int32)
         weakref.finalize(lent, self._idle.append, owner).atexit = False
-        return lent[:cells]
+        return lent[:cells].reshape(shape)
 
     def clear(self) -> None:
         self._idle.clear()
@@ -366,9 +232,8 @@ class ListRun(NamedTuple):
 class OpenBatch(Generic[BlockT]):
     num_rows: int
     block: BlockT  # the flat columns, `[columns, rows]`
-    # For each list column the runs so far: `ListRun` on the host, `DealtLists` on a device.
-    # `lengths`, `[list columns, rows]`, is the length of each row's list, only used on the host.
-    lists: list[list[Any]] = field(default_factory=list)
+    lists: list[list[ListRun]] = field(default_factory=list)  # of each list column so far
+    # the length of each row's list, `[list columns, rows]`
     lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
 
 
@@ -405,6 +270,6 @@ class OpenBatches(Generic[BlockT]):
 
     def _made(self, step: int) -> OpenBatch[BlockT]:
         num_rows = self._rows_in(step)
-        lists: list[list[Any]] = [[] for _ in range(self._num_lists)]
+        lists: list[list[ListRun]] = [[] for _ in range(self._num_lists)]
         lengths = np.empty((self._num_lists, num_rows), np.int32)
         return OpenBatch(num_rows, self._new_block(num_rows), lists, lengths)

@@ -6,9 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LETTER_BYTES = {"i": 4, "T": 3, "H": 2, "B": 1}
-"""The bytes of a cell in a block, by the cell's letter (see `fill`)."""
-
 _NO_TILE: NDArray[np.uint8] = np.empty(0, np.uint8)
 DTYPES = {
     "i": np.int32,
@@ -30,9 +27,8 @@ def fill(
     starts: NDArray[np.int64],
     counts: NDArray[np.int64],
     places: NDArray[np.int32] | bytes,
-    cells: bytes = b"",
-    offsets: NDArray[np.int64] | bytes = b"",
-    row_bytes: int = 0,
+    first_column: int = 0,
+    num_columns: int = 0,
     tile: NDArray[np.uint8] = _NO_TILE,
 ) -> bytes:
     """Gather rows of columns into blocks.
@@ -42,7 +38,7 @@ def fill(
 
     Args:
         sources: The columns, each `[rows of the row group]`.
-        blocks: For each run a block `[columns, rows of the batch]` of 4-byte cells.
+        blocks: For each run a block `[num_columns, rows of the batch]` of 4-byte cells.
         roles: A letter per column: `i` an id, `v` a value, `l` a label, `w` a weight.
         types: A letter per column, as in `array.array`: `i` int32, `q` int64, `B` uint8, `H`
             uint16, `f` float32, `d` float64. Ids are integers; other columns are `f` or `d`.
@@ -52,11 +48,8 @@ def fill(
         counts: Rows of each run.
         places: For each entry of `rows` its place relative to the start of the run; empty if the
             places of a run are consecutive.
-        cells: A letter per column, if blocks are bytes as in `NarrowLayout` or have further
-            columns: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first. By
-            default all cells have 4 bytes, and blocks are as above.
-        offsets: With `cells`, each column's offset in a row, in bytes.
-        row_bytes: With `cells`, the bytes of a row.
+        first_column: The number in a block of the first of these columns.
+        num_columns: The number of columns of a block; 0 for the number of `sources`.
         tile: Scratch memory for the C kernel: with 16 bytes for each row of the row group, the
             kernel gathers four columns at a time.
 
@@ -76,15 +69,7 @@ def fill(
             where: Any = slice(int(start), int(start + count))
             if len(places):
                 where = start + np.asarray(places)[run]
-            if cells:
-                size = LETTER_BYTES[chr(cells[column])]
-                num_rows = block.nbytes // row_bytes
-                first = int(offsets[column]) * num_rows
-                narrow = block.reshape(-1).view(np.uint8)[first : first + size * num_rows]
-                lowest = bits.astype("<i4").view(np.uint8).reshape(-1, 4)[:, :size]
-                narrow.reshape(num_rows, size)[where] = lowest
-            else:
-                block[column, where] = bits
+            block[first_column + column, where] = bits
             suspicious[column] |= is_suspicious(chr(roles[column]), taken, bits, limits[column])
     return bytes(suspicious)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.filling.batch_memory import NarrowLayout, TilePool
+from distrain.loader.filling.batch_memory import TilePool
 from distrain.loader.filling.kernel import fill as _fill
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.partition.table import RowGroup
@@ -31,25 +31,14 @@ class _Part(NamedTuple):
     columns: tuple[WantedColumn, ...]
     roles: bytes
     limits: NDArray[np.uint64]
-    # the letters of their cells, their offsets in a block's row, and the bytes of that row
-    cells: tuple[bytes, NDArray[np.int64], int]
     has_classes: bool
 
 
 class Filler:
-    """Writes flat columns to blocks `[columns, rows]`: ids as int32, all others as float32's bits.
+    """Writes flat columns to blocks `[columns, rows]`: ids as int32, others as float32's bits."""
 
-    With `narrow`, blocks are bytes in that layout.
-    """
-
-    def __init__(
-        self,
-        columns: Sequence[WantedColumn],
-        narrow: NarrowLayout | None = None,
-        tiles: TilePool | None = None,
-    ):
+    def __init__(self, columns: Sequence[WantedColumn], tiles: TilePool | None = None):
         self._columns = tuple(columns)
-        self._narrow = narrow
         self._parts: dict[tuple[int, int], _Part] = {}
         self._tiles = tiles or TilePool()
 
@@ -89,7 +78,8 @@ class Filler:
                 deal.starts,
                 deal.counts,
                 deal.places,
-                *part.cells,
+                first_column,
+                len(self._columns),
                 tile,
             )
         if any(suspicious) or part.has_classes:
@@ -100,18 +90,11 @@ class Filler:
     def _part(self, first: int, count: int) -> _Part:
         known = self._parts.get((first, count))
         if known is None:
-            some = slice(first, first + count)
-            columns = self._columns[some]
-            if self._narrow is not None:
-                cells = self._narrow.part(some)
-            else:
-                offsets = 4 * np.arange(first, first + count, dtype=np.int64)
-                cells = b"i" * count, offsets, 4 * len(self._columns)
+            columns = self._columns[first : first + count]
             known = self._parts[first, count] = _Part(
                 columns,
                 "".join(map(_role, columns)).encode(),
                 np.array([column.id_limit for column in columns], np.uint64),
-                cells,
                 any(map(has_classes, columns)),
             )
         return known
@@ -132,9 +115,8 @@ class Filler:
                 deal.starts,
                 deal.counts,
                 deal.places,
-                b"",
-                b"",
                 0,
+                count,
                 tile,
             )
 

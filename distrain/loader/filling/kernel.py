@@ -18,7 +18,7 @@ gather_lists = _fill.gather_lists
 measure_lists = _fill.measure_lists
 place_lists = _fill.place_lists
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 """The version of the C code that this module needs; `_fill.c` must have the same number."""
 
 if KERNEL == "C":

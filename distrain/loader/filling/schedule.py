@@ -4,7 +4,7 @@ A chunk is a set of row groups whose rows are shuffled together; a lane is a seq
 which each step takes some (see `partition.epoch_plan`). The rows of a chunk that belong to one lane
 are a piece. A rank loads a chunk when the first of its lanes needs a piece of it. It then writes
 the rows of all its lanes to their places in the batches of the coming steps. Lanes that share a
-chunk need it at the same time (see `partition.lane_pieces`).
+chunk need it at the same time (see `partition.row_order`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from distrain.errors import SpecError
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import Piece, Pieces, lane_pieces
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.row_order import Chunk, Chunks, chunk_order, row_order, sliced_order
+from distrain.loader.partition.row_order import (
+    Chunk,
+    Chunks,
+    Piece,
+    Pieces,
+    chunk_order,
+    lane_pieces,
+    row_order,
+    sliced_order,
+)
 from distrain.loader.partition.slice_dealing import num_bands
 
 
@@ -57,7 +65,7 @@ class LoadSteps(NamedTuple):
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Return the steps of a load; `begin` is added to the plan's steps."""
+        """Return the steps of a load. `begin` is added, because the plan counts steps from 0."""
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
 
@@ -178,8 +186,6 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     ([0, 1, 2], [2, 2, 2], [2, 2, 2])
     """
     steps = steps_of(plan, piece)
-    if len(steps) <= _FEW_RUNS:
-        return _few_runs(plan, lanes, piece, steps)
     first, last = piece.offset, piece.offset + piece.stop - piece.start
     # Number of the epoch's rows taken before each of these steps, and before the step after them.
     taken = np.arange(steps.start, steps.stop + 1, dtype=np.int64) * plan.global_batch_size
@@ -195,23 +201,6 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     )
 
 
-def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> BatchRuns:
-    """Compute `runs_of` step by step in Python, which is faster than NumPy for a few steps."""
-    first, last = piece.offset, piece.offset + piece.stop - piece.start
-    starts, counts = [], []
-    before: tuple[int, int, int] | None = None
-    for step in range(steps.start, steps.stop + 1):
-        taken = min(step * plan.global_batch_size, plan.num_rows)
-        below = plan.rows_below(piece.lane, taken)
-        of_lane = plan.rows_below(piece.lane + 1, taken) - below
-        now = of_lane, below - plan.rows_below(lanes.start, taken), min(max(of_lane, first), last)
-        if before is not None:
-            starts.append(now[1] - before[1] + before[2] - before[0])
-            counts.append(now[2] - before[2])
-        before = now
-    return BatchRuns(np.arange(steps.start, steps.stop), np.array(starts), np.array(counts))
-
-
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:
     """Return the lane's pieces, `[pieces, 5]`, without rows of earlier or dropped steps."""
     first = plan.lane_rows_before(lane, start_step)
@@ -225,7 +214,6 @@ def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) ->
     return cells[starts < stops]
 
 
-_FEW_RUNS = 16
 _NO_PLACES = np.empty(0, np.int32)
 _MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 

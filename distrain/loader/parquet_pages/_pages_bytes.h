@@ -1,8 +1,5 @@
-/* Bytes of pages as they are stored: their checksums, how much they hold, and LZ4.
- *
- * pyarrow's codecs do not tell how many bytes they wrote. Where a damaged page holds fewer than its
- * header says, what follows them would be whatever the memory held. So the size is taken from the
- * head of what is compressed; LZ4 has none there. Snappy and LZ4 are decompressed here. */
+/* Bytes of pages as they are stored: their checksums, and what snappy and LZ4 compressed. A page must
+ * hold exactly as many bytes as its header says. */
 #include <stdint.h>
 #include <string.h>
 
@@ -180,21 +177,4 @@ static const char *snappy_block(Bytes *bytes, uint8_t *out, uint64_t size) {
         done += length;
     }
     return done == size ? NULL : "a page does not hold as much as its header says";
-}
-
-/* A frame's head: magic number, what follows, and the size of the content if it is told. */
-static int64_t zstd_content(Bytes *bytes) {
-    static const int size_bytes[4] = {0, 2, 4, 8}, dictionary_bytes[4] = {0, 1, 2, 4};
-    uint64_t size = 0;
-    for (int i = 0; i < 4; i++)
-        if (next_byte(bytes) != (int)(0xfd2fb528u >> 8 * i & 255))
-            return -1;
-    int head = next_byte(bytes), single = head >> 5 & 1, count = size_bytes[head >> 6];
-    if (!count && !single)
-        return -1;
-    skip(bytes, (uint64_t)!single + (uint64_t)dictionary_bytes[head & 3]);
-    count = count ? count : 1;
-    for (int i = 0; i < count; i++)
-        size |= (uint64_t)next_byte(bytes) << 8 * i;
-    return size >> 62 ? -1 : (int64_t)(size + (count == 2 ? 256 : 0));
 }

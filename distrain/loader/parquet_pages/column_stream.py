@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distrain.loader.parquet_pages import _pages
+from distrain.loader.parquet_pages.leaves import Leaf
 from distrain.loader.parquet_pages.thread_memory import MEMORY
 
 
@@ -29,40 +30,31 @@ class Span(NamedTuple):
     end: int  # offset after the chunk's last byte
     codec: int  # 0 for none, 1 for snappy, 7 for LZ4
     num_rows: int  # rows of the row group
-    optional: bool  # whether the column may have nulls
-    dtype: np.dtype[Any]  # int32, int64, float32 or float64, as in the file
 
 
 class ColumnStream:
     """Decodes the values of a column of a row group, in order, by one thread at a time.
 
-    It keeps the column's dictionary and one page in memory. `fill` returns the bytes of the
-    replacement of nulls as a value of a type, or no bytes if nulls are not replaced. `dtypes` are
-    ordered by width: values have the first type until a value does not fit, then the next type. The
-    last type must hold all values.
+    It keeps the column's dictionary and one page in memory. `dtypes` are ordered by width: values
+    have the first type until a value does not fit, then the next type. The last type must hold all
+    values. Results have the type of Arrow (`Leaf.as_logical`).
     """
 
-    def __init__(
-        self,
-        file: Descriptor,
-        span: Span,
-        fill: Callable[[np.dtype[Any]], bytes],
-        dtypes: Sequence[np.dtype[Any]],
-    ):
+    def __init__(self, file: Descriptor, span: Span, leaf: Leaf, dtypes: Sequence[np.dtype[Any]]):
         self._file = file
         self._span = span
-        self._fill = fill
+        self._leaf = leaf
         self._taken = 0
         self._dtypes = iter(dtypes)
         self._open()
 
     def _open(self) -> None:
-        start, end, codec, num_rows, optional, in_file = self._span
+        start, end, codec, num_rows = self._span
         self._dtype = dtype = next(self._dtypes)
+        in_file, fill = self._leaf.dtype.itemsize, self._leaf.fill_bytes(dtype)
         self._stream = _pages.stream(
-            start, end, num_rows, codec, optional, in_file.itemsize, dtype.itemsize,
-            self._fill(dtype),
-        )  # fmt: skip
+            start, end, num_rows, codec, self._leaf.optional, in_file, dtype.itemsize, fill
+        )
 
     def read(self, rows: int) -> NDArray[Any]:
         """Return the next `rows` values, in memory that is reused when there is no reference to it.
@@ -119,5 +111,5 @@ def read_aligned(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any
             continue
         if problem is None:
             stream._taken += rows
-        results.append(values if problem is None else problem)
+        results.append(stream._leaf.as_logical(values) if problem is None else problem)
     return results

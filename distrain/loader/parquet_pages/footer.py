@@ -19,7 +19,7 @@ except ImportError:  # built without a compiler
 else:
     IS_BUILT = True
 
-KERNEL_VERSION = 7
+KERNEL_VERSION = 8
 """The version of the C code that this package needs; `_pages.c` must have the same number."""
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")

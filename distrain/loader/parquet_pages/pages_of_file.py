@@ -6,7 +6,6 @@ and so are columns with nulls but without a fill value.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -26,10 +25,10 @@ from distrain.loader.parquet_pages.leaves import Leaf, PageColumns
 from distrain.loader.parquet_pages.thread_memory import MEMORY
 
 if TYPE_CHECKING:
-    from distrain.loader.parquet_pages.column_stream import Descriptor
+    from distrain.loader.parquet_pages.column_stream import ColumnStream, Descriptor
 
 if IS_BUILT:
-    from distrain.loader.parquet_pages import column_chunk, column_stream
+    from distrain.loader.parquet_pages import column_stream
     from distrain.loader.parquet_pages._pages import TOO_WIDE, decode
 
 REFUSED = (ValueError, OSError, pa.ArrowException)
@@ -39,12 +38,12 @@ _T = TypeVar("_T")
 
 # PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY
 _ENCODINGS = sum(1 << number for number in (0, 2, 3, 4, 8))
-_DECOMPRESSED_IN_C = {CODECS.index(name) for name in ("UNCOMPRESSED", "SNAPPY", "LZ4")}
+_CODECS = {CODECS.index(name) for name in ("UNCOMPRESSED", "SNAPPY", "LZ4")}
 _TYPES = {1: "INT32", 2: "INT64", 4: "FLOAT", 5: "DOUBLE"}
 
 
 class _Chunk(NamedTuple):
-    """A column chunk that the C code decompresses: its offset in the file, its size and codec."""
+    """A column chunk, with its offset in the file, its size and codec."""
 
     leaf: Leaf
     start: int
@@ -52,40 +51,13 @@ class _Chunk(NamedTuple):
     codec: int
 
 
-class OpenColumn:
-    """A column of a row group whose rows are read in order, by one thread at a time.
-
-    `source` returns the values in a type of the file; `read` converts them to Arrow's type.
-    """
-
-    def __init__(self, leaf: Leaf, source: column_chunk.ColumnChunk | column_stream.ColumnStream):
-        self.leaf = leaf
-        self.source = source
-
-    def read(self, rows: int) -> NDArray[Any]:
-        """Return the next `rows` values; a `REFUSED` error means that Arrow has to read them."""
-        return self.leaf.as_logical(self.source.read(rows))
-
-    def skip(self, rows: int) -> None:
-        self.source.skip(rows)
-
-
-def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDArray[Any]]:
+def read_columns(columns: Mapping[str, ColumnStream], rows: int) -> dict[str, NDArray[Any]]:
     """Return the next `rows` values of each column; columns that Arrow has to read are missing."""
-    values_of = {}
-    streams: dict[str, column_stream.ColumnStream] = {}
-    for name, column in columns.items():
-        source = column.source
-        if isinstance(source, column_stream.ColumnStream):
-            streams[name] = source
-            continue
-        with contextlib.suppress(*REFUSED):
-            values_of[name] = column.read(rows)
-    together = column_stream.read_aligned(list(streams.values()), rows) if streams else []
-    for name, values in zip(streams, together, strict=True):
-        if not isinstance(values, str):
-            values_of[name] = columns[name].leaf.as_logical(values)
-    return values_of
+    if not columns:
+        return {}
+    results = column_stream.read_aligned([*columns.values()], rows)
+    named = zip(columns, results, strict=True)
+    return {name: values for name, values in named if not isinstance(values, str)}
 
 
 class PagesOfFile:
@@ -117,13 +89,9 @@ class PagesOfFile:
         and of the row groups read before.
         """
         decoded: dict[str, NDArray[Any]] = {}
-        chunks = []
-        for leaf in self._leaves_to_try(names):
-            result = self._tried(index, num_rows, leaf, self._begun)
-            if isinstance(result, _Chunk):
-                chunks.append(result)
-            elif result is not None:
-                decoded[leaf.name] = result
+        leaves = self._leaves_to_try(names)
+        tried = (self._tried(index, num_rows, leaf, _Chunk) for leaf in leaves)
+        chunks = [chunk for chunk in tried if chunk is not None]
         while chunks:
             chunks = self._decode(chunks, num_rows, decoded)
         return decoded
@@ -142,14 +110,20 @@ class PagesOfFile:
             return None
         return sum(facts[number].num_bytes for number in numbers)
 
-    def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
+    def open(self, index: int, num_rows: int, name: str) -> ColumnStream | None:
         """Open a column of a row group to read it in parts; `None` if Arrow has to read it.
 
         The result may be used by any thread, one at a time. It keeps the file open, and has one
         page in memory at a time.
         """
         leaves = self._leaves_to_try([name])
-        return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
+
+        def opened(leaf: Leaf, start: int, size: int, codec: int) -> ColumnStream:
+            span = column_stream.Span(start, start + size, codec, num_rows)
+            file = self._opened_file()
+            return column_stream.ColumnStream(file, span, leaf, self._dtypes_of(leaf))
+
+        return self._tried(index, num_rows, leaves[0], opened) if leaves else None
 
     def _leaves_to_try(self, names: Iterable[str]) -> list[Leaf]:
         leaves, refused = self._columns.leaves, self._refused
@@ -160,22 +134,16 @@ class PagesOfFile:
         index: int,
         num_rows: int,
         leaf: Leaf,
-        act: Callable[[ChunkFacts, Leaf, int], _T],
+        act: Callable[[Leaf, int, int, int], _T],
     ) -> _T | None:
         try:
             facts = self._facts(index)[leaf.number]
-            return act(facts, leaf, num_rows) if _is_known(facts, leaf, num_rows) else None
+            if not _is_known(facts, leaf, num_rows):
+                return None
+            return act(leaf, *self._span_of(facts), facts.codec)
         except REFUSED:
             self._refused.add(leaf.name)  # it will likely fail in the file's other row groups, too
             return None
-
-    def _begun(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
-        """Return the chunk for the C code to decode, or its values if C lacks its codec."""
-        start, size = self._span_of(facts)
-        if facts.codec in _DECOMPRESSED_IN_C:
-            return _Chunk(leaf, start, size, facts.codec)
-        chunk = self._bytes_at(start, size)
-        return leaf.as_logical(self._chunk(facts, leaf, num_rows, chunk).read(num_rows))
 
     def _decode(
         self, chunks: Sequence[_Chunk], num_rows: int, decoded: dict[str, NDArray[Any]]
@@ -212,40 +180,6 @@ class PagesOfFile:
     def _dtypes_of(self, leaf: Leaf) -> tuple[np.dtype[Any], ...]:
         return self._dtypes.get(leaf.name, leaf.dtypes)
 
-    def _opened(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> OpenColumn:
-        start, count = self._span_of(facts)
-        file = self._opened_file()
-        if facts.codec in _DECOMPRESSED_IN_C:
-            span = column_stream.Span(
-                start, start + count, facts.codec, num_rows, leaf.optional, leaf.dtype
-            )
-            dtypes = self._dtypes_of(leaf)
-            stream = column_stream.ColumnStream(file, span, leaf.fill_bytes, dtypes)
-            return OpenColumn(leaf, stream)
-
-        def read_again(at: int, count: int) -> bytes:
-            return _bytes_of(file, start + at, count)
-
-        chunk = self._bytes_at(start, count)
-        return OpenColumn(leaf, self._chunk(facts, leaf, num_rows, chunk, read_again))
-
-    def _chunk(
-        self,
-        facts: ChunkFacts,
-        leaf: Leaf,
-        num_rows: int,
-        chunk: bytes,
-        read_again: Callable[[int, int], bytes] | None = None,
-    ) -> column_chunk.ColumnChunk:
-        return column_chunk.ColumnChunk(
-            chunk,
-            CODECS[facts.codec],
-            num_rows,
-            leaf.dtype,
-            optional=leaf.optional,
-            read_again=read_again,
-        )
-
     def _facts(self, index: int) -> list[ChunkFacts]:
         if self._latest[0] != index:
             if self._span is not None:
@@ -270,7 +204,10 @@ class PagesOfFile:
         return start, count
 
     def _bytes_at(self, start: int, count: int) -> bytes:
-        return _bytes_of(self._opened_file(), start, count)
+        content = os.pread(self._opened_file().number, count, start)
+        if len(content) != count:
+            raise ValueError("the file ends early")
+        return content
 
     def _opened_file(self) -> Descriptor:
         if self._descriptor is None:
@@ -282,18 +219,11 @@ class PagesOfFile:
         self._descriptor = None
 
 
-def _bytes_of(file: Descriptor, start: int, count: int) -> bytes:
-    content = os.pread(file.number, count, start)
-    if len(content) != count:
-        raise ValueError("a column chunk ends early")
-    return content
-
-
 def _is_known(facts: ChunkFacts, leaf: Leaf, num_rows: int) -> bool:
     if facts.num_values != num_rows or facts.is_elsewhere or not num_rows:
         return False
-    fills = leaf.fill_bytes(leaf.dtype) and facts.codec in _DECOMPRESSED_IN_C
-    if _TYPES.get(facts.type) != leaf.physical or (facts.nulls > 0 and not fills):
+    if _TYPES.get(facts.type) != leaf.physical:
         return False
-    codec = CODECS[facts.codec] if 0 <= facts.codec < len(CODECS) else ""
-    return codec in column_chunk.CODECS and not facts.encodings & ~_ENCODINGS
+    if facts.nulls > 0 and not leaf.fill_bytes(leaf.dtype):
+        return False
+    return facts.codec in _CODECS and not facts.encodings & ~_ENCODINGS

@@ -98,7 +98,7 @@ class RowFilter:
         return [None if n in some & rest else n in some for n in sorted(all_groups)]
 
     def applied(self, table: Table, taken: Sequence[bool | None], retry_s: float = 0.0) -> Table:
-        """Return a table of the matching rows; reads columns of row groups with unknown outcome.
+        """Return a table of the matching rows; reads the row groups whose outcome is `None`.
 
         Args:
             taken: The outcome of each row group of the table, as from `outcomes`.

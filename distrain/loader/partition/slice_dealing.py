@@ -91,7 +91,7 @@ class _Table:
         self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
 
     def next_for(self, band: int) -> tuple[int, int, int]:
-        """Return the number of the band's next chunk, and the range of its rows that are left."""
+        """Return the number of the band's next chunk, and the range of rows that no lane has."""
         if self._rests[band]:
             return self._rests[band].pop()
         if not self._open[band]:

@@ -231,7 +231,10 @@ class ArrowReader(Reader):
             handle.close()
 
     def close(self) -> None:
-        """Close the files of all threads, while no thread reads. The reader may be used again."""
+        """Close the files of all threads; no thread may read meanwhile.
+
+        The reader may be used again.
+        """
         self._streams.close()
         for files in list(self._open_files):
             files.close()

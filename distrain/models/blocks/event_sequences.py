@@ -71,7 +71,7 @@ class EventBlock(Block):
         return width
 
     def build_vectors(self, given: Shape) -> int:
-        """Find the shared fields, create the layer for other fields; return the vectors' width."""
+        """Run `build_fields`, create the layer for other fields; return the vectors' width."""
         width, events = self.build_fields(given), self._events_of(given)
         timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in events.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]

@@ -1,6 +1,6 @@
 """Categorical columns with their embedding tables, and kinds of placement; without torch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,3 +77,38 @@ def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
                 "one vocabulary, or separate tables.",
             )
     return tuple(first.values())
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """The position of a table in the canonical tensor of its group.
+
+    A group is all tables of one width (`models/embeddings/canonical_state.py`). The table has
+    `cardinality` rows of the tensor, from row `first` on.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    tensor: str
+    first: int
+    cardinality: int
+    dim: int
+
+
+def table_places(columns: Sequence[TableColumn]) -> list[TablePlace]:
+    """Return the position of each table in its group's canonical tensor, group by group.
+
+    >>> columns = [TableColumn("a", 3, 4), TableColumn("b", 5, 2), TableColumn("c", 9, 4)]
+    >>> [(place.name, place.tensor[-1], place.first) for place in table_places(columns)]
+    [('b', '0', 0), ('a', '1', 0), ('c', '1', 3)]
+    """
+    places = []
+    for group, dim in enumerate(sorted({column.dim for column in columns})):
+        first = 0
+        for table in first_of_tables(column for column in columns if column.dim == dim):
+            name = table.table_name
+            own = tuple(column.name for column in columns if column.table_name == name)
+            tensor = f"embeddings.weights.{group}"
+            places.append(TablePlace(name, own, tensor, first, table.cardinality, dim))
+            first += table.cardinality
+    return places

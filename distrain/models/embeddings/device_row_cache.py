@@ -26,7 +26,7 @@ _SETTLED_AT_ONCE = 1 << 16  # places that `settle` copies at once, which limits 
 
 @dataclass
 class CacheTraffic:
-    """Numbers of rows: requested by batches, loaded from the host, written back to free places."""
+    """Numbers of rows: requested by batches, loaded from the host, and written back to the host."""
 
     asked: int = 0
     loaded: int = 0

@@ -45,7 +45,7 @@ class PaddedRows:
 
 @dataclass(frozen=True)
 class PaddedRoutes:
-    """The requests of a batch for all stores that are sharded over ranks, in the stores' order."""
+    """The row requests of a batch, for each store that is sharded over ranks, in order."""
 
     stores: tuple[PaddedRows, ...]
 

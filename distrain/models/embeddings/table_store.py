@@ -326,7 +326,7 @@ def make_stores(
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
-    """Return what turns a row's sum of `n` embeddings into its mean or "sqrtn": `[rows, 1]`.
+    """Return the factor from a row's sum of `n` embeddings to its mean or "sqrtn": `[rows, 1]`.
 
     This is `1 / sqrt(n)` for the combiner "sqrtn" and `1 / n` for any other, with `n` = 1 for a row
     without ids, as in nn.EmbeddingBag.

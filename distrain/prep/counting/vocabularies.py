@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The values that a vocabulary gets from a piece, in files."""
+    """The values from one piece of the counts that a vocabulary contains or counts, in files."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets

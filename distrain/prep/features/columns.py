@@ -6,7 +6,7 @@ Field descriptions appear in the published JSON Schema.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 
@@ -242,6 +242,12 @@ class _NumbersSpec(_ColumnSpec):
         keys = [key for key in DOCUMENT_KEYS if given[key.name] is not key.default]
         steps = [key.make(given[key.name]) for key in keys]
         return (*self._hashing, *steps)
+
+    @property
+    def with_gaps(self) -> Self:
+        """The settings for rows after the training rows: a gap is the mean if it is normalised."""
+        has_mean = self._keys()["normalize"] and self._keys()["fill"] is None
+        return self.model_copy(update={"fill": 0.0}) if has_mean else self
 
     def _keys(self) -> dict[str, Any]:
         return {key.name: getattr(self, key.name, key.default) for key in DOCUMENT_KEYS}

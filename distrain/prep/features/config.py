@@ -61,6 +61,9 @@ class FeatureConfig:
     as_is: bool = False
     unlabeled: bool = False  # whether the table has no target
     keep: tuple[str, ...] = ()  # columns that rows keep unchanged, besides the features
+    # whether the rows are prepared by a saved workflow, whose training rows have the means that
+    # replace missing numbers
+    is_fitted: bool = False
 
     @classmethod
     def built_in(
@@ -88,6 +91,14 @@ class FeatureConfig:
         joined = {name for join in self.document.joins for name in join.columns}
         kept = (name for name in self.keep if name not in joined)
         return tuple(dict.fromkeys((*self.document.inputs, *kept)))
+
+    @property
+    def staged(self) -> dict[str, ColumnSpec]:
+        """The columns of staged rows, with the settings that these rows are checked by."""
+        staged = self.document.staged
+        if not self.is_fitted:
+            return staged
+        return {n: c.with_gaps if isinstance(c, ContinuousSpec) else c for n, c in staged.items()}
 
     @property
     def kept(self) -> dict[str, str]:

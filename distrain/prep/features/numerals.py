@@ -36,7 +36,12 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """Yield texts to try with Arrow's cast, which gives the numbers of `number_of` or fails."""
+    """Yield texts for Arrow's cast to float64, which gives the numbers of `number_of` or fails.
+
+    First the texts themselves, with a point for a decimal comma, and then without blanks around
+    them. Yields nothing if commas may be decimal and a text has a point, which may separate
+    thousands.
+    """
     if point == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():
             return  # possibly a thousands separator

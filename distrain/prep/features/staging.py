@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
@@ -334,6 +334,15 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
         except BadValues as bad:
             raise _BadColumn(column, bad) from None
 
+    # Several features may use one cross, and many crosses one column.
+    @cache
+    def texts_of(column: str) -> pa.Array:
+        return of(column, _category_texts)
+
+    @cache
+    def cross_of(columns: tuple[str, ...]) -> pa.Array:
+        return crossed([texts_of(column) for column in columns])
+
     for side in same_side_tables(document.joins, task.side_digests):
         joined = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
         for name in joined.column_names:
@@ -362,13 +371,13 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
-    for name, column in document.staged.items():
+    for name, column in task.features.staged.items():
         holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
-        make: Callable[..., pa.Array] = partial(staged_values, column=column, holds=holds)
         if column.cross:
-            make = _category_texts
-        made_of = [of(source, make) for source in column.sources(name)]
-        values = crossed(made_of) if column.cross else made_of[0]
+            values = cross_of(column.cross)
+        else:
+            (source,) = column.sources(name)
+            values = of(source, partial(staged_values, column=column, holds=holds))
         if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values

@@ -208,7 +208,7 @@ def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
 
 
 def forget_run() -> None:
-    """Drop the cached workflow and files of a preparation, since worker processes live longer."""
+    """Drop the cached workflow and files of a preparation; the worker process outlives it."""
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
     forget_tables()

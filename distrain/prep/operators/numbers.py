@@ -28,7 +28,7 @@ from distrain.prep.vocabulary import is_text
 
 
 class ClipSpec(Section):
-    """Bounds that values are moved to."""
+    """The bounds to which values are clipped."""
 
     min: Real | None = Field(None, description="The lower bound; smaller values become this.")
     max: Real | None = Field(None, description="The upper bound; larger values become this.")
@@ -81,7 +81,8 @@ class FillMissing(SettingsOnly, OnNumbers):
     key: ClassVar = DocumentKey(
         "fill",
         Real,
-        "Replacement of missing values; null: a missing value is an error.",
+        "Replacement of missing values. Null: a missing value of a training row is an error; in "
+        "rows that are prepared later, `normalize` makes it the mean of the training rows.",
         lambda value: FillMissing(value),
     )
     value: float = 0
@@ -250,7 +251,10 @@ class Moments:
 
 @dataclass(frozen=True)
 class Normalize(OnNumbers, LearntByColumn):
-    """(x - mean) / std, with mean and population std of the training rows' non-null values."""
+    """(x - mean) / std, with mean and population std of the training rows' non-null values.
+
+    A missing value becomes 0, the mean of the training rows.
+    """
 
     kind: ClassVar[str] = "Normalize"
     LEARNT: ClassVar[str] = "moments"

@@ -167,7 +167,7 @@ class LearntByColumn:
 
 
 def takes_of(operators: Sequence[Operator]) -> Takes:
-    """Return what a raw column must hold, given the operators that are applied to it."""
+    """Return the kind of values that a raw column must hold for these operators."""
     takes: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
     return takes
 

@@ -152,11 +152,11 @@ class ValueTable:
         return of_rows
 
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
-        """Return `make(counts, sums)`, computed once for each key.
+        """Return `make(counts, sums)`, `[values + 1]`, computed only once for each key.
 
-        `make` is called for pieces of the rows, and for a row of zeros, whose result is the last
-        one: index -1 gives the result for an unseen value. The result, `[values + 1]`, is shared,
-        so it must not be changed; other threads wait while it is made.
+        `make` is called for ranges of the values, and for a row of zeros. The result for zeros is
+        the last one, so that index -1 gives the result for an unseen value. The array is shared, so
+        it must not be changed; other threads wait while it is computed.
         """
         with _MAKING:
             if key not in self._made:

@@ -147,8 +147,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     ) -> SchedulerAnswer:
         """Return the jobs that changed after the revision `since` of an epoch.
 
-        This also acknowledges the earlier changes. The scheduler may collect jobs of which only the
-        metrics have changed for `collect_s`.
+        This also acknowledges the earlier changes. For up to `collect_s`, the scheduler may hold
+        back jobs of which only the metrics have changed.
         """
         query = {"since": str(since), "service": self.service}
         if collect_s:
@@ -168,8 +168,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
         return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 
-    def preflight_result(self, preflight_id: str) -> Preflight:
-        return Preflight.read(self._ask("GET", f"preflights/{preflight_id}")[1])
+    def preflight_result(self, preflight_id: str, owner: str) -> Preflight:
+        query = {"owner": owner}
+        return Preflight.read(self._ask("GET", f"preflights/{preflight_id}", params=query)[1])
 
     def _order(self, method: str, path: str, **words: Any) -> tuple[int, dict[str, Any]]:
         return self._ask(method, path, json={"service": self.service, **words})

@@ -193,9 +193,10 @@ class Pass:
         self._tell_why(why)
 
     def _tell_why(self, why: Mapping[str, str]) -> None:
-        """Write changed reasons to wait, but for each job only every `WHY_EVERY_S`.
+        """Write changed reasons to wait; those of one job at most once in `WHY_EVERY_S` seconds.
 
-        Otherwise one job could cause writes of a whole queue, all of which may wait for it.
+        All jobs of a queue may wait for the same job, so each of its changes could change all their
+        rows.
         """
         told = self.memory.told_why
         changes = []

@@ -157,7 +157,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return for how many seconds a scheduler may collect jobs with only new metrics.
+    """Return how many seconds a scheduler may hold back jobs that only have new metrics.
 
     >>> collect_s(100), collect_s(500)
     (0.0, 4.0)

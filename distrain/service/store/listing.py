@@ -71,7 +71,7 @@ class Listing:
     db: Database
 
     def worked(self, wanted: JobFilter, since_s: float, until_s: float) -> Iterator[Worked]:
-        """Yield the attempts of matching jobs that ran between two unix times, cut to them."""
+        """Yield the attempts of matching jobs in an interval of Unix times, clipped to it."""
         attempts, jobs = tables.attempts.c, _jobs.c
         with self.db.read() as connection:
             now_s = min(self.db.now_s(connection), until_s)

@@ -57,7 +57,7 @@ def takers_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, list
 
 
 class Need(NamedTuple):
-    """A piece, its tensor's dtype and shape, and the takers of its rows."""
+    """A needed piece of a file, its tensor's dtype and shape, and the receivers of its rows."""
 
     piece: ShardPiece
     facts: TensorFacts

@@ -339,7 +339,7 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
 
 
 def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
-    """Raise `SpecError` if `data.negatives` is used, but not for a single binary target.
+    """Raise `SpecError` for `data.negatives`, unless the job has a single binary target.
 
     The logits of such a target are shifted to correct for the removed negatives.
     """

@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrain.loader.batch import Batch, Ragged
+from distrain.loader.batch import Batch, Ragged, ranges
 from distrain.loader.filling.batch_memory import BatchLayout
-from distrain.loader.filling.torch_filler import ranges
 from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.peers import Peers
 from distrain.train.step.routing import Batches

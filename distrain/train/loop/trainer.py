@@ -249,10 +249,10 @@ class Trainer(RankJob):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Pass one place of the agreement; first save a checkpoint if the ranks agreed on one here.
+        """Pass the next place of `StepAgreement`; save a checkpoint if the ranks agreed on one.
 
-        During a validation (`between_steps` is false), the checkpoint is saved after it. Raises
-        `StopAsked` to end the training.
+        During a validation (`between_steps` is false), the checkpoint is saved after the
+        validation. Raises `StopAsked` to end the training.
         """
         self.control.look()
         agreement = self.control.agreement

@@ -8,6 +8,7 @@ cannot corrupt them. Besides the training thread, threads of the process execute
 
 import ctypes
 import faulthandler
+import gc
 import json
 import logging
 import os
@@ -107,6 +108,7 @@ def _train(
 
 
 def main() -> None:
+    gc.set_threshold(50_000)  # imports make many objects and leave no garbage
     # The signals are blocked in this thread, and so in all later ones: only the thread of
     # `_notice_stops` receives them, even if all others are stuck.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

@@ -60,7 +60,7 @@ class GradientBuckets:
         return len(self._works)
 
     def arm(self) -> None:
-        """Begin sums during the next backward pass, which must be the last one of the step."""
+        """Let the next backward pass begin the sums; it must be the last one of the step."""
         self._missing = list(self._sizes)
         self._armed = True
 

@@ -181,7 +181,7 @@ class Recorder:
         return recorded
 
     def _record(self, recorded: _Recorded, run: Run) -> bool:
-        """Record on all ranks or on none; return True if it was recorded."""
+        """Record a call on all ranks or on none; return True if all ranks recorded it."""
         problem: RuntimeError | None = None
         try:
             recorded.graph.record(lambda: run(recorded.inputs))

@@ -108,7 +108,7 @@ class SplitBackward:
     def _of_sides(
         self, node: Node, given: Sequence[Tensor | None]
     ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
-        """Return a node's own side inputs, and their gradients.
+        """Return the side inputs (see `_Graph`) that only this node has, and their gradients.
 
         `given` are the gradients of the node's outputs.
         """

@@ -181,28 +181,15 @@ class _ModelWeights:
         self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
         for name, of_name in takers.items():
-            shape, dtype = self.file.shapes[name], self.file.dtypes[name]
-            self.file.read_into(name, _Slabs(shape, dtype, of_name, after_slab))
+
+            def take(rows: slice, values: Tensor, takers: Sequence[Taker] = of_name) -> None:
+                values = values if values.dim() else values.unsqueeze(0)
+                for taker in takers:
+                    taker.take(Rows(rows.start, 1, len(values)), values)
+                after_slab()
+
+            self.file.read(name, take)
         return {}
-
-
-@dataclass(frozen=True)
-class _Slabs:
-    """Passes slabs of a `TensorFile` on to takers, as if the takers were one tensor."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    takers: Sequence[Taker]
-    after_slab: Callable[[], None]
-    shared: bool = False
-
-    def read(self, rows: slice) -> None: ...
-
-    def write(self, rows: slice, values: Tensor) -> None:
-        values = values if values.dim() else values.unsqueeze(0)
-        for taker in self.takers:
-            taker.take(Rows(rows.start, 1, len(values)), values)
-        self.after_slab()
 
 
 @dataclass(frozen=True)

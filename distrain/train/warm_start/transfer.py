@@ -18,6 +18,7 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.build import blueprint_of
 from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.canonical_state import CanonicalTensor
+from distrain.models.embeddings.columns import TablePlace
 from distrain.models.saved_model import model_tensors
 from distrain.train.checkpoint.local_rows import LocalRows, Rows, local_rows_of, whole
 from distrain.train.checkpoint.shard_reading import Taker
@@ -25,7 +26,7 @@ from distrain.train.checkpoint.training_state import TrainingState, table_factor
 from distrain.train.data.inputs import find_vocabularies, list_combiners
 from distrain.train.data.job_tables import Inputs
 from distrain.train.data.vocabularies import new_ids
-from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
+from distrain.train.warm_start.matching import Match, Side, TableMatch, match
 from distrain.train.warm_start.source import WeightsSource, open_on_all_ranks, open_source
 
 log = logging.getLogger("distrain.rank")
@@ -189,7 +190,10 @@ def _matched(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The match of a table, and the new id of each old id: -1 drops its row; `None`: equal ids."""
+    """The match of a table, and the new id of each old id.
+
+    `ids` has -1 for rows that are dropped; it is `None` if all ids stay the same.
+    """
 
     match: TableMatch
     ids: Ids | None

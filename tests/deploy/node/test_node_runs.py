@@ -154,7 +154,7 @@ def test_the_cluster_is_up_for_holders_of_certificates_alone(
     machine: Machine, tmp_path: Path
 ) -> None:
     told = machine.distrain("doctor", "--scheduler", machine.scheduler, *machine.shown("client"))
-    assert "1 workers" in told
+    assert "on 1 worker" in told
     assert b"compression" in greeting(machine, machine.tls, "client")
     # The same role of another authority, and a role that is no client of Dask's.
     subprocess.run([MAKE, "--folder", tmp_path, "client"], check=True, capture_output=True)

@@ -1,12 +1,10 @@
 """nginx with the configuration that is shipped, before a real job service."""
 
-import http.server
 import json
 import re
 import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class Site:
         return httpx2.Client(base_url=self.url, verify=verify, timeout=60.0, **options)
 
 
-def site_in(folder: Path, sign_on: str, upstream: str = "unix", oidc_port: int = 4180) -> Site:
+def site_in(folder: Path, sign_on: str, upstream: str = "unix") -> Site:
     """The shipped files, with this folder and free ports in place of the machine's."""
     tls = folder / "tls"
     subprocess.run([MAKE, "--folder", tls, "proxy", "service"], check=True, capture_output=True)
@@ -69,7 +67,6 @@ def site_in(folder: Path, sign_on: str, upstream: str = "unix", oidc_port: int =
         "/dev/stdout": str(folder / "access.log"),
         "/dev/stderr": str(folder / "stderr.log"),
         "server service:8686": "server 127.0.0.1:9",
-        "127.0.0.1:4180": f"127.0.0.1:{oidc_port}",
         "listen 80;": f"listen 127.0.0.1:{site.http};",
         "listen 443 ssl http2;": f"listen 127.0.0.1:{site.https} ssl http2;",
         "listen [::]:80;": "",
@@ -196,46 +193,3 @@ def test_a_service_behind_nginx(tmp_path: Path):
         assert tried[0] == 401
         assert 429 in tried
     assert "dtr_" not in (tmp_path / "access.log").read_text()
-
-
-class OidcProxy(http.server.BaseHTTPRequestHandler):
-    """Answers as oauth2-proxy does: 202 with the user for its cookie, 401 without."""
-
-    def do_GET(self) -> None:
-        known = self.headers.get("Cookie") == "_oauth2_proxy=alice"
-        self.send_response(202 if known else 401)
-        if known:
-            self.send_header("X-Auth-Request-Email", "alice@example.org")
-        self.end_headers()
-
-    def log_message(self, *words: object) -> None:
-        pass
-
-
-@pytest.mark.release
-def test_users_whom_an_openid_connect_proxy_names(tmp_path: Path):
-    real_nginx.find_nginx()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), OidcProxy) as oidc:
-        thread = threading.Thread(target=oidc.serve_forever)
-        thread.start()
-        try:
-            site = site_in(tmp_path, "oidc", oidc_port=oidc.server_port)
-            with served(site, sign_on={}) as serve:
-                bearer = {"Authorization": f"Bearer {serve.told['token']}"}
-                with proxied(site, headers=bearer), site.client() as client:
-                    me = client.get("/v1/me", headers={"Cookie": "_oauth2_proxy=alice"})
-                    assert me.json()["user"] == "alice@example.org"
-                    assert client.get("/v1/me", headers=bearer).json()["user"] == "operator"
-                    for headers in (
-                        {},
-                        {"X-Forwarded-User": "operator"},
-                        {"X-Auth-Request-Email": "operator"},
-                        {"Authorization": "Bearer dtr_x", "X-Forwarded-User": "operator"},
-                    ):
-                        assert client.get("/v1/me", headers=headers).status_code == 401
-                    shown = client.get("/jobs", headers={"Accept": "text/html"})
-                    assert shown.status_code == 302
-                    assert shown.headers["location"].endswith("/oauth2/sign_in?rd=/jobs")
-        finally:
-            oidc.shutdown()
-            thread.join(30)

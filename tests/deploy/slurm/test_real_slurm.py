@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 import real_slurm
-from safetensors.numpy import load_file
 from service_processes import serving
-from small_jobs import run_distrain, small_document
+from small_jobs import small_document
 from waiting import until
 
-from distrain.jobs.run_paths import RunPaths
-from distrain.runs.attempts import read_records
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.settings import Settings
 
@@ -26,9 +23,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[3]
-TEMPLATE = ROOT / "deploy" / "slurm" / "train.sbatch"
 LONG_S = 300.0
-BOTH_NODES = ("--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2", "--cpus-per-task=1")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,6 @@ def slurm():
         support = f"{ROOT}:{ROOT / 'tests' / 'support'}"
         world.environment |= {
             "PYTHONPATH": support,
-            "DISTRAIN_MODEL_PACKAGES": "slow_models",
             "DISTRAIN_PYTHON": sys.executable,
             "DISTRAIN_DEVICE": "cpu",
         }
@@ -49,74 +43,6 @@ def no_jobs_left(slurm):
     yield
     slurm.run("scancel", "--user=root")
     until(lambda: not slurm.run("squeue", "--noheader"), "all jobs have ended")
-
-
-@pytest.mark.release
-def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
-    slurm, prepared, tmp_path, monkeypatch, no_jobs_left
-):
-    slow = tmp_path / "slow"
-    slow.touch()
-    spec = small_document(prepared)
-    spec["model"] = {
-        "kind": "custom",
-        "function": "slow_models:slow_perceptron",
-        "options": {"while_there": str(slow)},
-    }
-    # Two minutes while it is slow: Slurm may take half a minute to send a notice.
-    spec["train"] |= {"max_steps": 600, "epochs": 12, "log_every_steps": 1}
-    file = tmp_path / "job.yaml"
-    file.write_text(json.dumps(spec))
-    run, log = RunPaths(tmp_path / "run"), tmp_path / "log"
-    number = slurm.run(
-        "sbatch", "--parsable", *BOTH_NODES, f"--output={log}", TEMPLATE, file, run.root
-    )
-
-    def attempts_that_trained():
-        return {record.attempt for record in read_records(run)}
-
-    def has_restarted(times):
-        job = slurm.job(number)
-        assert job["JobState"] not in ("FAILED", "COMPLETED"), told(f"not its start {times + 1}")
-        return int(job["Restarts"]) >= times
-
-    def told(what):
-        return f"{what}: {slurm.told(number, log)}"
-
-    until(lambda: attempts_that_trained() == {1}, lambda: told("steps"), LONG_S)
-    # A job of higher priority takes both nodes. Slurm sends SIGTERM and waits for `GraceTime`.
-    slurm.run("sbatch", "--partition=high", "--exclusive", "--nodes=2", "--output=/dev/null",
-              "--wrap=sleep 1")  # fmt: skip
-    until(lambda: has_restarted(1), lambda: told("the preempted job is requeued"), LONG_S)
-    assert [*run.checkpoints.glob("*/manifest.json")]
-    assert "reason: Preempted" in log.read_text()
-    assert "requeued: " in log.read_text()
-    assert "CoordinatorLost" not in log.read_text()
-
-    until(lambda: 2 in attempts_that_trained(), lambda: told("its second start's steps"), LONG_S)
-    minutes = 2 + sum(
-        int(part) * scale
-        for part, scale in zip(slurm.job(number)["RunTime"].split(":"), (60, 1), strict=False)
-    )
-    slurm.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
-    until(lambda: has_restarted(2), lambda: told("the time limit has it requeued"), LONG_S)
-    slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=60")
-    slow.unlink()
-    job = slurm.wait_for(number, "COMPLETED", "FAILED", wait_s=LONG_S)
-    assert job["JobState"] == "COMPLETED", log.read_text()[-5000:]
-    assert "failed to teardown" not in log.read_text()
-    assert run.attempts()[-1] == 3
-    assert not [*tmp_path.glob("run.cluster/*")]  # keys and addresses
-
-    monkeypatch.setenv("PYTHONPATH", slurm.environment["PYTHONPATH"])
-    monkeypatch.setenv("DISTRAIN_MODEL_PACKAGES", "slow_models")
-    done = run_distrain("train", file, "--run-dir", tmp_path / "undisturbed")
-    assert done.returncode == 0, done.stderr
-    weights = load_file(run.model / "weights.safetensors")
-    others = load_file(tmp_path / "undisturbed" / "model" / "weights.safetensors")
-    assert {name: tensor.tobytes() for name, tensor in weights.items()} == {
-        name: tensor.tobytes() for name, tensor in others.items()
-    }
 
 
 def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):

@@ -43,9 +43,8 @@ def test_a_cluster_is_measured_and_judged(tmp_path: Path, monkeypatch: pytest.Mo
     assert any("link was not measured" in line for line in told["summary"])
     assert not any("host.triad, " in line for line in told["summary"])
 
-    assert sorted(path.name for path in out.iterdir()) == ["bench.html", "bench.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["bench.json"]
     assert [path.name for path in out.parent.iterdir()] == ["bench"]
-    assert "distrain bench: FAIL" in (out / "bench.html").read_text()
     bench = parse_bench((out / "bench.json").read_text())
     assert bench.mode == told["mode"] == "quick"
     assert [node["workers"] for node in bench.inventory] == [2]
@@ -61,9 +60,7 @@ def test_a_cluster_is_measured_and_judged(tmp_path: Path, monkeypatch: pytest.Mo
     for step in bench.steps:
         assert len(step.rows_per_s) == 9
         assert all(of_rank["forward_backward"] > 0 for of_rank in step.seconds)
-    limits = find_limits(bench)
-    assert limits is not None
-    assert {"CPU", "network", "loader"} <= {limit.resource for limit in limits.resources}
+    assert {"CPU", "network", "loader"} <= find_limits(bench).keys()
 
 
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:

@@ -1,14 +1,10 @@
-"""What the doctor makes of one machine, a folder and a scheduler."""
+"""What the doctor makes of one machine and a folder."""
 
-import socket
-from contextlib import nullcontext
-
-import pytest
 import torch
 
 from distrain.diagnostics.check import Check, CheckVerdict
 from distrain.diagnostics.doctor import machine as checks
-from distrain.diagnostics.doctor.machine import check_machine, check_scheduler, check_write_access
+from distrain.diagnostics.doctor.machine import check_machine, check_write_access
 
 
 def by_name(found):
@@ -41,6 +37,7 @@ def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
     assert "libfoo.so" in found.detail
 
 
+MACHINE = "distrain.diagnostics.doctor.machine"
 KERNELS = "distrain.models.embeddings.kernels"
 ORDER = "distrain.loader.partition.row_order.ORDER_IS_BUILT"
 
@@ -56,10 +53,10 @@ MACHINE_FACTS: "list[tuple[dict[str, object], str, CheckVerdict]]" = [
     ({"distrain.prep.raw_lines.SPLITTER_IS_BUILT": False}, "text splitter", CheckVerdict.NOTE),
     ({f"{KERNELS}.cpu.AVAILABLE": True}, "tables' kernels", CheckVerdict.OK),
     ({f"{KERNELS}.cpu.AVAILABLE": False}, "tables' kernels", CheckVerdict.NOTE),
-    ({"distrain.diagnostics.doctor.machine.version": {"dask": "1", "distributed": "2"}.__getitem__},
+    ({f"{MACHINE}.version": {"dask": "1", "distributed": "2"}.__getitem__},
      "dask = distributed", CheckVerdict.FAIL),
     ({"distrain.workers.local.SHARED_MEMORY": "/nowhere/shm"}, "/dev/shm", CheckVerdict.FAIL),
-    ({"distrain.workers.local.count_gpus": lambda: 2, "torch.cuda.is_available": lambda: False},
+    ({f"{MACHINE}.count_gpus": lambda: 2, "torch.cuda.is_available": lambda: False},
      "gpu", CheckVerdict.FAIL),
 ]  # fmt: skip
 
@@ -104,61 +101,3 @@ def test_a_folder_that_can_be_written_and_ones_that_cannot(tmp_path, wording):
         found = check_write_access(folder)
         assert found.verdict is CheckVerdict.FAIL
     wording(check_write_access(tmp_path / "file" / "runs").mend)
-
-
-def test_a_scheduler_that_does_not_answer_is_a_finding(closed_port, wording):
-    at = f"127.0.0.1:{closed_port}"
-    for address in (f"tcp://{at}", "nonsense", "carrier-pigeon://a:1", f"tls://{at}", ""):
-        (found,) = check_scheduler(address, timeout_s=1.0)
-        assert (found.name, found.verdict) == ("scheduler", CheckVerdict.FAIL)
-        wording(found.mend, port=str(closed_port))
-
-
-@pytest.fixture
-def closed_port():
-    """A port where nobody listens, held so that nobody else can."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
-
-
-def test_a_cluster_without_and_with_workers():
-    from distributed import LocalCluster
-
-    options = {"processes": False, "dashboard_address": ":0", "threads_per_worker": 1}
-    with LocalCluster(n_workers=0, **options) as cluster:
-        address = cluster.scheduler_address
-        answers, workers = check_scheduler(address, timeout_s=5.0)
-        assert (answers.verdict, answers.detail) == (CheckVerdict.OK, f"{address}, 0 workers")
-        assert (workers.verdict, workers.mend) == (
-            CheckVerdict.FAIL,
-            f"Start some: dask worker {address}",
-        )
-        cluster.scale(1)
-        cluster.wait_for_workers(1, timeout=60)
-        verdicts = [check.verdict for check in check_scheduler(address, timeout_s=5.0)]
-        assert verdicts == [CheckVerdict.OK, CheckVerdict.OK]
-
-
-def test_workers_that_are_of_another_version_or_cannot_run_us_are_told(monkeypatch):
-    class Client:
-        def scheduler_info(self, n_workers):
-            return {"workers": {"tcp://a:1": {}}}
-
-        def run(self, function):
-            return {"tcp://a:1": {"distrain": "0.0.1"}}
-
-    monkeypatch.setattr(
-        "distrain.workers.open_cluster.connect", lambda *_, **__: nullcontext(Client())
-    )
-    _, versions = check_scheduler("tcp://a:0")
-    assert versions.verdict is CheckVerdict.FAIL
-    assert versions.detail == "tcp://a:1 differ: {'distrain': '0.0.1'}"
-
-    def cannot(address, timeout_s):
-        raise ModuleNotFoundError("No module named 'distrain'")
-
-    monkeypatch.setattr("distrain.workers.open_cluster.connect", cannot)
-    (found,) = check_scheduler("tcp://a:0")
-    assert found.verdict is CheckVerdict.FAIL
-    assert "No module named 'distrain'" in found.detail

@@ -39,7 +39,6 @@ def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "nvidia-smi").write_text(SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
     seen = probes.query_gpus()
     assert [(gpu.uuid, gpu.free_bytes) for gpu in seen.gpus] == [
         ("GPU-1", 81000 * 2**20),
@@ -103,12 +102,9 @@ def test_the_command_examines_a_cluster_and_leaves_nothing(tmp_path: Path) -> No
         dashboard_address=":0", threads_per_worker=1,
     )  # fmt: skip
     with at as cluster:
-        words = ["doctor", "--cluster", "--run-root", str(tmp_path), "--device", "cpu"]
+        words = ["doctor", "--run-root", str(tmp_path), "--device", "cpu"]
         file = tmp_path / "scheduler.json"
         file.write_text(json.dumps({"address": cluster.scheduler_address}))
-        missing = CliRunner().invoke(cli, [*words, "--scheduler", ""])
-        assert missing.exit_code == 2
-        assert "--cluster needs --scheduler" in missing.output
         done = CliRunner().invoke(cli, [*words, "--scheduler-file", str(file)])
     lines = done.output.splitlines()
     assert done.exit_code == 0, done.output

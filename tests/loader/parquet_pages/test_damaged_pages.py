@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from page_files import (
+    decode_chunk,
     from_arrow,
-    from_pages,
     in_one_call,
     in_parts,
     opened,
@@ -23,7 +23,6 @@ from wording import Wording
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.loader.kernel_version import check_kernel_version
-from distrain.loader.parquet_pages.column_chunk import ColumnChunk
 from distrain.loader.parquet_pages.footer import (
     CODECS,
     KERNEL_VERSION,
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.skipif(not BUILT, reason="distrain was built without a 
 REFUSED = (ValueError, OSError, pa.ArrowException)
 CASES = [
     {"compression": codec, "data_page_version": version, "nullable": nullable, **more}
-    for codec in ("none", "snappy", "lz4", "zstd", "gzip")
+    for codec in ("none", "snappy", "lz4")
     for version, nullable, more in (
         ("1.0", True, {}),
         ("2.0", True, {"data_page_size": 64, "write_batch_size": 50}),
@@ -58,20 +57,12 @@ def file_of(nullable: bool, **options: Any) -> bytes:
 
 def check(content: bytes, footer: Any) -> bool:
     """Whether the damaged chunk was read here, and then as Arrow reads it."""
-    parquet = opened(content, footer)
-    try:
-        at_once = in_one_call(content, parquet, 0, 0)
-    except REFUSED:
-        at_once = None
-    assert same_or_none(parts_or_none(content, parquet, None), at_once)
-    try:
-        found = from_pages(content, parquet, 0, 0)
-    except REFUSED:
-        assert at_once is None
-        return False
-    assert same(found, from_arrow(parquet, 0, 0))
-    assert at_once is None or same(at_once, found)
-    return True
+    parquet, found = opened(content, footer), None
+    with contextlib.suppress(*REFUSED):
+        found = in_one_call(content, parquet, 0, 0)
+    assert same_or_none(parts_or_none(content, parquet, None), found)
+    assert found is None or same(found, from_arrow(parquet, 0, 0))
+    return found is not None
 
 
 def parts_or_none(content: bytes, parquet: Any, fill: float | None) -> Any:
@@ -152,8 +143,8 @@ def test_a_page_of_ids_that_ends_before_their_width_is_refused(
     size = bytes([len(levels) * 2])  # zigzag
     header = b"\x15\0\x15" + size + b"\x15" + size  # kind, uncompressed, compressed
     header += b"\x2c\x15\6\x15\x10\x15\6\x15\6\0\0"  # 3 values, ids, levels in runs
-    chunk = ColumnChunk(header + levels, "UNCOMPRESSED", 3, np.dtype(np.int32), optional=optional)
-    wording.refused(ValueError, lambda: chunk.read_into(np.empty(3, np.int32)))
+    out = np.empty(3, np.int32)
+    wording.refused(ValueError, lambda: decode_chunk(header + levels, 0, optional, 4, out, 4))
 
 
 INT32_CHUNK = b"\x1c\x15\x02\x19"  # how its metadata begins: type 1

@@ -38,48 +38,6 @@ def test_slices_equal_dealing_rows_one_by_one(plan: EpochPlan) -> None:
             assert all(plan.step_of(lane, offset) == step for offset in offsets)
 
 
-@settings(deadline=None, max_examples=50)
-@given(plan=plans)
-def test_spans_are_a_disjoint_cover_of_even_length(plan: EpochPlan) -> None:
-    spans = [plan.lane_span(lane) for lane in range(plan.lanes)]
-    assert [row for start, stop in spans for row in range(start, stop)] == list(
-        range(plan.num_rows)
-    )
-    lengths = [stop - start for start, stop in spans]
-    assert max(lengths) - min(lengths) <= 1
-    assert lengths == sorted(lengths, reverse=True)
-
-
-@settings(deadline=None, max_examples=50)
-@given(plan=plans)
-def test_steps_are_a_disjoint_cover_of_full_batches(plan: EpochPlan) -> None:
-    seen: list[int] = []
-    for step in range(plan.num_steps):
-        slices = [plan.lane_slice(lane, step) for lane in range(plan.lanes)]
-        rows = [row for start, stop in slices for row in range(start, stop)]
-        assert len(rows) == plan.rows_in_step(step)
-        if step < plan.num_steps - 1 or plan.drop_last:
-            assert len(rows) == plan.global_batch_size
-        seen += rows
-    dropped = plan.num_rows % plan.global_batch_size if plan.drop_last else 0
-    assert len(seen) == len(set(seen)) == plan.num_rows - dropped
-    assert all(0 <= row < plan.num_rows for row in seen)
-
-
-@settings(deadline=None, max_examples=50)
-@given(plan=plans)
-def test_the_global_batch_does_not_depend_on_the_ranks(plan: EpochPlan) -> None:
-    allowed = [n for n in range(1, plan.lanes + 1) if plan.lanes % n == 0]
-    for num_ranks in allowed:
-        lanes = [lane for rank in range(num_ranks) for lane in plan.lanes_of_rank(rank, num_ranks)]
-        assert lanes == list(range(plan.lanes))
-        for step in range(plan.num_steps):
-            rows = [plan.rank_rows(step, rank, num_ranks) for rank in range(num_ranks)]
-            assert sum(rows) == plan.rows_in_step(step)
-            # Each lane gives the floor or the ceiling of an even share, so ranks differ little.
-            assert max(rows) - min(rows) <= plan.lanes // num_ranks
-
-
 def test_ranks_that_do_not_divide_the_lanes_are_told_which_do(wording: Wording) -> None:
     caught = wording.refused(SpecError, lambda: EpochPlan(100, 24, 10).lanes_of_rank(0, 5))
     assert "1, 2, 3, 4, 6, 8, 12, 24" in str(caught)
@@ -116,11 +74,6 @@ def test_a_step_or_lane_outside_the_epoch_is_refused() -> None:
         for refused in (partial(plan.lane_span, lane), partial(plan.lane_rows_before, lane, 1)):
             with pytest.raises(ValueError, match=rf"lane {lane} .*0\.\.1"):
                 refused()
-
-
-def test_fewer_rows_than_a_batch_and_drop_last_leave_no_step() -> None:
-    assert EpochPlan(9, 3, 10, drop_last=True).num_steps == 0
-    assert EpochPlan(9, 3, 10).num_steps == 1
 
 
 def test_partition_imports_no_heavy_library() -> None:

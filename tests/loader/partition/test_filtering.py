@@ -323,7 +323,7 @@ def test_columns_have_the_letters_that_the_filter_has(tmp_path: Path) -> None:
 def test_many_values_and_many_tests(tmp_path: Path) -> None:
     values = np.array([-0.0, 0.0, 0.5, 0.1, 30_000, math.nan])
     file = write(tmp_path / "a.parquet", {"x": values, "f": values.astype(np.float32)}, [6])
-    many = ", ".join(f"{n}.0" for n in range(20_000))
+    many = ", ".join(f"{n}.0" for n in range(4_000))
     with pytest.raises(SpecError, match="'x'"):
         read_footers(file, SCHEMA, row_filter="x in (1, true)")
     for name, rows in (("x", [0, 1, 3]), ("f", [0, 1])):  # no float of 32 bits is 0.1

@@ -19,33 +19,6 @@ from distrain.loader.partition.row_order import (
 )
 from distrain.loader.partition.table import RowGroup
 
-group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    sizes=group_sizes,
-    seed=st.integers(0, 2**70),
-    epoch=st.integers(0, 1000),
-    shuffle=st.sampled_from(["chunk", "none"]),
-    parts=st.integers(1, 6),
-)
-def test_chunks_are_a_line_of_all_row_groups(
-    sizes: list[int], seed: int, epoch: int, shuffle: str, parts: int
-) -> None:
-    chunks = chunk_order(sizes, seed, epoch, shuffle, parts)
-    groups = [group for chunk in chunks for group in chunk.row_groups]
-    assert sorted(groups) == list(range(len(sizes)))
-    if shuffle == "none":
-        assert groups == sorted(groups)
-    start = 0
-    for chunk in chunks:
-        assert chunk.start == start
-        assert chunk.num_rows == sum(sizes[group] for group in chunk.row_groups)
-        start += chunk.num_rows
-    assert all(len(chunk.row_groups) == parts for chunk in chunks[:-1])
-    assert chunks == chunk_order(sizes, seed, epoch, shuffle, parts)
-
 
 @settings(deadline=None, max_examples=40)
 @given(size=st.integers(0, 300), seed=st.integers(0, 2**70), epoch=st.integers(0, 9))
@@ -90,26 +63,6 @@ def test_seed_epoch_and_chunk_each_change_the_order() -> None:
     assert len(orders) == len(keys)
     groups = {tuple(chunk_order([1] * 64, s, e, "chunk", 64)[0].row_groups) for s, e, _ in keys}
     assert len(groups) == len({key[:2] for key in keys})
-
-
-@settings(deadline=None, max_examples=30)
-@given(sizes=group_sizes, seed=st.integers(0, 2**70), parts=st.integers(1, 6))
-def test_a_full_shuffle_is_one_chunk_of_all_rows(sizes: list[int], seed: int, parts: int) -> None:
-    for epoch in range(3):
-        (chunk,) = chunk_order(sizes, seed, epoch, "full", parts)
-        assert chunk == (tuple(range(len(sizes))), 0, sum(sizes))
-    assert chunk_order([], seed, 0, "full", parts) == []
-
-
-def line_of(sizes: list[int], seed: int, epoch: int, shuffle: str, parts: int) -> list[int]:
-    """The rows of an epoch, by their numbers in file order, as the line has them."""
-    starts = np.cumsum([0, *sizes])
-    line: list[int] = []
-    for number, chunk in enumerate(chunk_order(sizes, seed, epoch, shuffle, parts)):
-        rows = [row for g in chunk.row_groups for row in range(starts[g], starts[g + 1])]
-        order = row_permutation(chunk.num_rows, seed, epoch, number).tolist()
-        line += [rows[place] for place in order] if shuffle != "none" else rows
-    return line
 
 
 tables = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9)), max_size=30).map(
@@ -179,10 +132,6 @@ def test_orders_stay_the_same_from_release_to_release() -> None:
     assert [
         c.row_groups for c in chunk_order([1] * 6, seed=7, epoch=2, parts_per_chunk=2)
     ] == GOLDEN_GROUPS
-
-
-def test_full_orders_stay_the_same_as_well() -> None:
-    assert line_of([3, 5], 0, 0, "full", 1) == GOLDEN_ROWS
 
 
 @settings(deadline=None, max_examples=20)

@@ -206,3 +206,15 @@ def test_without_the_c_kernels_torch_does_the_work(
     assert torch.equal(kernels.gather(weight, torch.tensor([3])), weight[3:4])
     twice = torch.tensor([5, 5], dtype=torch.int32)
     assert kernels.unique(twice, torch.tensor([[0]]), torch.tensor([[2]])).ids.tolist() == [5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@settings(max_examples=20, deadline=None)
+@given(indices=st.lists(st.integers(0, 4), max_size=30))
+def test_rows_are_added_one_after_another(dtype: torch.dtype, indices: list[int]) -> None:
+    rows = torch.randn(len(indices), 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    found, expected = torch.ones(2, 5, 3, dtype=dtype)
+    kernels.add_rows(rows, torch.tensor(indices, dtype=torch.int32), found)
+    for index, row in zip(indices, rows, strict=True):
+        expected[index] += row
+    assert torch.equal(found, expected)

@@ -9,7 +9,6 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from distrain.scheduler.http import handler as handler_module
 from distrain.scheduler.http.access import trouble_with
-from distrain.service.clusters.scheduler_client import Refused
 from distrain.workers.secrets import TOKEN_VARIABLE
 
 TOKEN = "a-token-of-a-scheduler"
@@ -69,28 +68,6 @@ def test_with_a_token_a_foreign_page_may_read_but_give_no_order(
         assert (trouble.status, trouble.document["code"]) == (403, "foreign_origin")
         assert trouble_with(request("10.0.0.9", "s:8787", method, Origin="http://s:8787")) is None
         assert trouble_with(request("10.0.0.9", "s:8787", method)) is None
-
-
-def test_every_route_asks_for_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-
-    async def story(site: OrderSite) -> None:
-        for path in ("jobs", "jobs/a", "changes", "workers", "preflights/" + "0" * 32):
-            assert (await site.get(f"/distrain/v1/{path}")).code == 401, path
-        for method, path in (
-            ("PUT", "jobs/a"), ("POST", "jobs/a/cancel"), ("PATCH", "jobs/a"),
-            ("POST", "jobs:validate?data=true"),
-        ):  # fmt: skip
-            answer = await site.get(f"/distrain/v1/{path}", method=method, body=BODY)
-            assert answer.code == 401, path
-        for token in (None, "another-token-of-another"):
-            with site.client(token=token) as client, pytest.raises(Refused) as caught:
-                await site.ask(client.changes)
-            assert (caught.value.status, caught.value.code) == (401, "unauthenticated")
-        with site.client(token=TOKEN) as client:
-            assert (await site.put(client, "a"))[1]
-
-    on_order_site(story)
 
 
 BODIES = {

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from service_processes import serving
+from small_disks import mounted
 from told_scheduler import ToldScheduler
 from waiting import until
 
@@ -94,23 +95,6 @@ def test_a_restored_database_takes_up_the_jobs_that_went_on_without_it(tmp_path)
 
 
 @contextmanager
-def small_disk(folder, size):
-    """A filesystem of its own."""
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command here (Debian's mount)")
-    if done.returncode:
-        pytest.skip(f"may not mount a filesystem here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@contextmanager
 def filled(folder):
     """No space on a folder's filesystem, in the block."""
     ballast = folder / "ballast"
@@ -130,8 +114,8 @@ def filled(folder):
 
 def test_a_full_disk_refuses_submits_and_what_runs_is_recorded_when_it_has_room(tmp_path):
     with ExitStack() as stack:
-        data = stack.enter_context(small_disk(tmp_path / "data", "24m"))
-        runs = stack.enter_context(small_disk(tmp_path / "runs", "4m"))
+        data = stack.enter_context(mounted(tmp_path / "data", "size=24m,mode=700"))
+        runs = stack.enter_context(mounted(tmp_path / "runs", "size=4m,mode=700"))
         scheduler = stack.enter_context(ToldScheduler())
         words = config_in(tmp_path, scheduler.url, runs)
         serve = stack.enter_context(serving(data, *words))

@@ -5,11 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from served_jobs import SPEC, attempt_entries, job_in, settings_in
+from kept_runs import records_of
+from served_jobs import SPEC
+from service_jobs import a_job
 
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.jobs.assignment import Assignment, World
-from distrain.jobs.job_view import entry_to_json
+from distrain.jobs.job_view import AttemptStarted, entry_to_json
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.runs.finish_run import begin_attempt
@@ -19,21 +21,24 @@ from distrain.service.decisions.job_actions import Take, reconcile, refused
 from distrain.service.decisions.world import Change
 from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.run_folders import RunFolders
+from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import migrate, open_store
 from distrain.service.values import Job, Phase, Quota
 
 
 def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    job = replace(job_in(settings), phase=Phase.HANDED_OVER, attempt=1)
-    folders = RunFolders(settings, "s-1")
+    ours = {"run_dir": str(tmp_path / "job"), "phase": Phase.HANDED_OVER, "attempt": 1}
+    job = a_job(cluster="main", **ours)
+    profile = ClusterProfile(kind="address", url="http://127.0.0.1:8787", run_root=tmp_path)
+    folders = RunFolders(Settings(data_dir=tmp_path, clusters={"main": profile}), "s-1")
     nobody: Any = SimpleNamespace()
     world = ClusterWorld("main", nobody, folders)
     spec = parse_spec(SPEC)
     assert folders.prepare(job, spec) == 0
     document = spec.model_dump(mode="json")
     file = begin_attempt(Assignment(job.id, 1, World(), document, job.run_dir))
-    file.append([entry_to_json(entry) for entry in attempt_entries(1, 0, 20)])
+    entries = [AttemptStarted(1, 0, 2), *records_of(20)]
+    file.append([entry_to_json(entry) for entry in entries])
     file.close()
     assert folders.prepare(job, spec) == 1, "a new submission takes a later number"
     world.finish(job, refused(job, "CoordinatorLost", "it went away", 9.0))
@@ -46,7 +51,7 @@ def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Pat
 
 
 def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
+    settings = Settings(data_dir=tmp_path)
     migrate(settings)
     nobody: Any = SimpleNamespace()
     with open_store(settings) as store:

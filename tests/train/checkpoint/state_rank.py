@@ -7,6 +7,7 @@ whose sums are exact in any order, and depend on the step and the id alone.
 import contextlib
 import resource
 import signal
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from unittest import mock
 
 import torch
 from checkpoint_states import MIXED, SCHEMA, SPEC, new_state
-from file_store import FileRankStore
 from torch import distributed as dist
+from torch.distributed import TCPStore
 
 from distrain.errors import OutputError
+from distrain.jobs.assignment import Rendezvous
 from distrain.models import load_model, tensor_file
 from distrain.models.embeddings import EmbeddingCollection, Peers
 from distrain.models.embeddings.canonical_state import canonical_weights
@@ -32,6 +34,7 @@ from distrain.train.checkpoint import (
     shard,
     shard_reading,
 )
+from distrain.train.control.control import join_store
 
 KIND = "adam"
 # Several slabs per table, whose ends fall on no column's.
@@ -110,15 +113,25 @@ def last_byte_flipped(path):
     path.write_bytes(content)
 
 
-def new_board(peers, folder, name):
-    """A board of a writer's own."""
-    return FileRankStore(folder / f"board-{name}") if peers.num_ranks > 1 else RankStore()
+SERVERS = []
+
+
+def new_board(peers, name):
+    """A board of a writer's own, in a store of rank 0's process; all ranks call it together."""
+    if peers.num_ranks == 1:
+        return RankStore()
+    port = [0]
+    if peers.rank == 0:
+        SERVERS.append(TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60)))
+        port = [SERVERS[-1].port]
+    dist.broadcast_object_list(port)
+    return join_store(Rendezvous("127.0.0.1", port[0], name), 60.0)
 
 
 def find_damage(stage, peers, folder):
     """Only the last rank needs the bytes that are damaged; which checkpoint is loaded by each."""
     place = CheckpointDir(str(folder / f"damaged-{stage}"))
-    board = new_board(peers, folder, f"damaged-{stage}")
+    board = new_board(peers, "damaged")
     state = new_state("sgd", ("row_wise",) * 5, peers)
     writer = CheckpointWriter(place, state, peers, board, keep=5)
     for step in (1, 2):
@@ -137,12 +150,12 @@ def lose_a_peer(peers, folder):
 
     Closing takes a tenth of the time that writers wait for their peers, at most.
     """
+    board = new_board(peers, "lost")
     if peers.rank == peers.num_ranks - 1:
         return None
     state = new_state("sgd", MIXED, peers)
     told = []
     place = CheckpointDir(str(folder / "lost"))
-    board = new_board(peers, folder, "lost")
     writer = CheckpointWriter(place, state, peers, board, keep=1, report=told.append)
     writer.save(1, 1, {}, {})
     writer.close(20.0)
@@ -156,7 +169,7 @@ def go_on(stage, peers, folder):
     state = new_state(KIND, gang.placements, peers, seed=stage + 1)
     loaded = load_newest(place, state, peers)
     train(state, gang.steps)
-    board = new_board(peers, folder, f"{stage}-{KIND}")
+    board = new_board(peers, "saved")
     writer = CheckpointWriter(place, state, peers, board, keep=10, asynchronous=stage % 2 == 0)
     own = {"rank": torch.tensor(peers.rank), "rows": torch.arange(peers.rank)}
     writer.save(gang.steps.stop, stage + 1, {"stage": stage}, own)

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import resource
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +16,7 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
+from small_disks import mounted
 from synced_files import synced_and_renamed
 from torch.distributed import HashStore
 
@@ -176,45 +175,23 @@ def nothing_is_left(place):
     return place.list() == [] and place.damaged == []
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A filesystem that takes 100 KB, or at least files no larger than that."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = os.geteuid() == 0 and (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", folder],
-            capture_output=True,
-            check=False,
-        ).returncode
-        == 0
-    )
-    if mounted:
-        yield folder
-        subprocess.run(["umount", folder], check=True)
-        return
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    yield folder
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
-    place = CheckpointDir(str(small_disk / "checkpoints"))
+def test_a_full_disk_is_told_and_training_goes_on(tmp_path, reports, wait):
     state, _ = filled_state(1)
     own = {"large": torch.ones(1 << 15)}
-    writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=2, report=reports.append)
-    saved = writer.save(1, 1, {}, own, wait=wait)
-    assert saved.whole is (False if wait else None)
-    assert writer.wait() is False
-    message = trouble_of(reports)
-    assert "No space left" in message or "File too large" in message
-    assert "step-0000000001-a1 was not written: rank 0: " in message
-    assert nothing_is_left(place)
-    assert list(Path(place.url).iterdir()) == []
-    assert writer.save(2, 1, {}, {}, wait=True).whole is True, "this one has room"
-    writer.close()
+    with mounted(tmp_path / "disk", "size=100k") as disk:
+        place = CheckpointDir(str(disk / "checkpoints"))
+        writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=2, report=reports.append)
+        saved = writer.save(1, 1, {}, own, wait=wait)
+        assert saved.whole is (False if wait else None)
+        assert writer.wait() is False
+        message = trouble_of(reports)
+        assert "step-0000000001-a1 was not written: rank 0: " in message
+        assert "No space left" in message
+        assert nothing_is_left(place)
+        assert list(Path(place.url).iterdir()) == []
+        assert writer.save(2, 1, {}, {}, wait=True).whole is True, "this one has room"
+        writer.close()
 
 
 def two_ranks(kind="adagrad"):
@@ -333,25 +310,6 @@ def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
     assert writer.wait(0.0) is None, "it hangs still"
     slow.go_on.set()
     assert writer.wait() is True
-
-
-def test_the_board_is_cleared(place):
-    board = RankStore()
-    states = two_ranks()
-
-    def save(rank):
-        writer = CheckpointWriter(place, states[rank], Peers(rank, 2), board, keep=1)
-        for step in (1, 2, 2, 3, 4):
-            writer.save(step, 1, {}, {})
-        assert writer.wait() is True
-
-    threads = [threading.Thread(target=save, args=(rank,)) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(key.split("/")[1] for key in board._own) == ["5", "5"]
-    assert board._store.num_keys() == 2
 
 
 def test_one_that_hangs_is_not_waited_for_for_ever(place, make_writer, reports, monkeypatch):

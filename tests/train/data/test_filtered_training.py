@@ -6,14 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from small_jobs import make_spec
+from trained import trained
 
 from distrain.errors import SpecError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import EvaluationDone, Event, StepsDone
 from distrain.jobs.run_paths import RunPaths
 from distrain.train.data.inputs import check_inputs, read_inputs
 from distrain.train.data.job_tables import hand_on
-from distrain.train.loop.trainer import Trainer
 
 FILTER = "C5 > 3 and not I1 < -0.5"
 JOB = (
@@ -44,12 +43,9 @@ def train(
     prepared: Path, root: Path, *overrides: str
 ) -> tuple[dict[str, torch.Tensor], list[Event]]:
     spec = make_spec(prepared, *JOB, *overrides)
-    events: list[Event] = []
-    device, paths = torch.device("cpu"), RunPaths(root)
+    paths = RunPaths(root)
     hand_on(check_inputs(spec), spec, paths.tables)
-    inputs = check_inputs(spec, handed=paths.tables)
-    trainer = Trainer(spec, inputs, World(), device, paths, events.append, "the-job", 0)
-    assert trainer.run()
+    trainer, events = trained(spec, root, inputs=check_inputs(spec, handed=paths.tables))
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     kinds = (StepsDone, EvaluationDone)
     return weights, [event for event in events if isinstance(event, kinds)]

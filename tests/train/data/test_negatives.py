@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from trained import trained
 from wording import Wording
 
 from distrain.errors import DataError, SpecError
-from distrain.jobs.assignment import World
-from distrain.jobs.events import EvaluationDone, Event, StepsDone
+from distrain.jobs.events import EvaluationDone, StepsDone
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec, parse_spec
 from distrain.loader.batch import Batch
@@ -24,8 +24,7 @@ from distrain.models.export import ScoringModel
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, RegressionTask
 from distrain.predict.load_model import open_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.train.data.inputs import check_inputs, check_negatives, read_inputs
-from distrain.train.loop.trainer import Trainer
+from distrain.train.data.inputs import check_negatives, read_inputs
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -79,11 +78,9 @@ def make_spec(folder: Path, *overrides: str) -> JobSpec:
 def train(folder: Path, root: Path, *overrides: str) -> tuple[BinaryReport, BinaryReport]:
     """The last report of training and of validation."""
     spec = make_spec(folder, *overrides)
-    events: list[Event] = []
-    inputs, device = check_inputs(spec), torch.device("cpu")
-    assert Trainer(spec, inputs, World(), device, RunPaths(root), events.append, "job", 0).run()
+    _, events = trained(spec, root)
 
-    def last(kind: type) -> BinaryReport:
+    def last(kind: type[StepsDone] | type[EvaluationDone]) -> BinaryReport:
         state = [event for event in events if isinstance(event, kind)][-1].metrics
         return BinaryMetrics.from_json(state).compute()
 

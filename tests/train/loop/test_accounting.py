@@ -8,28 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from small_jobs import make_spec
+from trained import new_trainer
 
 from distrain.errors import DataError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
 from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
 from distrain.loader import EpochIterator
 from distrain.runs.attempts import read_records
 from distrain.runs.finish_run import finish_run
-from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import setup as set_up
 from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
 
 
-def trainer_of(prepared: Path, root: Path, events: list[Event], *overrides: str) -> Trainer:
-    spec = make_spec(prepared, INLINE, *overrides)
-    inputs = check_inputs(spec)
-    return Trainer(spec, inputs, World(), torch.device("cpu"), RunPaths(root), events.append)
+def trainer_of(prepared: Path, root: Path, *overrides: str) -> tuple[Trainer, list[Event]]:
+    return new_trainer(make_spec(prepared, INLINE, *overrides), root)
 
 
 def of_kind(events: list[Event], kind: type) -> list[Any]:
@@ -50,11 +46,9 @@ class Ticks:
 @pytest.fixture(scope="module")
 def told(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     """The events of two epochs with validation."""
-    events: list[Event] = []
-    trainer = trainer_of(
+    trainer, events = trainer_of(
         prepared,
         tmp_path_factory.mktemp("run"),
-        events,
         "train={global_batch_size: 500, epochs: 2, log_every_steps: 5, route_ahead: 0}",
         "evaluate.every_steps=10",
     )
@@ -65,11 +59,12 @@ def told(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Event
 def test_setup_and_phases_sum_to_the_wall_time_measured_from_outside(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, events = Ticks(), []
+    clock = Ticks()
     monkeypatch.setattr("distrain.train.timing.phases.time", clock)
     monkeypatch.setattr("distrain.train.loop.trainer.time", clock)
     steps = "train={global_batch_size: 1000, max_steps: 12, log_every_steps: 5, route_ahead: 0}"
-    trainer_of(prepared, tmp_path, events, steps).run()
+    trainer, events = trainer_of(prepared, tmp_path, steps)
+    trainer.run()
     (finished,) = of_kind(events, RankFinished)
     assert clock.now_s > 100
     assert sum(finished.seconds.values()) == pytest.approx(finished.elapsed_s, abs=1e-6)
@@ -114,15 +109,14 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
         return take(self)
 
     monkeypatch.setattr(EpochIterator, "__next__", leap)
-    events: list[Event] = []
-    trainer_of(
+    trainer, events = trainer_of(
         prepared,
         tmp_path,
-        events,
         # The training thread itself asks for batches.
         "train={global_batch_size: 3500, epochs: 3, route_ahead: 0}",
         "evaluate.at_end=false",
-    ).run()
+    )
+    trainer.run()
     (finished,) = of_kind(events, RankFinished)
     assert 300.0 <= finished.seconds["data_wait"] <= 310.0
     assert finished.seconds["other"] < 50.0
@@ -169,9 +163,9 @@ def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
         raise MemoryError
 
     monkeypatch.setattr(set_up, "build_model", no_model)
-    events: list[Event] = []
+    trainer, events = trainer_of(prepared, tmp_path)
     with pytest.raises(MemoryError):
-        trainer_of(prepared, tmp_path, events).run()
+        trainer.run()
     assert own_threads() == []
     assert not of_kind(events, TrainingStarted)
 
@@ -179,8 +173,7 @@ def test_a_job_that_fails_before_its_first_batch_leaves_no_thread(
 def test_a_job_that_fails_on_its_way_leaves_no_thread(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events: list[Event] = []
-    trainer = trainer_of(prepared, tmp_path, events, "train={global_batch_size: 3500, epochs: 3}")
+    trainer, _ = trainer_of(prepared, tmp_path, "train={global_batch_size: 3500, epochs: 3}")
 
     def fail(*_: Any) -> None:
         raise DataError("gone")

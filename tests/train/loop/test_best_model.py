@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from small_jobs import draw_rows, make_spec, write_prepared
+from trained import trained_view
 
 from distrain.jobs.job_view import JobView, Notice
-from distrain.launch.inline import run_inline
 from distrain.metrics.exact import Bounded
 from distrain.models import load_model
 from distrain.models.saved_model import model_tensors
@@ -61,15 +61,7 @@ def aucs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(prepared: Path, root: Path, attempt: int, *overrides: str) -> JobView:
-    progress = []
-
-    def on_view(view: JobView) -> None:
-        progress.extend(view.progress)
-
-    spec = make_spec(prepared, *JOB, *overrides)
-    view = run_inline(spec, root, "the-job", on_view, attempt)
-    assert view.reason is None, view.message
-    return replace(view, progress=tuple(progress))
+    return trained_view(make_spec(prepared, *JOB, *overrides), root, attempt)
 
 
 def steps_kept(root: Path) -> list[int]:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from small_jobs import make_spec
+from trained import trained
 from wording import Wording
 
 from distrain.errors import SpecError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import (
     CheckpointSaved,
     EvaluationDone,
@@ -16,12 +16,10 @@ from distrain.jobs.events import (
     StepsDone,
     TrainingStarted,
 )
-from distrain.jobs.run_paths import RunPaths
 from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
 from distrain.predict.load_model import load_checkpoint
 from distrain.train.checkpoint import CheckpointDir
-from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import checkpoints as loop_checkpoints
 from distrain.train.loop.evaluation import evaluate
 from distrain.train.loop.trainer import Trainer
@@ -36,20 +34,7 @@ JOB = (
 
 
 def train(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, list[Event]]:
-    spec = make_spec(prepared, *JOB, *overrides)
-    events: list[Event] = []
-    trainer = Trainer(
-        spec,
-        check_inputs(spec),
-        World(),
-        torch.device("cpu"),
-        RunPaths(root),
-        events.append,
-        "the-job",
-        attempt,
-    )
-    assert trainer.run()
-    return trainer, events
+    return trained(make_spec(prepared, *JOB, *overrides), root, attempt)
 
 
 def of_kind(events: list[Event], kind: type) -> list[Event]:

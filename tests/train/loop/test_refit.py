@@ -1,16 +1,15 @@
 """A refit is the training of all rows that validations have found the length of."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_jobs import make_spec
+from trained import trained_view
 from wording import Wording
 
 from distrain.errors import SpecError
 from distrain.jobs.job_view import JobView, Record
-from distrain.launch.inline import run_inline
 from distrain.models import load_model
 from distrain.runs.summary import summarise
 from distrain.train.checkpoint import CheckpointDir
@@ -26,15 +25,7 @@ JOB = (
 
 
 def train(prepared: Path, root: Path, attempt: int, *overrides: str) -> JobView:
-    progress = []
-
-    def on_view(view: JobView) -> None:
-        progress.extend(view.progress)
-
-    spec = make_spec(prepared, *JOB, *overrides)
-    view = run_inline(spec, root, "the-job", on_view, attempt)
-    assert view.reason is None, view.message
-    return replace(view, progress=tuple(progress))
+    return trained_view(make_spec(prepared, *JOB, *overrides), root, attempt)
 
 
 def same(one: Path, other: Path) -> bool:

@@ -2,14 +2,10 @@
 
 from pathlib import Path
 
-import torch
 from small_jobs import make_spec
+from trained import trained
 
-from distrain.jobs.assignment import World
-from distrain.jobs.run_paths import RunPaths
 from distrain.launch.inline import run_inline
-from distrain.train.data.inputs import check_inputs
-from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
 
@@ -42,10 +38,7 @@ def test_no_epoch_is_begun_that_is_not_trained_on(prepared: Path, tmp_path: Path
         "train={global_batch_size: 3500, epochs: 5, max_steps: 6, log_every_steps: 2147483647}",
         "evaluate.at_end=false",
     )
-    device = torch.device("cpu")
-    inputs = check_inputs(spec)
-    trainer = Trainer(spec, inputs, World(), device, RunPaths(tmp_path), lambda _: None)
-    trainer.run()
+    trainer, _ = trained(spec, tmp_path)
     assert trainer.loader.num_steps == 3
     assert trainer.loader.stats.epochs == 2
     assert (

@@ -53,14 +53,6 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "checkpoint.asynchronous=false",
         ],
     ),
-    "two, adam, row-wise": (
-        2,
-        [
-            "train.optimizer={kind: adam, lr: 0.01}",
-            "embeddings.placement=row_wise",
-            "train.ema=0.5",
-        ],
-    ),
     "two, rowwise, bf16": (
         2,
         [
@@ -107,12 +99,11 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
         [{"checkpoint": 13, "kill": 14}, {"stop": 26}],
         [8, 19],
     ),
-    "two, by the other": ("two, adam, row-wise", [{"stop": 24, "by": 1}], [-1]),
     "two, killed later": ("two, rowwise, bf16", [{"kill": 33}], [18]),
     "two, killed before and in the refit": ("two, refit", [{"kill": 13}, {"kill": 16}], [6, 15]),
     "two, drawing on": (
         "two, adamw, dropout and norms",
-        [{"stop": 9}, {"kill": 25}],
+        [{"stop": 9, "by": 1}, {"kill": 25}],
         [-1, 15],
     ),
 }

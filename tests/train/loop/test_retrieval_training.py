@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from trained import trained
 
 from distrain.errors import SpecError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import EvaluationDone
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
@@ -17,8 +17,6 @@ from distrain.loader import Dataset, Loader
 from distrain.models import load_model
 from distrain.models.zoo.two_tower import tower_vectors
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.train.data.inputs import check_inputs
-from distrain.train.loop.trainer import Trainer
 
 ITEMS = 30
 SEEN = {"domain": "item", "event": "seen"}
@@ -67,12 +65,7 @@ def train(folder, root, model, attempt=1, **sections):
     }
     document["data"]["schema"] = str(folder / "schema.json")
     torch.manual_seed(0)  # a rank draws dropout from the job's seed
-    spec, events = parse_spec(document), []
-    trainer = Trainer(
-        spec, check_inputs(spec), World(), torch.device("cpu"), RunPaths(root), events.append,
-        "job", attempt,
-    )  # fmt: skip
-    assert trainer.run()
+    trainer, events = trained(parse_spec(document), root, attempt)
     return trainer, [event for event in events if isinstance(event, EvaluationDone)]
 
 

@@ -4,22 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from job_story import Story
 from small_jobs import make_spec
+from trained import new_trainer
 
 from distrain.errors import ModelError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import Heartbeat
 from distrain.jobs.reasons import Reason
-from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.models import tensor_file
 from distrain.scheduler.lifecycle.messages import TakeStacks
 from distrain.train.checkpoint import RankStore
 from distrain.train.control.control import Control
 from distrain.train.control.step_agreement import StepAgreement
-from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import trainer as loop
 from distrain.train.loop.trainer import Trainer
 from distrain.train.timing.phases import PEERS, RankActivity
@@ -55,15 +52,7 @@ def trainer(prepared: Path, run_dir: Path, control: Control, *overrides: str) ->
         "checkpoint.at_end=false",
         *overrides,
     )
-    return Trainer(
-        spec,
-        check_inputs(spec),
-        World(),
-        torch.device("cpu"),
-        RunPaths(run_dir),
-        lambda _: None,
-        control=control,
-    )
+    return new_trainer(spec, run_dir, control=control)[0]
 
 
 @pytest.fixture(scope="module")

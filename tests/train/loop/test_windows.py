@@ -11,11 +11,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 from small_jobs import make_spec
+from trained import new_trainer, trained
 from wording import Wording
 
 from distrain.cli.main import cli
 from distrain.errors import SpecError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import EvaluationDone, Event
 from distrain.jobs.run_paths import RunPaths
 from distrain.loader import Dataset, Loader
@@ -23,7 +23,6 @@ from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
 from distrain.train.checkpoint import CheckpointDir
 from distrain.train.control.step_agreement import StopAsked
-from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.evaluation import evaluate
 from distrain.train.loop.trainer import Trainer
 
@@ -41,16 +40,11 @@ NAMES = ["part-1.parquet", "part-2.parquet"]
 
 
 def trainer_of(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, Any]:
-    spec = make_spec(prepared, *JOB, *overrides)
-    events: list[Event] = []
-    job = (World(), CPU, RunPaths(root), events.append, "the-job", attempt)
-    return Trainer(spec, check_inputs(spec), *job), events
+    return new_trainer(make_spec(prepared, *JOB, *overrides), root, attempt)
 
 
 def train(prepared: Path, root: Path, attempt: int = 1, *overrides: str) -> tuple[Trainer, Any]:
-    trainer, events = trainer_of(prepared, root, attempt, *overrides)
-    assert trainer.run()
-    return trainer, events
+    return trained(make_spec(prepared, *JOB, *overrides), root, attempt)
 
 
 def scored(events: list[Event]) -> list[EvaluationDone]:
@@ -106,24 +100,19 @@ def test_a_window_is_scored_with_all_its_negatives(prepared: Path, tmp_path: Pat
     ] == [(name, 3_500) for name in NAMES]
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_window_has_its_model_after_an_end_at_its_border(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+def test_a_window_has_its_model_after_a_kill_at_its_border(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("train.early_stopping={patience: 9}", "evaluate={every_steps: 5, at_end: false}")
-    end_window = Trainer._end_window
 
     def is_lost(trainer: Trainer) -> None:
         raise KeyError("killed")
 
-    if is_killed:
-        monkeypatch.setattr(Trainer, "_end_window", is_lost)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_end_window", is_lost)
         trainer, _ = trainer_of(prepared, tmp_path, 1, *options)
         with pytest.raises(KeyError):
             trainer.run()
-        monkeypatch.setattr(Trainer, "_end_window", end_window)
-    else:
-        train(prepared, tmp_path, 1, *options, "train.max_steps=5")
     assert not RunPaths(tmp_path).window_model(5).exists()
     resumed, _ = train(prepared, tmp_path, 2, *options)
     assert resumed.start.step == 5

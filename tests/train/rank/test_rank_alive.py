@@ -17,7 +17,7 @@ LONG_JOB = "train={global_batch_size: 200, epochs: 100000, log_every_steps: 1000
 # A filesystem that stops to answer after a while.
 STUCK_READER = """
 import threading
-from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.backends import CpuBackend
 load, left = CpuBackend.load, [12]
 def stuck(*args):
     left[0] -= 1
@@ -80,32 +80,3 @@ def test_a_gang_whose_reader_is_stuck(
     (stopped,) = first.of_kind("rank_stopped")
     assert (stopped["saved"], stopped["step"] >= step) == (False, True)
     assert not list((tmp_path / "checkpoints").glob("step-*"))
-
-
-@pytest.mark.slow
-def test_a_rank_saves_and_stops_as_told_and_goes_on(
-    prepared: Path, tmp_path: Path, ranks: list[HeldRank]
-) -> None:
-    spec = make_spec(prepared, LONG_JOB, "resources.num_ranks=1")
-    ranks.append(HeldRank(assignment_of(spec, tmp_path)))
-    (rank,) = ranks
-    rank.wait_for("training_started")
-    rank.command(op="checkpoint", number=1)
-    saved = rank.wait_for("checkpoint_saved")
-    rank.command(op="stop", number=2, grace_s=LONG_S)
-    stopped = rank.wait_for("rank_stopped")
-    assert rank.end() == 0
-    assert stopped["saved"]
-    assert stopped["step"] >= saved["step"]
-    assert not rank.of_kind("rank_finished")
-
-    again = HeldRank(assignment_of(spec, tmp_path, attempt=2))
-    ranks.append(again)
-    started = again.wait_for("training_started")
-    assert started["first_step"] == stopped["step"]
-    assert started["rows_before"] > 0
-
-    # Whoever holds it has gone.
-    assert again.process.stdin is not None
-    again.process.stdin.close()
-    assert again.end() == 1

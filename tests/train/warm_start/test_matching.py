@@ -7,8 +7,9 @@ from vocabulary_files import known
 
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.embeddings.canonical_state import canonical_weights
+from distrain.models.embeddings.columns import table_places
 from distrain.train.data.vocabularies import Vocabularies
-from distrain.train.warm_start.matching import Side, match, table_places
+from distrain.train.warm_start.matching import Side, match
 
 COLUMNS = (
     TableColumn("a", 5, 4),

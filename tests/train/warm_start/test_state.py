@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 from small_jobs import make_spec
+from trained import trained
 from wording import Wording
 
 from distrain.errors import SpecError
-from distrain.jobs.assignment import World
 from distrain.jobs.events import StepsDone, WeightsTaken
-from distrain.jobs.run_paths import RunPaths
 from distrain.models import load_model
 from distrain.predict.load_model import load_checkpoint
 from distrain.train.checkpoint import CheckpointDir
@@ -38,11 +37,7 @@ def train(
 ) -> tuple[Trainer, Any]:
     files = [str(prepared / "train" / f"part-{day}.parquet") for day in days]
     spec = make_spec(prepared, *JOB, f"data.train={files}", *overrides)
-    events: list[Any] = []
-    job = (World(), torch.device("cpu"), RunPaths(root), events.append, root.name, attempt)
-    trainer = Trainer(spec, check_inputs(spec), *job)
-    assert trainer.run()
-    return trainer, events
+    return trained(spec, root, attempt, root.name)
 
 
 def after(root: Path) -> tuple[str, ...]:

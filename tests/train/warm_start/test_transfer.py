@@ -19,13 +19,14 @@ from vocabulary_files import known
 
 from distrain.errors import Unavailable
 from distrain.models.embeddings import Peers
+from distrain.models.embeddings.columns import table_places
 from distrain.models.saved_model import model_tensors, save_model
 from distrain.train.checkpoint import CheckpointDir, rank_store
 from distrain.train.checkpoint.checkpoint_dir import name_of, prune
 from distrain.train.checkpoint.manifest import Damaged
 from distrain.train.data.vocabularies import Vocabularies
 from distrain.train.warm_start import source as source_module
-from distrain.train.warm_start.matching import Side, match, table_places
+from distrain.train.warm_start.matching import Side, match
 from distrain.train.warm_start.source import open_on_all_ranks, open_source
 from distrain.train.warm_start.transfer import take_matched
 

@@ -5,7 +5,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -49,11 +49,28 @@ def ask(client: Any, function: Callable[..., Any], *words: Any, workers: list[st
         raise _could_not(error) from error
 
 
+def ask_each(
+    client: Any, function: Callable[..., Any], words_of: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """Call a function on workers, each with its own arguments; `words_of` has them by address.
+
+    The function runs in a thread, so that the worker's event loop still answers its scheduler.
+    """
+    answers: dict[str, Any] = ask(client, _in_thread, function, words_of, workers=list(words_of))
+    return answers
+
+
+async def _in_thread(
+    function: Callable[..., Any], words_of: Mapping[str, Sequence[Any]], dask_worker: Any = None
+) -> Any:
+    return await asyncio.to_thread(function, *words_of[dask_worker.address])
+
+
 def _could_not(error: Exception) -> ClusterError:
     return ClusterError(
         f"a worker could not measure: {type(error).__name__}: {error}",
-        hint="Workers need the same distrain as this machine: `distrain doctor --cluster` compares "
-        "them.",
+        hint="Workers need the same distrain as this machine: `distrain doctor --scheduler "
+        "ADDRESS` compares them.",
     )
 
 
@@ -90,7 +107,7 @@ def describe_host() -> dict[str, Any]:
 def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Measure]:
     """Measure STREAM's copy and triad on one worker per host, with three arrays of `size_bytes`."""
     hosts = one_per_host(client)
-    answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
+    answers = ask_each(client, stream, dict.fromkeys(hosts.values(), (size_bytes, repeats)))
     return measures_of(hosts, answers, size_bytes)
 
 
@@ -111,11 +128,6 @@ def measures_of(
     ]
 
 
-async def _stream_in_thread(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
-    # In a thread, so that the worker's event loop still answers its scheduler.
-    return await asyncio.to_thread(stream, size_bytes, repeats)
-
-
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
     """Return bytes/s of STREAM's copy and triad by name, with torch's threads in this process.
 
@@ -132,12 +144,12 @@ def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
         TRIAD: (3, lambda: torch.add(first, second, alpha=3.0, out=out)),
     }
     return {
-        name: [_rate(work, arrays * count * _BYTES_PER_VALUE) for _ in range(repeats + 1)][1:]
+        name: [rate_of(work, arrays * count * _BYTES_PER_VALUE) for _ in range(repeats + 1)][1:]
         for name, (arrays, work) in kernels.items()
     }
 
 
-def _rate(work: Any, moved_bytes: int) -> float:
+def rate_of(work: Callable[[], object], amount: float) -> float:
     start_s = time.perf_counter()
     work()
-    return float(moved_bytes / (time.perf_counter() - start_s))
+    return amount / (time.perf_counter() - start_s)

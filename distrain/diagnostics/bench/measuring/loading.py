@@ -1,6 +1,5 @@
 """Measures loaders in rows/s: of one rank, by number of threads, and of all ranks together."""
 
-import asyncio
 import math
 import os
 import time
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.diagnostics.bench.limits import LOADER_RATE
-from distrain.diagnostics.bench.measuring.hosts import ask, one_per_host, workers_by_host
+from distrain.diagnostics.bench.measuring.hosts import ask_each, one_per_host, workers_by_host
 from distrain.diagnostics.bench.results import Measure
 
 LOADER_THREADS = "loader.threads_{}"
@@ -43,39 +42,34 @@ def measure_loaders(
     Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU.
     """
     hosts = one_per_host(client)
-    options = {"train": str(train), "batch_rows": batch_rows, "epochs": repeats, "device": device}
     measures = []
     for threads in (1, 2, 4, _MOST_THREADS):
-        alone = {**options, "threads": threads, "num_ranks": 1}
-        ranks = dict.fromkeys(hosts.values(), 0)
-        answers = ask(client, _load_in_thread, ranks, alone, workers=list(ranks))
+        words = (str(train), 0, 1, batch_rows, threads, repeats, device)
+        answers = ask_each(client, load, dict.fromkeys(hosts.values(), words))
         for host, address in hosts.items():
-            if rates := answers[address]:
-                rates = [rows / seconds for rows, seconds in rates]
+            if rates := tuple(rows / seconds for rows, seconds in answers[address]):
                 name = LOADER_THREADS.format(threads)
-                measures.append(Measure(name, f"node {host}", "rows/s", tuple(rates)))
+                measures.append(Measure(name, f"node {host}", "rows/s", rates))
     workers = [address for group in workers_by_host(client).values() for address in group]
-    ranks = {address: rank for rank, address in enumerate(workers)}
-    together = {**options, "threads": 1, "num_ranks": len(ranks)}
-    answers = ask(client, _load_in_thread, ranks, together, workers=workers)
-    epochs = zip(*answers.values(), strict=True)
+    words_of = {
+        address: (str(train), rank, len(workers), batch_rows, 1, repeats, device)
+        for rank, address in enumerate(workers)
+    }
+    epochs = zip(*ask_each(client, load, words_of).values(), strict=True)
     # The slowest rank determines an epoch's time: the other ranks wait for it.
-    rates = [sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs]
-    return [*measures, Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))]
-
-
-async def _load_in_thread(
-    ranks: dict[str, int], options: dict[str, Any], dask_worker: Any = None
-) -> list[tuple[int, float]]:
-    if options["threads"] > len(os.sched_getaffinity(0)):
-        return []
-    return await asyncio.to_thread(load, rank=ranks[dask_worker.address], **options)
+    rates = tuple(sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs)
+    return [*measures, Measure(LOADER_RATE, f"{len(workers)} ranks", "rows/s", rates)]
 
 
 def load(
     train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int, device: str
 ) -> list[tuple[int, float]]:
-    """Return rows and seconds of each epoch of a rank's loader, after a warm-up epoch."""
+    """Return rows and seconds of each epoch of a rank's loader, after a warm-up epoch.
+
+    Returns nothing if this machine has fewer cores than `threads`.
+    """
+    if threads > len(os.sched_getaffinity(0)):
+        return []
     import torch
 
     from distrain.loader.dataset import Dataset

@@ -62,7 +62,7 @@ def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
     raise ClusterError(
         f"a process that measures {subject} failed: {error}",
         where={"worker": worker},
-        hint=f"`distrain doctor --cluster --scheduler ADDRESS` {doctor}.",
+        hint=f"`distrain doctor --scheduler ADDRESS` {doctor}.",
     )
 
 

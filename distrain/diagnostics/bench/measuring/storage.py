@@ -1,12 +1,15 @@
 """Measures how fast hosts write and read files in a shared folder."""
 
-import asyncio
 import os
-import time
 from pathlib import Path
 from typing import Any
 
-from distrain.diagnostics.bench.measuring.hosts import ask, measures_of, one_per_host
+from distrain.diagnostics.bench.measuring.hosts import (
+    ask_each,
+    measures_of,
+    one_per_host,
+    rate_of,
+)
 from distrain.diagnostics.bench.results import Measure
 
 WRITE, COLD, WARM = "storage.write", "storage.read_cold", "storage.read_warm"
@@ -19,16 +22,11 @@ def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) ->
     Raises `ClusterError` if a worker fails, and `OSError` if `folder` cannot be written there.
     """
     hosts = one_per_host(client)
-    names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
-    answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))
-    return measures_of(hosts, answers, size_bytes)
-
-
-async def _in_thread(
-    folder: str, names: dict[str, str], size_bytes: int, repeats: int, dask_worker: Any = None
-) -> dict[str, list[float]]:
-    path = Path(folder) / names[dask_worker.address]
-    return await asyncio.to_thread(write_and_read, path, size_bytes, repeats)
+    words_of = {
+        address: (folder / f"storage-{number}", size_bytes, repeats)
+        for number, address in enumerate(hosts.values())
+    }
+    return measures_of(hosts, ask_each(client, write_and_read, words_of), size_bytes)
 
 
 def write_and_read(path: Path, size_bytes: int, repeats: int) -> dict[str, list[float]]:
@@ -38,23 +36,18 @@ def write_and_read(path: Path, size_bytes: int, repeats: int) -> dict[str, list[
     filesystem without a disk, such as tmpfs, the cache cannot be dropped.
     """
     pieces = max(1, size_bytes // _PIECE_BYTES)
+    written_bytes = pieces * _PIECE_BYTES
     piece = os.urandom(_PIECE_BYTES)  # random, so that compression has no effect
     rates: dict[str, list[float]] = {WRITE: [], COLD: [], WARM: []}
     try:
         for _ in range(repeats):
-            rates[WRITE].append(_rate(pieces, lambda: _write(path, piece, pieces)))
+            rates[WRITE].append(rate_of(lambda: _write(path, piece, pieces), written_bytes))
             _drop_cache(path)
-            rates[COLD].append(_rate(pieces, lambda: _read(path)))
-            rates[WARM].append(_rate(pieces, lambda: _read(path)))
+            rates[COLD].append(rate_of(lambda: _read(path), written_bytes))
+            rates[WARM].append(rate_of(lambda: _read(path), written_bytes))
     finally:
         path.unlink(missing_ok=True)
     return rates
-
-
-def _rate(pieces: int, work: Any) -> float:
-    start_s = time.perf_counter()
-    work()
-    return pieces * _PIECE_BYTES / (time.perf_counter() - start_s)
 
 
 def _write(path: Path, piece: bytes, pieces: int) -> None:

@@ -99,18 +99,7 @@ def update(
     rounding_seed: int = 0,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Update rows by a rule of `distrain.jobs.optimizers`.
-
-    | rule | update, in this order |
-    |---|---|
-    | sgd | `weight -= rate * grad`, with the bits of `torch.optim.SGD` in float32 |
-    | adagrad | `sum += grad^2`, `weight -= rate * grad / (sqrt(sum) + eps)` |
-    | rowwise_adagrad | `row_sum += mean(grad^2)`, `weight -= rate / (sqrt(row_sum) + eps) * grad` |
-    | adam | `exp_avg += (1 - beta1) * (grad - exp_avg)`, |
-    | | `exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad^2`, |
-    | | `weight -= rate * exp_avg / (sqrt(exp_avg_sq) + eps)` |
-
-    The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
+    """Update rows by a rule of `distrain.jobs.optimizers`; `on_torch.updated` has the formulas.
 
     Args:
         weight: `[rows, dim]`, of any floating type, contiguous, updated in place. The computation
@@ -192,10 +181,10 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the `offsets` and `counts` of `unique`, `[columns, parts]`.
+    """Return the arguments `offsets` and `counts` of `unique`, `[columns, parts]`, by part.
 
-    The ids are part after part, and column after column within a part. The argument, `[parts,
-    columns]`, has the number of ids of each.
+    The ids must be concatenated part after part, and within a part column after column. The
+    argument `counts`, `[parts, columns]`, has the number of ids of each column in each part.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()

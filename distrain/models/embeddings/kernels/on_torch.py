@@ -122,25 +122,9 @@ def update(
     rounding_seed: int = 0,
     global_keys: Tensor | None = None,
 ) -> None:
-    new = [own.index_select(0, keys) for own in state]
-    rows = gather(weight, keys)
-    match rule.name:
-        case "sgd":
-            rows.add_(grads, alpha=-rate)
-        case "adagrad":
-            squares = new[0].addcmul_(grads, grads)
-            rows.addcdiv_(grads, sqrt(squares).add_(rule.eps), value=-rate)
-        case "rowwise_adagrad":
-            squares = new[0].add_(mean_of_squares(grads))
-            rates = torch.full_like(squares, rate).div_(sqrt(squares).add_(rule.eps))
-            rows.sub_(grads * rates.unsqueeze(1))
-        case "adam":
-            beta1, beta2 = rule.betas
-            mean = new[0].lerp_(grads, 1 - beta1)
-            square = new[1].mul_(beta2).addcmul_(grads, grads, value=1 - beta2)
-            rows.addcdiv_(mean, sqrt(square).add_(rule.eps), value=-rate)
-        case _:
-            raise unknown_rule(rule)
+    old = [own.index_select(0, keys) for own in state]
+    at = torch.full((), rate, dtype=torch.float64, device=weight.device)
+    rows, *new = updated(rule, gather(weight, keys), old, grads, at)
     for own, values in zip(state, new, strict=True):
         own.index_copy_(0, keys, values)
     if weight.dtype == torch.bfloat16:
@@ -151,10 +135,20 @@ def update(
 def updated(
     rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the new rows, then the new state, for a step of fixed shapes.
+    """Return the new rows, then the new state.
 
-    Computes the rules of `update`, but not in place, and with the rate as a tensor. Raises
-    `InputError` for an unknown rule.
+    | rule | update, in this order |
+    |---|---|
+    | sgd | `weight -= rate * grad`, with the bits of `torch.optim.SGD` in float32 |
+    | adagrad | `sum += grad^2`, `weight -= rate * grad / (sqrt(sum) + eps)` |
+    | rowwise_adagrad | `row_sum += mean(grad^2)`, `weight -= rate / (sqrt(row_sum) + eps) * grad` |
+    | adam | `exp_avg += (1 - beta1) * (grad - exp_avg)`, |
+    | | `exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad^2`, |
+    | | `weight -= rate * exp_avg / (sqrt(exp_avg_sq) + eps)` |
+
+    The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
+
+    `rate` is a scalar, float64. Raises `InputError` for an unknown rule.
     """
     match rule.name:
         case "sgd":

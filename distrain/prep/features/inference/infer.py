@@ -20,14 +20,21 @@ from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
-from distrain.prep.features.inference.learnable import Labels, is_learnable, sampled_labels
+from distrain.prep.features.inference.learnable import (
+    Labels,
+    is_learnable,
+    sampled_labels,
+    strongest_pairs,
+)
 from distrain.prep.features.inference.suggest import (
     NAMES_PART,
     SAYS_PART,
     Feature,
     Suggestion,
     Target,
+    may_be_crossed,
     more_targets_of,
+    of_pair,
     part_for_validation,
     suggestion_of,
     target_of,
@@ -177,6 +184,8 @@ _WIDTH = 100
 _SHORT_NAME_BYTES = 60
 _WHOLE_BYTES = 16 << 30
 """If all files together are larger, a target's values are taken from the sample only."""
+_PAIRS_BYTES = 1 << 30
+"""Larger tables get no crosses of pairs, which more than double the CPU time of `prep`."""
 _MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
@@ -253,6 +262,11 @@ def infer_features(
         with_further(s, partial(_tells, values[s.facts.name], labels), target_kind)
         for s in suggestions
     ]
+    combined: list[Feature] = []
+    if labels is not None and sum(file.size_bytes for file in files) <= _PAIRS_BYTES:
+        names = [s.facts.name for s in suggestions if may_be_crossed(s, target_kind)]
+        pairs = strongest_pairs({name: values[name] for name in names}, labels)
+        combined = [feature for pair in pairs for feature in of_pair(pair)]
     if not any(s.features for s in suggestions):
         raise DataError(
             "no column is left to learn from",
@@ -261,7 +275,8 @@ def infer_features(
         )
     beside, reasons = _beside(more, weight, windows_of(columns))
     known = {known_name(name) for name in _more_named(more)}
-    text = _document(sample, columns, (target, split, split_reason), beside, suggestions, known)
+    decided = (target, split, split_reason)
+    text = _document(sample, columns, decided, beside, suggestions, combined, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
@@ -318,7 +333,7 @@ def _beside(
     weight: tuple[str, str] | None,
     windows: tuple[dict[str, Any], str] | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the document's lines for further targets, weight and windows, and the reasons."""
+    """Return the document's lines for further targets, weight and windows, and reasons by key."""
     lines, reasons = [], {}
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
@@ -347,11 +362,13 @@ def _document(
     decided: tuple[Target, dict[str, Any] | None, str],
     beside: Sequence[str],
     suggestions: Sequence[Suggestion],
+    combined: Sequence[Feature],
     names_taken: Set[str],
 ) -> str:
     """Return the text of the document.
 
-    `decided` has the target, the section `split`, and the reason for it.
+    `decided` has the target, the section `split`, and the reason for it; `combined` the features
+    of several columns.
     """
     target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
@@ -386,6 +403,10 @@ def _document(
             name, settings = _name_of(feature.name, feature.settings, taken)
             lines.append(f"  {_key(name)}: {_flow(settings)}")
         lines += _comments_of(suggestion.doubtful)
+    lines += _comment(f"{combined[0].reason}.", "  ") if combined else []
+    for feature in combined:
+        name, settings = _name_of(feature.name, feature.settings, taken)
+        lines.append(f"  {_key(name)}: {_flow(settings)}")
     left_out = [s for s in suggestions if s.left_out]
     if left_out:
         lines += ["", "# Left out:"]
@@ -445,7 +466,7 @@ def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str,
     while written == LABEL or written in taken:
         written += "_"
     taken.add(written)
-    if written != name and "from" not in settings:
+    if written != name and not settings.keys() & {"from", "cross"}:
         settings = {"from": name, **settings}
     return written, settings
 

@@ -1,8 +1,13 @@
-"""Tests whether target means of a column, from some rows, predict the labels of other rows."""
+"""Tests whether target means, from some rows, predict the labels of other rows.
+
+The means are those of the values of a column, or of the combined values of two columns.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,8 +20,10 @@ from distrain.prep.features.rows import labels_of
 from distrain.prep.features.targets import TargetSpec
 
 Labels = np.ndarray[Any, np.dtype[np.float64]]
+Codes = np.ndarray[Any, np.dtype[np.int64]]
 
 _SMOOTHING = 20
+_LEAST_SD = 1e-9  # below it, differences are rounding errors
 _CHANCE_SD = 3.0
 """A correlation above this number of standard deviations is not chance."""
 
@@ -39,24 +46,75 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
     return found
 
 
+_PAIRS_CHANCE_SD = 5.0  # hundreds of pairs are tested
+_MOST_PAIRS = 30
+_MOST_COLUMNS = 40
+"""The number of columns of which all pairs are tested, 5 ms each: those that predict best alone."""
+_PAIR_BUCKETS = 65_521  # a prime, so that pairs of ids do not collide regularly
+
+
 def is_learnable(values: pa.Array, labels: Labels) -> bool:
     """Return True if target means of every second row correlate with the labels of the others.
 
     The test is Pearson's correlation r of these means with the labels of the other n rows. If the
     values predict nothing, r sqrt(n) is about standard normal.
     """
-    codes = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy()
     known = np.isfinite(labels)
-    codes, labels = codes[known], labels[known]
-    if not len(labels):
-        return False
-    made, seen = slice(0, None, 2), slice(1, None, 2)
-    size, mean = int(codes.max()) + 1, float(labels[made].mean())
-    counts = np.bincount(codes[made], minlength=size)
-    sums = np.bincount(codes[made], labels[made], size)
-    means = ((sums + _SMOOTHING * mean) / (counts + _SMOOTHING))[codes[seen]]
-    others = labels[seen]
-    if means.std() == 0 or others.std() == 0:
-        return False
-    correlation = float(np.corrcoef(means, others)[0, 1])
-    return correlation * math.sqrt(len(others)) > _CHANCE_SD
+    codes, labels = _codes(values)[known], labels[known]
+    return bool(len(labels)) and _strength(_means(codes, labels), labels[1::2]) > _CHANCE_SD
+
+
+def strongest_pairs(columns: Mapping[str, pa.Array], labels: Labels) -> list[tuple[str, str]]:
+    """Return the pairs of columns that predict most beyond the two columns, the strongest first.
+
+    The test is that of `is_learnable`, for combined values. A linear model of the two columns'
+    own target means is first subtracted from the pair's target means and from the labels.
+    """
+    known = np.isfinite(labels)
+    labels = labels[known]
+    if len(labels) < 2:
+        return []
+    codes = {name: _codes(values)[known] for name, values in columns.items()}
+    means = {name: _means(one, labels) for name, one in codes.items()}
+    others = labels[1::2]
+    alone = {name: _strength(one, others) for name, one in means.items()}
+    tested = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
+    found = {}
+    for one, other in combinations([name for name in columns if name in tested], 2):
+        both = (codes[one] * (int(codes[other].max()) + 1) + codes[other]) % _PAIR_BUCKETS
+        single = np.stack([np.ones(len(others)), means[one], means[other]], axis=1)
+        of_pair = _without(single, _means(both, labels))
+        found[one, other] = _strength(of_pair, _without(single, others))
+    strong = [pair for pair, strength in found.items() if strength > _PAIRS_CHANCE_SD]
+    return sorted(strong, key=lambda pair: -found[pair])[:_MOST_PAIRS]
+
+
+def _codes(values: pa.Array) -> Codes:
+    encoded = pc.dictionary_encode(values, null_encoding="encode")
+    codes: Codes = encoded.indices.to_numpy().astype(np.int64)
+    return codes
+
+
+def _means(codes: Codes, labels: Labels) -> Labels:
+    """Return the target means of every second row, for the values of the other rows."""
+    made, mean = codes[::2], float(labels[::2].mean())
+    size = int(codes.max()) + 1
+    counts = np.bincount(made, minlength=size)
+    sums = np.bincount(made, labels[::2], size)
+    means: Labels = ((sums + _SMOOTHING * mean) / (counts + _SMOOTHING))[codes[1::2]]
+    return means
+
+
+def _without(explained: Labels, values: Labels) -> Labels:
+    """Return what remains of the values after a linear regression on columns."""
+    squares = explained.T @ explained
+    weights = np.linalg.lstsq(squares, explained.T @ values, rcond=None)[0]
+    rest: Labels = values - explained @ weights
+    return rest
+
+
+def _strength(means: Labels, labels: Labels) -> float:
+    """Return the correlation in standard deviations of chance; 0 if it is undefined."""
+    if len(labels) < 2 or means.std() < _LEAST_SD or labels.std() < _LEAST_SD:
+        return 0.0
+    return float(np.corrcoef(means, labels)[0, 1]) * math.sqrt(len(labels))

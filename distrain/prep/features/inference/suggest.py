@@ -25,6 +25,7 @@ _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
+_PAIR_BUCKETS = 1_000_000  # every worker holds a number for each
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -227,13 +228,14 @@ def with_further(
     if facts.distinct <= _SOME_VALUES:
         return suggestion
     own_type = {key: value for key, value in features[0].settings.items() if key == "as"}
+    reads = {"from": facts.name, **own_type}
     why = "counts and target means help with values that are too rare to learn an embedding"
     learnable = is_learnable()
     if target_kind is None:
         why = "target means were not tried, because the target is not a number"
     elif not learnable:
         why = "target means did not predict the target in rows that they were not computed from"
-    more = _statistics(facts.name, own_type, why, has_means=target_kind is not None)
+    more = _statistics(facts.name, reads, why, has_means=target_kind is not None)
     if learnable:
         return replace(suggestion, features=(*features, *more))
     return replace(suggestion, doubtful=more)
@@ -259,23 +261,38 @@ def _of_number(
         more = (_feature(facts.name, bucket, why),)
     if has_more and is_learnable():
         why = "counts and target means: equal numbers predict the target as categories do"
-        more += _statistics(facts.name, {}, why, has_means=True)
+        more += _statistics(facts.name, {"from": facts.name}, why, has_means=True)
     return more
 
 
+def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
+    """Return True if the column's values may be combined with those of other columns."""
+    facts = suggestion.facts
+    has_values = facts.kind in ("text", "truth") or facts.is_whole
+    is_large = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
+    return bool(suggestion.features) and has_values and is_large
+
+
+def of_pair(columns: tuple[str, str]) -> tuple[Feature, ...]:
+    """Return the features of two columns' combined values: their count and their target mean."""
+    why = "pairs: combined values predict more than the values of both columns do"
+    reads = {"cross": [*columns], "hash_buckets": _PAIR_BUCKETS}
+    return _statistics("_".join(columns), reads, why, has_means=True)
+
+
 def _statistics(
-    column: str, own_type: dict[str, Any], reason: str, *, has_means: bool
+    name: str, reads: dict[str, Any], reason: str, *, has_means: bool
 ) -> tuple[Feature, ...]:
     """Return the count of a value's rows and, if the target has means, its target mean."""
-    reads = {"from": column, **own_type, "kind": "continuous"}
+    begin = {**reads, "kind": "continuous"}
     made: list[dict[str, Any]] = [{"count": True, "log": True}]
     made += [{"target_mean": {"smoothing": 20}}] if has_means else []
-    return tuple(_feature(column, {**reads, **one, "normalize": True}, reason) for one in made)
+    return tuple(_feature(name, {**begin, **one, "normalize": True}, reason) for one in made)
 
 
-def _feature(column: str, settings: dict[str, Any], reason: str) -> Feature:
+def _feature(name: str, settings: dict[str, Any], reason: str) -> Feature:
     ending = next(end for key, end in _ENDINGS.items() if key in settings)
-    return Feature(f"{column}_{ending}", settings, reason)
+    return Feature(f"{name}_{ending}", settings, reason)
 
 
 _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}

@@ -1,4 +1,4 @@
-"""`distrain top` on a real pseudo-terminal: its keys, and the terminal's mode after any end."""
+"""`distrain top` on a real pseudo-terminal, and the terminal's mode after any end."""
 
 import fcntl
 import os
@@ -17,10 +17,8 @@ from scripted_service import Reply, ScriptedService, Seen
 from waiting import until
 
 from distrain.cli.interrupts import TERMINATED
-from distrain.cli.top.live import Keyboard, KeyPress, keyboard, keys_of
 
 ROWS, COLUMNS = 24, 80
-FOOTER = "j/k, arrows: choose a job"
 # The terminal becomes the one of a session of its own, as a shell does it.
 IN_A_SESSION = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -46,23 +44,16 @@ class Served:
 
 
 class Terminal:
-    """A terminal in which `distrain top` runs.
+    """A terminal in which `distrain top` runs, with the arguments `words`."""
 
-    Args:
-        words: The command's arguments.
-        keys: Whether the command's standard input is the terminal.
-    """
-
-    def __init__(self, *words: str, keys: bool = True):
+    def __init__(self, *words: str):
         self._master, self._slave = os.openpty()
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.before = termios.tcgetattr(self._slave)
         command = [sys.executable, "-c", IN_A_SESSION, *words]
-        if not keys:
-            command = [sys.executable, "-m", "distrain.cli.main", "top", *words]
         self.process = subprocess.Popen(
             command,
-            stdin=self._slave if keys else subprocess.DEVNULL,
+            stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
             start_new_session=True,
@@ -132,43 +123,11 @@ def check_left(terminal: Terminal, returncode: int) -> None:
     assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l"), "the cursor"
 
 
-def test_keys_choose_a_job_pin_it_and_quit(served: Served, url: str) -> None:
-    with closing(Terminal("--dashboard", url, "--interval", "0.1")) as terminal:
-        press_keys(served, terminal)
-
-
-def press_keys(served: Served, terminal: Terminal) -> None:
-    terminal.shows("new: running")
-    assert terminal.mode != terminal.before
-    assert FOOTER in terminal.frame[-1]
-    assert "space: pin this job   q: quit" in terminal.frame[-1]
-    assert max(map(len, terminal.frame)) <= COLUMNS
-    terminal.press("j")
-    terminal.shows("mid: running")
-    terminal.shows("space: follow the newest")
-    terminal.press("\x1b[B")
-    terminal.shows("old: running")
-    terminal.press("jkx\x1b[5~")  # there is none below; then up, and keys that mean nothing
-    terminal.shows("mid: running")
-    terminal.press(" ")
-    terminal.shows("new: running")
-    terminal.press("\r")
-    terminal.shows("space: follow the newest")
-    served.jobs = [{"id": "newest", "state": "running"}, *served.jobs]
-    terminal.shows("newest ")
-    terminal.shows("new: running")  # it is pinned
-    terminal.press("\n")
-    terminal.shows("newest: running")
-    terminal.press("q")
-    check_left(terminal, 0)
-
-
-@pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM", "a mistake", "no keyboard"])
+@pytest.mark.parametrize("ending", ["Ctrl-C", "SIGTERM", "a mistake"])
 def test_any_end_leaves_the_terminal_as_it_was(ending: str, served: Served, url: str) -> None:
-    keys = ending != "no keyboard"
-    with closing(Terminal("--dashboard", url, "--interval", "0.1", keys=keys)) as terminal:
-        until(lambda: "new: running" in terminal.text, "the job")
-        assert (FOOTER in terminal.text) == keys
+    with closing(Terminal("--dashboard", url, "--interval", "0.1")) as terminal:
+        terminal.shows("new: running")
+        assert max(map(len, terminal.frame)) <= COLUMNS
         match ending:
             case "Ctrl-C":
                 terminal.press("\x03")
@@ -177,34 +136,3 @@ def test_any_end_leaves_the_terminal_as_it_was(ending: str, served: Served, url:
             case _:
                 terminal.process.send_signal(signal.SIGTERM)
         check_left(terminal, {"Ctrl-C": 0, "a mistake": 1}.get(ending, TERMINATED))
-
-
-def test_keys_that_come_in_pieces() -> None:
-    assert keys_of("\x1b") == ([], "\x1b")
-    assert keys_of("\x1b[1;5") == ([], "\x1b[1;5")
-    assert keys_of("\x1b[1;5Bq") == ([KeyPress.QUIT], "")
-    assert keys_of("\x1bOAk\x1bOB ") == (
-        [KeyPress.UP, KeyPress.UP, KeyPress.DOWN, KeyPress.PIN],
-        "",
-    )
-    assert keys_of("\xff\x00Qz") == ([], "")
-    reader, writer = os.pipe()
-    keys = Keyboard(reader)
-    assert keys.wait(0.0) == []
-    for piece, pressed in (
-        (b"\x1b", []),
-        (b"[", []),
-        (b"A", [KeyPress.UP]),
-        (b"j", [KeyPress.DOWN]),
-    ):
-        os.write(writer, piece)
-        assert keys.wait(10.0) == pressed
-    os.close(writer)
-    assert keys.wait(10.0) == [KeyPress.QUIT]  # who pressed them has gone
-    os.close(reader)
-
-
-def test_no_standard_input_is_no_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    with keyboard() as keys:
-        assert keys.fd is None
