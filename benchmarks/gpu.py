@@ -8,6 +8,7 @@ It needs no network. The stages, in this order, in N minutes (10):
               matrix products
   tests       all tests marked `gpu`, a process per file
   benchmarks  step.py in parts, end_to_end.py, loader.py, with `--quick` (`--full`: without it)
+  experiments possible improvements against the code as it is; only with `--only experiment`
   again       failed tests again, each in its own process
 
 Each stage has a time limit that leaves later stages their minimum. Stages that do not fit are
@@ -54,6 +55,7 @@ from benchmarks.gpu_bench.stages import WITHOUT_GPU, Stage, stages
 ROOT = Path(__file__).resolve().parent.parent
 
 UNAVAILABLE = 69
+USUAL = "^(?!experiment)"
 LOOK_S = 180
 
 
@@ -93,7 +95,7 @@ def parsed() -> argparse.Namespace:
         "--minutes", metavar="N", type=float, default=10.0, help="time limit of the whole run"
     )
     parser.add_argument("--full", action="store_true", help="run the benchmarks without --quick")
-    parser.add_argument("--only", metavar="REGEX", default="", help="stages that match")
+    parser.add_argument("--only", metavar="REGEX", default=USUAL, help="stages that match")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes, on a CPU")
     options = parser.parse_args()
     if options.minutes <= 0:

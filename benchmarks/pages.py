@@ -37,7 +37,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "nullable, snappy": {},
     "nullable, snappy, groups of 1M": {"row_group_size": 1 << 20},
     "nullable, uncompressed": {"compression": "none"},
-    "nullable, zstd": {"compression": "zstd"},
     "required, snappy": {"nullable": False},
     "required, LZ4, checksums": {
         "nullable": False,

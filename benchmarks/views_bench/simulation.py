@@ -165,13 +165,12 @@ def coordinator_of_one_job(num_ranks: int) -> CoordinatorPlugin:
     plugin.scheduler = SimpleNamespace(workers={})
     plugin.lifecycle = Lifecycle()
     plugin.recordings = Recordings(lambda worker, message: True)
-    plugin.specs = {"job": parse_spec(document(num_ranks))}
-    plugin.run_dirs = {"job": "runs/job"}
     plugin.collectors = {"job": Collector(PROGRESS_BYTES)}
     plugin.collectors["job"].begin_attempt(1, num_ranks)
     slots = frozenset(Slot(f"host-{r}", f"tcp://{r}:1", f"w{r}") for r in range(num_ranks))
     now_s = time.monotonic()
-    plugin.lifecycle.handle(Submit("job", num_ranks, 600.0, None), now_s)
+    spec = parse_spec(document(num_ranks))
+    plugin.lifecycle.handle(Submit("job", spec, "runs/job", 0), now_s)
     plugin.lifecycle.handle(WorkersChanged(slots), now_s)
     return plugin
 

@@ -14,6 +14,7 @@ from distrain.cli.output import (
     print_remark,
     print_result,
     result_console,
+    table_of,
 )
 from distrain.diagnostics.check import CheckVerdict
 from distrain.errors import InputError
@@ -26,33 +27,40 @@ from distrain.errors import InputError
     type=EXISTING_FILE,
     help="The address from the file that `dask scheduler --scheduler-file` wrote.",
 )
-@click.option("--run-dir", type=PATH, default=Path("runs"), help="The folder of future runs.")
+@click.option(
+    "--run-dir",
+    type=PATH,
+    default=Path("runs"),
+    help="For this machine: the folder of future runs.",
+)
 @click.option(
     "--run-root",
     metavar="FOLDER",
     default="",
-    help="Of a cluster: the folder of runs, which all workers should be able to access.",
+    show_default=False,
+    help="For a cluster: the folder of runs, which all workers should be able to access.",
 )
 @click.option(
     "--data",
     metavar="PATH",
     default="",
-    help="Of a cluster: path or URL of data that all workers should be able to read.",
+    show_default=False,
+    help="For a cluster: path or URL of data that all workers should be able to read.",
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
-    help="Of a cluster: the device of jobs; cpu ignores GPUs, cuda requires them.",
+    help="For a cluster: the device of jobs; cpu ignores GPUs, cuda requires them.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=1.0),
     default=20.0,
-    help="Of a cluster: timeout for the answers of each step, in seconds.",
+    help="For a cluster: the maximum wait for answers in each step, in seconds.",
 )
-@json_option("Print one JSON list; of a cluster one JSON document.")
+@json_option("Print a JSON list of checks; for a cluster one JSON document.")
 def command(
     scheduler: str | None, scheduler_file: Path | None, run_dir: Path, **examined: Any
 ) -> None:
@@ -103,20 +111,11 @@ def _examine(scheduler: str, **options: Any) -> bool:
     print_answer(**report_json(report))
     for number, line in enumerate(report_lines(report)):
         print_result(line, bold=number == 0)
-    result_console().print(_table(facts_table(report.seen)))
+    headings, *rows = facts_table(report.seen)
+    result_console().print(
+        table_of([(title, {}) for title in headings], rows, box=None, pad_edge=False)
+    )
     return report.mistakes > 0
-
-
-def _table(rows: list[tuple[str, ...]]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    headings, *others = rows
-    for heading in headings:
-        table.add_column(heading)
-    for row in others:
-        table.add_row(*row)
-    return table
 
 
 def _address_in(scheduler_file: Path) -> str:

@@ -6,7 +6,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
-from distrain.cli.output import json_wanted, print_answer, print_remark, result_console
+from distrain.cli.output import json_wanted, print_answer, print_remark, result_console, table_of
 from distrain.errors import JobError
 from distrain.formatting import (
     NO_AUC,
@@ -56,14 +56,6 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=f"{summary.job_id}: {summary.state}", show_header=False, title_justify="left"
-    )
-    table.add_column(style="bold")
-    table.add_column()
     valid = "validation rows" + (", before the refit" if summary.refit else "")
     row_kinds = {"valid": valid, "train": "training rows, before their update"}
     rows = [
@@ -85,8 +77,9 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("summary", str(paths.summary)),
         ("logs", str(paths.logs)),
     ]
-    for name, value in rows:
-        table.add_row(Text(name), Text(value))  # brackets in targets and paths are not markup
+    title = f"{summary.job_id}: {summary.state}"
+    columns = [("figure", {"style": "bold"}), ("value", {})]
+    table = table_of(columns, rows, title=title, show_header=False, title_justify="left")
     console.print(table, highlight=False)
 
 

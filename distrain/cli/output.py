@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.table import Table
 
 _JSON, _QUIET = "distrain.json", "distrain.quiet"
 _PIPE_COLUMNS = 10_000
@@ -113,6 +114,27 @@ def print_answer(**values: Any) -> None:
 
 def result_console() -> "Console":
     return _console(err=False, quiet=json_wanted())
+
+
+def table_of(
+    columns: Iterable[tuple[str, Mapping[str, Any]]], rows: Iterable[Sequence[object]], **style: Any
+) -> "Table":
+    """Return a table for a console; brackets in titles and cells are not markup.
+
+    Args:
+        columns: The title of each column, and its options in rich.
+        rows: A cell for each column: a rich `Text`, or any value, which is shown as text.
+        style: rich's options of the table.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(**style)
+    for title, options in columns:
+        table.add_column(Text(title), **options)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return table
 
 
 def progress_console() -> "Console":

@@ -1,7 +1,10 @@
 """The outcome of a check of a machine, a cluster or a service's configuration."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from distrain.errors import DistrainError
 
 
 class CheckVerdict(StrEnum):
@@ -17,3 +20,19 @@ class Check:
     verdict: CheckVerdict
     detail: str
     mend: str = ""  # how to correct it
+
+
+def checked(name: str, look: Callable[[], tuple[str, str]]) -> Check:
+    """Return the check that a function makes.
+
+    `look` returns what it found, and how to correct it, "" if all is well. If it raises an error,
+    the check has failed.
+    """
+    try:
+        detail, mend = look()
+    except DistrainError as error:
+        return Check(name, CheckVerdict.FAIL, error.message, error.hint or "")
+    except Exception as error:  # a failing check is a finding, and others continue
+        detail = f"check failed: {type(error).__name__}: {error}"
+        return Check(name, CheckVerdict.FAIL, detail)
+    return Check(name, CheckVerdict.NOTE if mend else CheckVerdict.OK, detail, mend)

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from distrain.errors import DataError
 from distrain.loader.filling.torch_filler import signed_bits, with_capacity
-from distrain.loader.partition.selection import Selection
-from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.table import RowGroup, Selection, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import null_error
 from distrain.loader.reading.reader import DecodedColumns, Reader, unreadable

@@ -12,14 +12,15 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
+from distrain.loader.backends import ReaderChoice, choose_reader, new_backend, new_source
 from distrain.loader.bucketing.bucket_store import Slabs
 from distrain.loader.bucketing.first_pass import Buckets, FirstPass, use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery.cuda_streams import new_streams, resolve_device, thread_set_up
 from distrain.loader.delivery.epoch import EpochIterator, Production
+from distrain.loader.delivery.loads_ahead import EpochWork
 from distrain.loader.delivery.stats import LoaderStats, StatsRecorder
 from distrain.loader.delivery.transfer import Transform, new_delivery
-from distrain.loader.delivery.work import EpochWork
 from distrain.loader.filling.batch_memory import BatchLayout, BlockPool
 from distrain.loader.filling.list_columns import list_limits
 from distrain.loader.filling.schedule import epoch_chunks
@@ -33,7 +34,6 @@ from distrain.loader.options import (
     whole_number,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan, EpochSteps
-from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, new_source
 
 _RUN_TIME_STATE = (
     "_stats",

@@ -13,7 +13,7 @@ of P batches. A rank serves c = S/W lanes. The bound considers a rank at any ste
   // B` steps from s on. Loads of the next epoch or window also begin, if all their rows are for
   these steps.
 - A load with a row for a later step begins only if step s itself needs it. Its rows are then for
-  fewer steps, because lanes that share a chunk need it together (`partition.lane_pieces`).
+  fewer steps, because lanes that share a chunk need it together (`partition.row_order`).
 - P finished batches wait in the queue. The consumer holds one and takes another.
 
 The open batches, of B/W rows each, have (1 + A) c G rows, or about (c + L) G if lanes reach the
@@ -49,7 +49,7 @@ from distrain.loader.filling.schedule import (
 )
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.reading.kinds import ANY_TABLE, ReaderKind
+from distrain.loader.reading.reader import ANY_TABLE, ReaderKind
 
 _SPARE_ROWS = 64  # extra rows of the pool's blocks, so that slightly larger batches fit
 _CONSUMER_BATCHES = 2

@@ -19,7 +19,7 @@ from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_byt
 from distrain.loader.options import LoaderOptions
 from distrain.loader.parquet_pages.footer import codec_bytes
 from distrain.loader.partition.wanted_columns import column_of_leaf
-from distrain.loader.reading.kinds import ANY_TABLE
+from distrain.loader.reading.reader import ANY_TABLE
 from distrain.storage.inputs import open_input
 
 _READERS = 16

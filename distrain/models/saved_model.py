@@ -289,8 +289,9 @@ def needed_tensors(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Tensor]]:
     """Return the shapes of a model's tables, and its dense tensors without memory, by name."""
     places = table_places(blueprint.inputs.columns)
-    tables: dict[str, tuple[int, ...]]
-    tables = {place.tensor: (place.first + place.cardinality, place.dim) for place in places}
+    tables: dict[str, tuple[int, ...]] = {
+        place.tensor: (place.first + place.cardinality, place.dim) for place in places
+    }
     return tables, blueprint.outline().state_dict(prefix="dense.")
 
 

@@ -1,9 +1,10 @@
 """Finds the logs of a run's ranks, and the first error in them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from itertools import groupby
 
 from distrain.errors import InputError
 from distrain.jobs.reasons import Reason, says_peer_lost
@@ -24,10 +25,11 @@ LINES_BEFORE, LINES_AFTER = 5, 40
 class LogOfRank:
     attempt: int
     rank: int
-    path: Path
+    name: str  # its path, or its name in the run folder of a service's job
+    read: Callable[[], bytes]
 
     def text(self) -> str:
-        return read_log(self.path).decode(errors="replace")
+        return self.read().decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def find_logs(
     """
     check_run_dir(paths)
     logs = [
-        LogOfRank(number, of_rank, path)
+        LogOfRank(number, of_rank, str(path), partial(read_log, path))
         for number in paths.attempts()
         for of_rank, path in of_all_ranks(paths.log(0, number)).items()
     ]
@@ -63,22 +65,25 @@ def find_logs(
     return chosen
 
 
-def first_error(logs: Sequence[LogOfRank]) -> LoggedError | None:
-    """Return the first error in the logs, by attempt and time; `None` if there is no error.
+def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int]]:
+    """Return the first error in logs, by attempt and time, and its attempt's ranks without one.
 
-    An error about a lost peer is returned only if there is no other error.
+    `logs` are in the order of the attempts; no later ones are read than needed. An error about a
+    lost peer is returned only if there is no other error. A killed rank logs nothing: if all other
+    ranks report a lost peer, the ranks without an error are the lost peers.
     """
-    errors = [error for log in logs for error in [_first_error(log)] if error is not None]
-    return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
-
-
-def ranks_without_output(logs: Sequence[LogOfRank], attempt: int) -> list[int]:
-    """Return the ranks of an attempt that logged no error.
-
-    A killed rank logs nothing. So if all other ranks report a lost peer, these ranks are the lost
-    peers.
-    """
-    return [log.rank for log in logs if log.attempt == attempt and _first_error(log) is None]
+    of_peers: tuple[LoggedError | None, list[int]] = None, []
+    for _, of_attempt in groupby(logs, key=lambda log: log.attempt):
+        by_rank = {log.rank: _first_error(log) for log in of_attempt}
+        earliest = min(
+            filter(None, by_rank.values()), key=lambda e: (e.of_peers, e.at), default=None
+        )
+        found = earliest, [rank for rank, error in by_rank.items() if error is None]
+        if earliest is not None and not earliest.of_peers:
+            return found
+        if of_peers[0] is None:
+            of_peers = found
+    return of_peers
 
 
 def _first_error(log: LogOfRank) -> LoggedError | None:

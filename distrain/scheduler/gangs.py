@@ -11,8 +11,13 @@ from distributed import Client, Scheduler, Security
 from distributed.comm.addressing import get_address_host
 
 from distrain.jobs.assignment import Assignment, Rendezvous
-from distrain.jobs.spec.job import JobSpec
-from distrain.scheduler.lifecycle.messages import CheckpointGang, LaunchGang, StopGang, TakeStacks
+from distrain.scheduler.lifecycle.messages import (
+    CheckpointGang,
+    LaunchGang,
+    StopGang,
+    Submit,
+    TakeStacks,
+)
 from distrain.scheduler.rendezvous import Stores
 from distrain.workers.supervisor import COMMAND_OP, rank_key, supervise
 
@@ -42,10 +47,8 @@ class Gangs:
     async def launch(
         self,
         gang: LaunchGang,
-        spec: JobSpec,
-        run_dir: str,
+        request: Submit,
         still_wanted: Callable[[], bool],
-        first_attempt: int = 1,
     ) -> bool:
         """Open a store and submit a Dask task for each rank, its supervisor.
 
@@ -58,12 +61,17 @@ class Gangs:
         if not still_wanted():
             return False
         rendezvous = Rendezvous(host, store.port, f"{gang.job_id}/{gang.attempt}")
-        document = spec.model_dump(mode="json")
+        document = request.spec.model_dump(mode="json")
         whose = gang.job_id, gang.attempt
         futures = []
         for placement in gang.placements:
             assignment = Assignment(
-                *whose, placement.world, document, run_dir, rendezvous, first_attempt
+                *whose,
+                placement.world,
+                document,
+                request.run_dir,
+                rendezvous,
+                request.first_attempt,
             )
             futures.append(_submit(client, assignment, placement.slot.worker))
         workers = [placement.slot.worker for placement in gang.placements]

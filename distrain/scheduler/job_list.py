@@ -7,17 +7,13 @@ from typing import Any
 from distrain.jobs.api_answers import Job as EndedJob
 from distrain.jobs.assignment import Slot
 from distrain.jobs.job_view import JobView
-from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.lifecycle.job import AttemptFailure, Job
-from distrain.scheduler.lifecycle.messages import Budgets, Submit
 from distrain.version import build
 
 
-def show(
-    job: Job, name: str, collector: Collector, outcome: tuple[bool, str], since: int | None
-) -> JobView:
+def show(job: Job, collector: Collector, outcome: tuple[bool, str], since: int | None) -> JobView:
     """Return a view of a job, with its progress from entry `since` on; `None`: without progress.
 
     `outcome` is whether the job's summary is written, and the error if it could not be.
@@ -27,7 +23,7 @@ def show(
     cause = job.culprit if job.state.is_final else None
     return JobView(
         job_id=job.job_id,
-        name=name,
+        name=job.spec.name,
         state=job.state,
         attempt=job.attempt,
         num_ranks=job.num_ranks,
@@ -66,11 +62,11 @@ KEPT = 10_000  # maximum number of tombstones; the oldest are dropped first
 _MESSAGE_CHARACTERS = 1000
 
 
-def tombstone_of(job: Job, name: str) -> EndedJob:
+def tombstone_of(job: Job) -> EndedJob:
     cause = job.culprit
     return EndedJob(
         id=job.job_id,
-        name=name,
+        name=job.spec.name,
         state=job.state.value,
         attempt=job.attempt,
         num_ranks=job.num_ranks,
@@ -112,27 +108,6 @@ def last_view(ended: EndedJob) -> JobView:
         ended.reason,
         ended.message,
         recorded=True,
-    )
-
-
-def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
-    restart, deadlines = spec.restart, spec.deadlines
-    return Submit(
-        job_id,
-        spec.resources.num_ranks,
-        deadlines.start_s,
-        deadlines.total_s,
-        allowed_ranks=spec.allowed_ranks,
-        priority=spec.queue.priority,
-        budgets=Budgets(
-            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
-        ),
-        backoff_s=restart.backoff_s,
-        progress_s=deadlines.progress_s,
-        stop_grace_s=deadlines.stop_grace_s,
-        checkpoint_every_s=spec.checkpoint.every_s,
-        first_attempt=first_attempt,
-        queue_deadline_s=deadlines.queue_s,
     )
 
 

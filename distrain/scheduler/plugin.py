@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from traceback import format_exc
 from typing import Any, Protocol
 from uuid import uuid4
@@ -26,7 +25,6 @@ from distrain.scheduler.job_list import (
     Tombstones,
     last_view,
     other_builds,
-    request_of,
     show,
     slot_of,
     tombstone_of,
@@ -42,6 +40,7 @@ from distrain.scheduler.lifecycle.messages import (
     Reported,
     Stimulus,
     StopGang,
+    Submit,
     TakeStacks,
     Tick,
     WorkerLeaving,
@@ -99,8 +98,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.builds: dict[str, str] = {}
         self.lifecycle = Lifecycle()
         self.tombstones = Tombstones()
-        self.specs: dict[str, JobSpec] = {}
-        self.run_dirs: dict[str, str] = {}
         self.collectors: dict[str, Collector] = {}
         self.recordings = Recordings(self.gangs.send)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,11 +174,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self._forget(job_id)
         self.tombstones.pop(job_id, None)
         self._forget_old_jobs()
-        self.specs[job_id] = spec
-        self.run_dirs[job_id] = run_dir
         self.collectors[job_id] = Collector(PROGRESS_BYTES)
-        request = request_of(job_id, spec, first_attempt)
-        self.tell(request if priority is None else replace(request, priority=priority))
+        priority = spec.queue.priority if priority is None else priority
+        self.tell(Submit(job_id, spec, run_dir, priority, first_attempt))
         return True
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
@@ -195,8 +190,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
-        name, outcome = self.specs[job_id].name, self.recordings.outcome(job_id)
-        return show(self.lifecycle.jobs[job_id], name, self.collectors[job_id], outcome, since)
+        outcome = self.recordings.outcome(job_id)
+        return show(self.lifecycle.jobs[job_id], self.collectors[job_id], outcome, since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         self.tell(WorkerLeaving(worker, why))
@@ -239,7 +234,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             now_s = time.monotonic()
             for instruction in self.lifecycle.handle(stimulus, now_s):
                 self._carry_out(instruction, now_s)
-            self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
+            if self.recordings.ending:  # with 1,024 ranks, the set costs more than their reports
+                self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
             for observer in self.observers:
                 observer.handled(stimulus)
         except Exception:  # a bug must affect neither the caller nor other jobs
@@ -262,9 +258,8 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self.recordings.end_attempt(job_id, entries, self.show(job_id))
                 self.gangs.end(job_id, attempt)
             case EndJob(job_id):
-                first = self.lifecycle.jobs[job_id].request.first_attempt
-                view, run_dir = self.show(job_id), self.run_dirs[job_id]
-                self.recordings.end_job(job_id, run_dir, view, first, now_s)
+                asked, view = self.lifecycle.jobs[job_id].request, self.show(job_id)
+                self.recordings.end_job(job_id, asked.run_dir, view, asked.first_attempt, now_s)
 
     async def _launch(self, gang: LaunchGang) -> None:
         job_id, attempt = gang.job_id, gang.attempt
@@ -279,9 +274,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             return job.state is JobState.STARTING and job.attempt == attempt
 
         try:
-            spec, run_dir = self.specs[job_id], self.run_dirs[job_id]
-            first = job.request.first_attempt
-            if not await self.gangs.launch(gang, spec, run_dir, still_wanted, first):
+            if not await self.gangs.launch(gang, job.request, still_wanted):
                 self._call_off(gang)  # the job was cancelled while the store was opened
         except Exception as error:
             cause = str(error) if isinstance(error, DistrainError) else repr(error)
@@ -313,13 +306,12 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
 
     def _bury(self, job_id: str) -> None:
-        job, spec = self.lifecycle.jobs[job_id], self.specs[job_id]
-        self.tombstones.add(tombstone_of(job, spec.name))
+        self.tombstones.add(tombstone_of(self.lifecycle.jobs[job_id]))
         self._forget(job_id)
 
     def _forget(self, job_id: str) -> None:
-        for mapping in (self.lifecycle.jobs, self.specs, self.run_dirs, self.collectors):
-            mapping.pop(job_id, None)
+        self.lifecycle.jobs.pop(job_id, None)
+        self.collectors.pop(job_id, None)
         self.recordings.forget(job_id)
         for observer in self.observers:
             observer.forgot(job_id)

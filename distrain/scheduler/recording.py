@@ -54,7 +54,7 @@ class Recordings:
     def __init__(self, send: Send):
         self._send = send
         self._jobs: dict[str, _Job] = {}
-        self._ending: set[str] = set()  # jobs that have ended and whose summary is not written
+        self.ending = set[str]()  # jobs that have ended and whose summary is not written
 
     def begin_attempt(self, job_id: str, attempt: int, worker: str, entries: EntryLog) -> None:
         """Note that an attempt is launched, whose rank 0 is on `worker`."""
@@ -99,7 +99,7 @@ class Recordings:
             "first_attempt": first,
         }
         job.ended_s = now_s
-        self._ending.add(job_id)
+        self.ending.add(job_id)
 
     def heard(self, job_id: str, attempt: int | None, error: str) -> None:
         """Note that an attempt's file is closed; if `attempt` is `None`, that a worker answered.
@@ -111,13 +111,13 @@ class Recordings:
             return
         if attempt is None:
             job.recorded, job.error = not error, error
-            self._ending.discard(job_id)
+            self.ending.discard(job_id)
         elif attempt == job.attempt:
             job.is_closed = True
 
     def advance(self, workers: Collection[str], now_s: float) -> None:
         """Send requests for the summaries that are due to connected `workers`."""
-        for job_id in list(self._ending):
+        for job_id in list(self.ending):
             job = self._jobs[job_id]
             waits = not job.is_closed and job.worker in workers
             if waits and now_s - job.ended_s < CLOSED_WITHIN_S:
@@ -133,7 +133,7 @@ class Recordings:
 
     def forget(self, job_id: str) -> None:
         self._jobs.pop(job_id, None)
-        self._ending.discard(job_id)
+        self.ending.discard(job_id)
 
     def _record(
         self, job_id: str, job: _Job, entries: EntryLog, view: JobView | None, op: str = "record"

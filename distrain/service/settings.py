@@ -17,6 +17,7 @@ from distrain.service.profiles import (
     SettingsSection,
     TlsFiles as TlsFiles,
 )
+from distrain.service.values import Quota
 from distrain.storage.urls import is_remote
 
 
@@ -62,22 +63,9 @@ class Retention(SettingsSection):
     )
 
 
-class ProjectSettings(SettingsSection):
+class ProjectSettings(Quota):
     """A project that the configuration declares; the API does not change it."""
 
-    max_ranks: int | None = Field(
-        None,
-        ge=0,
-        description="The maximum number of ranks of jobs that run at the same time; null: no "
-        "limit.",
-    )
-    max_queued: int | None = Field(
-        None, ge=0, description="The maximum number of waiting jobs; null: no limit."
-    )
-    max_queued_per_user: int | None = Field(
-        100, ge=0, description="The maximum number of waiting jobs of one user; null: no limit."
-    )
-    max_priority: int = Field(0, description="The highest priority that submitters may request.")
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
     )
@@ -157,11 +145,6 @@ class Settings(BaseSettings):
     admins: tuple[str, ...] = Field(("operator",), description="Users who may do everything.")
     limits: Limits = Limits()
     retention: Retention = Retention()
-    secrets_file: Path | None = Field(
-        None,
-        description="The file of the service's own key, which signs cookies; null: a file in "
-        "`data_dir`, which the service creates.",
-    )
 
     def run_root(self, cluster: str) -> Path:
         """Return the folder of a cluster's runs; only if `run_place` is not a URL."""

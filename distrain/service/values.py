@@ -6,7 +6,9 @@ Times are unix seconds. An unknown value is `None`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Intent(StrEnum):
@@ -104,15 +106,30 @@ class Job:
     finished_at_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Quota:
-    """The limits of a project; `None`: no limit."""
+_Limit = Annotated[int, Field(ge=0, lt=2**31)]
 
-    max_ranks: int | None = None  # ranks of jobs that are handed over
-    max_queued: int | None = None  # jobs that have not ended and hold no workers
-    max_queued_per_user: int | None = 100  # the same of one user
-    # the highest priority that a submitter may ask for; an operator may ask for the cluster's
-    max_priority: int = 0
+
+class Quota(BaseModel):
+    """The limits of a project; `null`: no limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_ranks: _Limit | None = Field(
+        None,
+        description="The maximum number of ranks of jobs that run at the same time; null: no "
+        "limit.",
+    )
+    max_queued: _Limit | None = Field(
+        None, description="The maximum number of waiting jobs; null: no limit."
+    )
+    max_queued_per_user: _Limit | None = Field(
+        100, description="The maximum number of waiting jobs of one user; null: no limit."
+    )
+    max_priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = Field(
+        0,
+        description="The highest priority that submitters may request; operators may request the "
+        "cluster's.",
+    )
 
     @property
     def counts_queued(self) -> bool:

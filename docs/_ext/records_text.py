@@ -42,19 +42,19 @@ _COMMON = {
     "train_loss": "Mean log loss of the training rows.",
 }
 _PHASE_WORDS = {
-    "data_wait": "waiting for the loader, or for a batch whose route is made ahead",
+    "data_wait": "waiting for the next batch: for the loader, or for the batch's route, which a "
+    "thread computes in advance",
     "copy": "moving a batch to the device",
     "forward_backward": "lookup, model, loss and gradients; with several ranks also the "
     "all-reduce of the dense gradients, and the wait for slower ranks",
-    "exchange": "fetching rows that other ranks have; exchanging the gradients of touched "
-    "embedding rows and of the dense part, as far as they are waited for; finding "
-    "out which rows a batch needs, unless that is done ahead",
+    "exchange": "fetching embedding rows from other ranks; the part of the exchange of gradients "
+    "that the step waits for; finding out which rows a batch needs, unless that is done in advance",
     "optimizer": "updating dense parameters and touched rows",
     "evaluate": "validation",
-    "checkpoint": "standing still for a checkpoint: the copy, or the writing where it waits for "
-    "that; agreeing with the other ranks on one",
-    "save": "writing the model (rank 0), to which others give their shares of the tables",
-    "other": "what no other phase claims, reports included",
+    "checkpoint": "the pause of training for a checkpoint: agreeing with the other ranks on the "
+    "step, copying the state, and waiting for the writing of an earlier checkpoint or the last",
+    "save": "writing the model on rank 0, to which the other ranks send their parts of the tables",
+    "other": "everything else, such as sending reports",
 }
 _CODE_1 = (
     "Something given cannot be used, or an output cannot be written. `distrain doctor` ends with "

@@ -99,7 +99,7 @@ def gpu_py(*arguments, **options):
 @pytest.mark.timeout(900)
 def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):
     out = tmp_path / "out"
-    only = "rates|test_loader_on_gpu|elsewhere|loader.py|alone"
+    only = "rates|test_loader_on_gpu|elsewhere|loader.py|pieces|alone"
     process = gpu_py("--rehearse", "--minutes", "12", "--only", only, "--out", str(out))
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stdout + stderr
@@ -114,6 +114,7 @@ def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):
         "tests/gpu/test_loader_on_gpu.py": "ran",
         "tests elsewhere": "ran",
         "loader.py": "ran",
+        "experiment, pieces": "ran",
         "failed tests, each alone": "not needed",
     }
     assert told["stages"][0]["rates"]["device"] == "cpu"

@@ -270,7 +270,6 @@ def test_the_first_error_and_the_report_of_a_job(
     assert run("report", job.id).output == f"{job.id}.html\n"
     assert f"Run {job.id}" in Path(f"{job.id}.html").read_text()
     assert good("report", job.id, "--out", "mine.html")["files"] == ["mine.html"]
-    assert run("report", job.id, "--png").exit_code == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from distrain.jobs.spec import JobSpec, ModelSpec
-from distrain.loader.reading.kinds import READERS
+from distrain.loader.reading.reader import READERS
 from distrain.models.zoo import MODELS
 from distrain.prep.operators import DOCUMENT_KEYS
 from distrain.runs.sinks.choosing import SINKS

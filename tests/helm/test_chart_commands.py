@@ -55,7 +55,7 @@ def test_the_service_takes_its_configuration(name, tmp_path):
     for profile in settings.clusters.values():
         assert profile.token_file
     # Every file that it names is mounted, in every container of the service.
-    files = [settings.listen.tls.cert_file, settings.listen.tls.key_file, settings.secrets_file]
+    files = [settings.listen.tls.cert_file, settings.listen.tls.key_file]
     for profile in settings.clusters.values():
         files += [profile.token_file, profile.tls.ca_file]
     for part in {"service", "api", "reconciler"} & set(pods(objects)):
@@ -74,8 +74,8 @@ def mounted(pod, container):
         sources = [volume.get("secret", {})]
         sources += [each["secret"] for each in volume.get("projected", {}).get("sources", ())]
         items = [item["path"] for source in sources for item in source.get("items", ())]
-        if mount["name"] in ("token", "key"):
-            items = ["token" if mount["name"] == "token" else "service.key"]
+        if mount["name"] == "token":
+            items = ["token"]
         found |= {Path(mount["mountPath"]) / item for item in items}
     return found
 

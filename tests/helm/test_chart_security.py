@@ -1,9 +1,8 @@
 """What a user relies on: no rights, no secret in plain text, and claims that stay."""
 
-import base64
 import re
 
-from helm_chart import NAMES, containers, find, pods, rendered
+from helm_chart import NAMES, containers, pods, rendered
 
 SECRET_NAME = re.compile(r"TOKEN|PASSWORD|SECRET|DATABASE_URL|ACCESS_KEY", re.I)
 LITERAL = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|://[^/\s:@]+:[^/\s@]+@|password\s*[:=]\s*\S", re.I)
@@ -95,8 +94,3 @@ def test_every_promise_holds_in_every_profile():
         promises = (confinement, service_accounts, secrets, kept)
         found = [fault for promise in promises for fault in promise(objects)]
         assert found == (hosts_network if name == "rdma" else []), name
-
-
-def test_a_key_that_the_chart_makes_is_one():
-    key = find(rendered("everything"), "Secret")["data"]["service.key"]
-    assert len(bytes.fromhex(base64.b64decode(key).decode())) == 32

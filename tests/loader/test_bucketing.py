@@ -17,8 +17,7 @@ from distrain.loader import Dataset, Loader
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.first_pass import Buckets, bucket_rows_bound
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import lane_pieces
-from distrain.loader.partition.row_order import chunk_order, row_keys, row_permutation
+from distrain.loader.partition.row_order import chunk_order, lane_pieces, row_keys, row_permutation
 from distrain.schema import ColumnSchema, Schema, Tags
 
 

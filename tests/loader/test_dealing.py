@@ -11,8 +11,7 @@ from wording import Wording
 from distrain.errors import SpecError
 from distrain.loader.filling.schedule import ChunkDealer, Deal, Load, plan_loads
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import Piece
-from distrain.loader.partition.row_order import Chunk, chunk_order, row_permutation
+from distrain.loader.partition.row_order import Chunk, Piece, chunk_order, row_permutation
 
 Place = tuple[int, int]  # step, place in the rank's batch
 Row = tuple[int, int]  # row group, row in it

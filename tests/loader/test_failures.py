@@ -15,7 +15,7 @@ from wording import Wording
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, EpochIterator, Loader
-from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.backends import CpuBackend
 from distrain.loader.delivery import loads_ahead
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.filling.schedule import plan_loads

@@ -16,12 +16,11 @@ from streams_on_cpu import CpuStreams
 from distrain.errors import DataError
 from distrain.jobs.spec.data import RowsSpec
 from distrain.loader import Dataset, Loader
+from distrain.loader.backends import GpuBackend, new_backend, new_source
 from distrain.loader.batch import Batch
 from distrain.loader.cudf_reader import CudfReader
 from distrain.loader.delivery.transfer import DeviceDelivery, new_delivery
-from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.partition.table import Table
-from distrain.loader.reader_choice import new_backend, new_source
 from distrain.loader.reading.source import Source
 from distrain.schema import Schema
 

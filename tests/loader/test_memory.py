@@ -15,7 +15,7 @@ from distrain.loader import Dataset, Loader, loader as loader_module
 from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
 from distrain.loader.partition.slices import LARGE_ROWS
-from distrain.loader.reading.kinds import READERS
+from distrain.loader.reading.reader import READERS
 from distrain.schema import Schema
 
 

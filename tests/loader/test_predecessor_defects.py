@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from distrain.loader import Dataset, Loader
+from distrain.loader.backends import CpuBackend
 from distrain.loader.batch import Batch
-from distrain.loader.cpu_backend import CpuBackend
 from distrain.schema import Schema
 
 SIZES = [[20] * 6, [20] * 4]

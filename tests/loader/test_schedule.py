@@ -15,7 +15,7 @@ from distrain.loader.filling.schedule import (
     open_groups,
 )
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import Piece
+from distrain.loader.partition.row_order import Piece
 from distrain.loader.partition.slice_dealing import num_bands
 from distrain.schema import Schema
 

@@ -219,9 +219,7 @@ def test_pieces_in_any_order_and_kept_ones_give_the_same_bits(
     dataset = Dataset(folder / "data", saved.schema)
     whole = evaluate_saved(ScorerInProcess(saved, dataset, 64))
     # Three row groups each, the last one of 33 rows.
-    monkeypatch.setattr(
-        cluster_tasks, "PIECE_ROWS", 250
-    )  # three row groups each, the last one of 33 rows
+    monkeypatch.setattr(cluster_tasks, "PIECE_ROWS", 250)
     scorer = ScorerInProcess(saved, dataset, 64)
     found = evaluate_saved(scorer)
     groups = evaluate_groups(scorer, "user")

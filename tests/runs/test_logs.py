@@ -54,7 +54,7 @@ def test_logs_are_found_by_attempt_and_rank(paths: RunPaths) -> None:
 
 
 def test_the_first_error_is_not_a_lost_peer(paths: RunPaths) -> None:
-    error = first_error(find_logs(paths))
+    error, _ = first_error(find_logs(paths))
     assert error is not None
     assert (error.log.rank, error.line, error.of_peers) == (1, 3, False)
     assert error.text.splitlines()[-3:] == [
@@ -75,23 +75,23 @@ def test_a_lost_peer_is_the_first_error_only_where_there_is_nothing_else(paths: 
         "BrokenPipeError: [Errno 32] Broken pipe",
     ):
         write(paths, 1, 0, INFO.format(1), ERROR.format(2, f"rank 0: {lost}"))
-        found = [first_error(find_logs(paths, **only)) for only in ({}, {"rank": 0})]
+        found = [first_error(find_logs(paths, **only))[0] for only in ({}, {"rank": 0})]
         assert [(e.log.rank, e.of_peers) for e in found if e] == [(1, False), (0, True)], lost
     full = "rank 0: DistBackendError: NCCL communicator was aborted: CUDA out of memory"
     write(paths, 1, 0, INFO.format(1), ERROR.format(2, full))
-    error = first_error(find_logs(paths))
+    error, _ = first_error(find_logs(paths))
     assert error is not None
     assert (error.log.rank, error.of_peers) == (0, False)
-    assert first_error(find_logs(paths, attempt=2)) is None
+    assert first_error(find_logs(paths, attempt=2))[0] is None
 
 
 def test_among_errors_the_earliest_comes_first_also_of_earlier_attempts(paths: RunPaths) -> None:
     write(paths, 2, 0, ERROR.format(1, "earlier by the clock, in a later attempt"))
-    error = first_error(find_logs(paths))
+    error, _ = first_error(find_logs(paths))
     assert error is not None
     assert (error.log.attempt, error.log.rank) == (1, 1)
     write(paths, 1, 0, INFO.format(1), "Fatal Python error: Segmentation fault\n", INFO.format(5))
-    error = first_error(find_logs(paths))
+    error, _ = first_error(find_logs(paths))
     assert error is not None
     assert (error.log.rank, error.at) == (0, "2026-03-01 12:00:01,000")
 

@@ -12,6 +12,7 @@ from distrain.jobs.events import (
     TrainingStarted,
 )
 from distrain.jobs.reasons import Reason
+from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import EndJob, Reported, Submit, Tick, WorkersChanged
@@ -29,6 +30,28 @@ REPORTED_BY_RANKS = frozenset(
     }
 )
 """Reasons that a rank itself gives; the lifecycle of jobs finds the others."""
+
+
+SPEC = parse_spec({"data": {"train": "t"}, "model": {"kind": "mlp"}})
+
+
+def submission(
+    job_id, num_ranks=2, *, min_ranks=None, lanes=840, budgets=(0, 0, None), backoff_s=1.0,
+    every_s=None, priority=0, first_attempt=1, **deadlines,
+):  # fmt: skip
+    """A submission; `budgets`: the restarts after failures, lost workers and preemptions."""
+    limits = zip(("rank_failures", "worker_losses", "preemptions"), budgets, strict=True)
+    sections = {
+        "train": {"lanes": lanes},
+        "resources": {"num_ranks": num_ranks, "min_ranks": min_ranks},
+        "checkpoint": {"every_s": every_s},
+        "restart": {"backoff_s": backoff_s} | {f"max_{name}": most for name, most in limits},
+        "deadlines": {"start_s": 60.0, "progress_s": None, **deadlines},
+    }
+    spec = SPEC.model_copy(
+        update={name: getattr(SPEC, name).model_copy(update=one) for name, one in sections.items()}
+    )
+    return Submit(job_id, spec, "", priority, first_attempt)
 
 
 class Story:
@@ -58,8 +81,8 @@ class Story:
         self.told += answer
         return answer
 
-    def submit(self, job_id, num_ranks=2, start_s=60.0, total_s=None, **more):
-        return self.happens(Submit(job_id, num_ranks, start_s, total_s, **more))
+    def submit(self, job_id, num_ranks=2, **more):
+        return self.happens(submission(job_id, num_ranks, **more))
 
     def rank(self, job_id, event, attempt=1):
         return self.happens(Reported(job_id, attempt, event))

@@ -12,7 +12,7 @@ def validate(lifecycle: Lifecycle) -> None:
     keys = [key for job in live for key in job.reserved]
     assert len(keys) == len(set(keys)), "two jobs reserve one worker"
     for job in lifecycle.jobs.values():
-        allowed = job.request.allowed_ranks or (job.num_ranks,)
+        allowed = job.allowed_ranks
         assert list(job.ranks) == list(range(len(job.ranks))), "a gang is not whole"
         assert not job.ranks or len(job.ranks) in allowed, "a gang of a size not allowed"
         if not job.state.is_final:
@@ -23,5 +23,5 @@ def validate(lifecycle: Lifecycle) -> None:
         bad = job.state in (JobState.STOPPING, JobState.FAILED, JobState.CANCELLED)
         assert bad == (job.culprit is not None), "an early end and its reason come together"
         for name in ("rank_failures", "worker_losses", "preemptions"):
-            most = getattr(job.request.budgets, name)
+            most = getattr(job.spec.restart, f"max_{name}")
             assert most is None or job.spent[name] <= most, "a budget is overdrawn"

@@ -73,13 +73,12 @@ class Site:
                 "model": {"kind": "mlp"},
                 "train": {"lanes": num_ranks, "global_batch_size": 100 * num_ranks},
                 "resources": {"num_ranks": num_ranks},
+                "restart": {"max_rank_failures": 0, "max_worker_losses": 0},
                 **spec,
             }
         )
-        self.coordinator.specs[job_id] = parsed
-        self.coordinator.run_dirs[job_id] = f"runs/{job_id}"
         self.coordinator.collectors[job_id] = Collector()
-        submission = Submit(job_id, num_ranks, 600.0, None)
+        submission = Submit(job_id, parsed, f"runs/{job_id}", parsed.queue.priority)
         self.coordinator.lifecycle.handle(submission, time.monotonic())
 
     def tell(self, job_id: str, event: Event, attempt: int = 1) -> None:

@@ -21,7 +21,7 @@ def quiet_coordinator() -> CoordinatorPlugin:
     coordinator.epoch = "one"
     coordinator.lifecycle, coordinator.tombstones = Lifecycle(), Tombstones()
     coordinator.recordings = Recordings(lambda worker, message: True)
-    coordinator.specs, coordinator.run_dirs, coordinator.collectors = {}, {}, {}
+    coordinator.collectors = {}
     return coordinator
 
 

@@ -51,7 +51,8 @@ class Service:
         """Its shown state."""
         contact = {row.name: row.observed_at_s for row in self.store.clusters()}
         job = self.job(job_id)
-        return shown(job, self.store.now_s(), contact_s=contact.get(job.cluster)).state
+        seen = shown(job, self.store.now_s(), contact_s=contact.get(job.cluster))
+        return str(seen["state"])
 
     def comes_to(self, state: str, *job_ids: str) -> None:
         for job_id in job_ids or ("job-1",):

@@ -42,7 +42,6 @@ PARTS = ("distrain", "tests", "examples", "benchmarks", "deploy", "docs", "tools
 
 CORE = {
     "distrain/loader/partition/epoch_plan.py": "tests/loader/partition",
-    "distrain/loader/partition/lane_pieces.py": "tests/loader/partition",
     "distrain/loader/partition/row_order.py": "tests/loader/partition tests/loader/test_laws.py",
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
@@ -153,7 +152,7 @@ EQUIVALENT = {
         "in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32",
     ): "torch adds the same bits, in more time",
     (
-        "distrain/loader/partition/lane_pieces.py",
+        "distrain/loader/partition/row_order.py",
         "1 -> 2",
         'lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1',
     ): "pieces without rows are left out",

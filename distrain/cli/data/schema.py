@@ -12,6 +12,7 @@ from distrain.cli.output import (
     print_result,
     print_warning,
     result_console,
+    table_of,
 )
 
 if TYPE_CHECKING:
@@ -71,21 +72,19 @@ def _print_table(schema: "Schema") -> None:
     if len(schema) > MOST_FOLDED:
         _print_lines(schema)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, caption=f"{len(schema)} columns")
-    for title in TITLES:
-        folds, number = title in ("column", "tags"), title in NUMBERS
-        table.add_column(
-            title,
-            overflow="fold" if folds else "ellipsis",
-            no_wrap=title in ("dtype", "cardinality", "list"),
-            justify="right" if number else "left",
-        )
-    for column in schema:
-        table.add_row(*(Text(cell) for cell in _cells(column)))
-    result_console().print(table)
+    columns = {
+        title: {
+            "overflow": "fold" if title in ("column", "tags") else "ellipsis",
+            "no_wrap": title in ("dtype", "cardinality", "list"),
+            "justify": "right" if title in NUMBERS else "left",
+        }
+        for title in TITLES
+    }
+    caption = f"{len(schema)} columns"
+    rows = map(_cells, schema)
+    result_console().print(
+        table_of(columns.items(), rows, box=None, pad_edge=False, caption=caption)
+    )
 
 
 def _print_lines(schema: "Schema") -> None:

@@ -16,6 +16,7 @@ from distrain.cli.output import (
     print_result,
     progress_console,
     result_console,
+    table_of,
 )
 from distrain.cli.progress_bars import WorkProgress
 from distrain.formatting import byte_size
@@ -93,13 +94,10 @@ def command(
 
 
 def _print(result: "SynthResult") -> None:
-    from rich.table import Table
-
-    table = Table()
-    for title in ("split", "rows", "clicks", "click rate", "best AUC", "best log loss"):
-        table.add_column(title, justify="left" if title == "split" else "right")
-    for name, split in result.splits.items():
-        table.add_row(
+    titles = ("split", "rows", "clicks", "click rate", "best AUC", "best log loss")
+    columns = {title: {"justify": "right"} for title in titles} | {"split": {}}
+    rows = (
+        (
             name,
             f"{split.rows:,}",
             f"{split.clicks:,}",
@@ -107,7 +105,9 @@ def _print(result: "SynthResult") -> None:
             f"{split.bayes_auc:.4f}",
             f"{split.bayes_log_loss:.4f}",
         )
-    result_console().print(table)
+        for name, split in result.splits.items()
+    )
+    result_console().print(table_of(columns.items(), rows))
     # Not through rich: a path or a command to copy must not be wrapped or coloured.
     print_result(
         f"{byte_size(result.size_bytes)} in {result.wall_s:.1f} s "

@@ -15,6 +15,7 @@ from distrain.cli.output import (
     print_remark,
     print_result,
     result_console,
+    table_of,
 )
 from distrain.formatting import aucs, duration
 from distrain.jobs.figures import shown_on
@@ -100,23 +101,22 @@ def _cells(job: "Job") -> tuple[str, ...]:
 
 
 def jobs_table(jobs: "Sequence[Job]") -> "Table":
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
     figures = (figure.title.upper() for figure in shown_on("jobs"))
     numbers = ("RANKS", "STEP", *figures, "VALID/TRAIN AUC", "AGE")
-    for heading in ("JOB", "NAME", "STATE", *numbers, "WHY"):
-        # Ids, which other commands take, and reasons are never truncated.
-        whole = heading in ("JOB", "WHY")
-        table.add_column(
-            heading,
-            justify="right" if heading in numbers else "left",
-            no_wrap=not whole,
-            overflow="fold" if whole else "ellipsis",
-        )
-    for job in jobs:
-        row = _cells(job)
-        style = STATE_STYLES.get(job.state, "")
-        table.add_row(*(Text(cell, style if n == 2 else "") for n, cell in enumerate(row)))
-    return table
+    whole = ("JOB", "WHY")  # ids, which other commands take, and reasons are never truncated
+    columns = {
+        heading: {
+            "justify": "right" if heading in numbers else "left",
+            "no_wrap": heading not in whole,
+            "overflow": "fold" if heading in whole else "ellipsis",
+        }
+        for heading in ("JOB", "NAME", "STATE", *numbers, "WHY")
+    }
+    rows = (
+        (*cells[:2], Text(job.state, STATE_STYLES.get(job.state, "")), *cells[3:])
+        for job, cells in zip(jobs, map(_cells, jobs), strict=True)
+    )
+    style = {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False, "header_style": "bold dim"}
+    return table_of(columns.items(), rows, **style)

@@ -11,22 +11,13 @@ import click
 from distrain.cli.jobs.choose_server import READ_S, server_of_run, server_option
 from distrain.cli.jobs.service_connection import at, service_at
 from distrain.cli.options import EXISTING_FILE, PATH, json_option
-from distrain.cli.output import print_answer, print_result, result_console
+from distrain.cli.output import print_answer, print_result, result_console, table_of
 from distrain.errors import InputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.storage.urls import is_remote
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
-    if value:
-        raise click.UsageError(
-            "--png was removed: the page embeds each plot as SVG, which a browser can save; "
-            "--curves "
-            "draws RUN/curves.png."
-        )
 
 
 @click.command()
@@ -38,7 +29,6 @@ def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
     help="The file to write. Default: RUN/report.html; for a service's job, JOB.html. An existing "
     "file is replaced.",
 )
-@click.option("--png", is_flag=True, hidden=True, expose_value=False, callback=_refuse_png)
 @click.option(
     "--curves", "with_curves", is_flag=True, help="Also draw RUN/curves.png, as training does."
 )
@@ -195,13 +185,7 @@ def compare(runs: tuple[Path, ...], out: Path | None) -> None:
 def _print(
     console: "Console", title: str, names: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left")
-    table.add_column("", style="bold", overflow="fold")
-    for name in names:
-        table.add_column(Text(name), overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
+    columns = [("", {"style": "bold", "overflow": "fold"})]
+    columns += [(name, {"overflow": "fold"}) for name in names]
+    table = table_of(columns, rows, title=title, title_justify="left")
     console.print(table, highlight=False)

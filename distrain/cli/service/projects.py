@@ -1,6 +1,5 @@
 """`distrain serve project`: edits projects, quotas and members in the database."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,7 +78,6 @@ def put(
       distrain serve project set ads --max-ranks none
     """
     import re
-    from dataclasses import asdict
 
     from distrain.service.settings import NAME_PATTERN
     from distrain.service.values import Quota
@@ -96,11 +94,11 @@ def put(
         changes["max_priority"] = max_priority
     with open_database(settings) as store:
         quotas = {one.name: one.quota for one in store.projects()}
-        quota = replace(quotas.get(name, Quota()), **changes)
+        quota = quotas.get(name, Quota()).model_copy(update=changes)
         store.put_project(name, quota)
-        note_change(store, "project.set", name, quota=asdict(quota))
-    print_answer(project=name, quota=asdict(quota))
-    print_result(f"project {name}: {_limits(asdict(quota))}")
+        note_change(store, "project.set", name, quota=quota.model_dump())
+    print_answer(project=name, quota=quota.model_dump())
+    print_result(f"project {name}: {_limits(quota.model_dump())}")
 
 
 @project.command("member")
@@ -147,14 +145,12 @@ def show(settings: "Settings") -> None:
     Examples:
       distrain serve project list
     """
-    from dataclasses import asdict
-
     with open_database(settings) as store:
         rows: list[dict[str, Any]] = [
             {
                 "project": stored.name,
                 "declared": stored.declared,
-                "quota": asdict(stored.quota),
+                "quota": stored.quota.model_dump(),
                 "members": {user: role.value for user, role in store.members(stored.name).items()},
             }
             for stored in store.projects()

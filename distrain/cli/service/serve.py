@@ -38,7 +38,7 @@ def backup(settings: "Settings", file: Path) -> None:
     """Copy the database into FILE while the service runs. For PostgreSQL use pg_dump.
 
     The copy contains no token's text, but all other data: keep it as private as the data folder.
-    It does not contain run folders, clusters' state and the service's key.
+    It does not contain run folders and clusters' state.
 
     \b
     Examples:
@@ -246,21 +246,19 @@ def check(settings: "Settings") -> None:
 def migrate(settings: "Settings") -> None:
     """Create the database's tables, or upgrade them to this version; make a backup first.
 
-    `distrain serve` does this at its start. Also stores the configuration's projects and users, and
-    the identity of the key (`secrets_file`) that the service's processes must share.
+    `distrain serve` does this at its start. Also stores the configuration's projects and users.
 
     \b
     Examples:
       distrain serve migrate --config serve.yaml
     """
-    from distrain.service.process.preparing import declare, keep_key, make_folder
+    from distrain.service.process.preparing import declare, make_folder
     from distrain.service.store.store import migrate as migrate_database, open_store
 
     make_folder(settings)
     migrate_database(settings)
     with open_store(settings) as store:
         declare(store, settings)
-        keep_key(store, settings)
         where = store.db.where
     print_answer(database=where)
     print_result(f"the database {where} is up to date")

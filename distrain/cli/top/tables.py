@@ -3,10 +3,10 @@
 A `Document` is one job or one rank in the JSON of the scheduler's API.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.output import STATE_STYLES, clean_line
+from distrain.cli.output import STATE_STYLES, clean_line, table_of
 from distrain.formatting import (
     UNKNOWN,
     aucs,
@@ -123,26 +123,27 @@ def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
 
 
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
-    table = _table(
+    from rich.text import Text
+
+    columns = (
         ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
         ("ROWS/S", "right", 9), ("VALID/TRAIN AUC", "right", 15), ("LEFT", "right", 6),
     )  # fmt: skip
-    from rich.text import Text
-
-    for job in jobs:
-        state = Text(job["state"], style=STATE_STYLES.get(job["state"], ""))
-        table.add_row(
+    rows = (
+        (
             Text(
                 shortened(clean_line(job["id"]), JOB_COLUMNS),
                 style="bold reverse" if job["id"] == chosen_id else "",
             ),
-            state,
+            Text(job["state"], style=STATE_STYLES.get(job["state"], "")),
             _bar(job),
             count(job.get("rows_per_s")),
             aucs(*(job.get(n) for n in ("valid_auc", "auc", "valid_targets", "targets"))),
             duration(job.get("eta_s")),
         )
-    return table
+        for job in jobs
+    )
+    return _table(columns, rows)
 
 
 def shortened(text: str, width: int) -> str:
@@ -199,36 +200,37 @@ def _ranks(job: Document, lines: int) -> "list[RenderableType]":
 
     ranks = list(job.get("ranks", ()))
     shown = sorted(ranks, key=lambda rank: -(rank.get("step_time_s") or 0.0))[:lines]
-    table = _table(
+    columns = (
         ("RANK", "right", 4), ("HOST", "left", 14), ("DOING", "left", 22), ("ROWS/S", "right", 9),
         ("STEP", "right", 9), ("WAITING", "right", 7), ("GPU", "right", 4),
     )  # fmt: skip
-    for rank in sorted(shown, key=lambda rank: int(rank["rank"])):
-        gpu = rank.get("gpu") or {}
-        table.add_row(
-            str(rank["rank"]),
+    rows = (
+        (
+            rank["rank"],
             clean_line(rank.get("host") or "-"),
             _doing(rank),
             count(rank.get("rows_per_s")),
             milliseconds(rank.get("step_time_s")),
             percent(rank.get("stall_pct"), 0),
-            percent(gpu.get("utilisation_pct"), 0).replace(" ", ""),
+            percent((rank.get("gpu") or {}).get("utilisation_pct"), 0).replace(" ", ""),
         )
+        for rank in sorted(shown, key=lambda rank: int(rank["rank"]))
+    )
     rest = _num_ranks(job) - len(shown)
-    return [table, *([Text(f"and {rest} other ranks", style="dim")] if rest else [])]
+    more = [Text(f"and {rest} other ranks", style="dim")] if rest else []
+    return [_table(columns, rows), *more]
 
 
 def _num_ranks(job: Document) -> int:
     return max(len(job.get("ranks", ())), job.get("num_ranks") or 0)
 
 
-def _table(*columns: tuple[str, Any, int]) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold dim")
-    for name, justify, width in columns:
-        table.add_column(name, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
-    return table
+def _table(columns: Sequence[tuple[str, str, int]], rows: Iterable[Sequence[object]]) -> "Table":
+    """Return a table whose columns have a title, a justification and a width."""
+    cut = {"no_wrap": True, "overflow": "ellipsis"}
+    options = [(name, {"justify": side, "width": width, **cut}) for name, side, width in columns]
+    style = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False, "header_style": "bold dim"}
+    return table_of(options, rows, **style)
 
 
 def _bar(job: Document) -> str:

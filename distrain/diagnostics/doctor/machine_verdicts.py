@@ -1,6 +1,6 @@
-"""Finds mistakes in memory, limits, GPUs, versions, folders and clocks; no I/O."""
+"""Finds differences between processes: GPUs, versions, folders, data and clocks; no I/O."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from distrain.diagnostics.doctor.facts import (
     Clock,
@@ -15,47 +15,12 @@ from distrain.diagnostics.doctor.facts import (
     mistake,
     warning,
 )
+from distrain.diagnostics.doctor.process_rules import gpu_severity
 from distrain.formatting import byte_size
-from distrain.version import how_to_install
-
-LEAST_SHARED_BYTES = 2**30
-LEAST_MEMORY_BYTES = 4 * 2**30
-LEAST_OPEN_FILES = 4096
-
-
-def judge_memory(seen: ClusterSeen) -> Iterator[Finding]:
-    for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
-        if facts.shm_trouble:
-            mend = f"Mount it with mode=1777, or let {facts.user} write there."
-            yield mistake("/dev/shm", (place,), facts.shm_trouble, mend)
-        elif facts.shm_bytes < LEAST_SHARED_BYTES:
-            fact = f"/dev/shm has {byte_size(facts.shm_bytes)}, NCCL and loaders need 1 GiB"
-            mend = (
-                "`docker run --shm-size=1g`; in Kubernetes an emptyDir with medium: Memory at "
-                "/dev/shm; on a host `mount -o remount,size=50% /dev/shm`."
-            )
-            on_gpu = seen.device == "cuda" or (seen.device == "auto" and bool(facts.first_gpu))
-            yield (mistake if on_gpu else warning)("/dev/shm", (place,), fact, mend)
-        if facts.available_bytes < LEAST_MEMORY_BYTES:
-            fact = f"{byte_size(facts.available_bytes)} of {byte_size(facts.memory_bytes)} are free"
-            mend = "`ps aux --sort=-rss` there shows its users; `distrain plan`, a job's needs."
-            yield warning("memory", (place,), fact, mend)
-
-
-def judge_limits(seen: ClusterSeen) -> Iterator[Finding]:
-    for place, facts in sorted(seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER).items()):
-        if 0 <= facts.open_files < LEAST_OPEN_FILES:
-            fact = f"it may open {facts.open_files} files"
-            mend = f"`ulimit -n {16 * LEAST_OPEN_FILES}` before it starts; LimitNOFILE= in systemd."
-            yield warning("open files", (place,), fact, mend)
-        if facts.infiniband and facts.locked_bytes >= 0:
-            fact = f"it may lock {byte_size(facts.locked_bytes)}, but InfiniBand needs more"
-            mend = "`ulimit -l unlimited` before it starts; LimitMEMLOCK=infinity in systemd."
-            yield warning("locked memory", (place,), fact, mend)
 
 
 def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on GPUs that are missing, shared, in use, or too new for the driver."""
+    """Yield findings on GPUs that are missing, or the first GPU of several workers."""
     if seen.device == "cpu":
         return
     workers = seen.of(ProcessRole.WORKER)
@@ -65,10 +30,8 @@ def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
             yield mistake("gpu", places, *_shared(uuid, places))
     without = tuple(sorted(place for place, uuid in first.items() if not uuid))
     if without and (seen.device == "cuda" or len(without) < len(workers)):
-        yield _severity(seen)("gpu", without, *_missing(workers[without[0]]))
-    for place, facts in sorted(workers.items()):
-        if first[place]:
-            yield from _of_one(seen, place, facts)
+        fact, mend = _missing(workers[without[0]])
+        yield Finding(gpu_severity(seen), "gpu", without, fact, mend)
 
 
 def _shared(uuid: str, places: tuple[ProcessPlace, ...]) -> tuple[str, str]:
@@ -91,34 +54,6 @@ def _missing(facts: ProcessFacts) -> tuple[str, str]:
         fact,
         "Install the driver; in a container add `--gpus all`, or NVIDIA's runtime class.",
     )
-
-
-def _of_one(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
-    if not facts.torch_cuda:
-        fact = f"torch {facts.versions.get('torch', '')} was built without CUDA"
-        yield _severity(seen)("gpu", (place,), fact, f"{how_to_install('gpu')} there.")
-    elif facts.cuda_driver and _major(facts.torch_cuda) > _major(facts.cuda_driver):
-        fact = (
-            f"torch needs CUDA {facts.torch_cuda}; its driver {facts.driver} supports CUDA "
-            f"{facts.cuda_driver} at most"
-        )
-        mend = "Install a newer driver, or a torch that was built for that CUDA."
-        yield mistake("gpu", (place,), fact, mend)
-    for gpu in facts.gpus:
-        if gpu.uuid == facts.first_gpu and gpu.free_bytes < gpu.total_bytes / 2:
-            fact = (
-                f"{byte_size(gpu.free_bytes)} of {byte_size(gpu.total_bytes)} of its {gpu.name} "
-                "are free"
-            )
-            yield warning("gpu memory", (place,), fact, "See who uses it there: nvidia-smi.")
-
-
-def _severity(seen: ClusterSeen) -> Callable[..., Finding]:
-    return mistake if seen.device == "cuda" else warning
-
-
-def _major(version: str) -> int:
-    return int(version.partition(".")[0])
 
 
 LARGEST_OFFSET_S = 2.0

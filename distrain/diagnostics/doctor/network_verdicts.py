@@ -1,4 +1,4 @@
-"""Finds mistakes in connections, interfaces and ports; no I/O."""
+"""Finds processes that do not answer, and connections that fail; no I/O."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,8 @@ from distrain.diagnostics.doctor.facts import (
     ProcessPlace,
     ProcessRole,
     mistake,
-    warning,
 )
-from distrain.jobs.addresses import is_loopback
 
-LITTLE_PORTS = 1000
 _SETTINGS = "docs/security.md, Settings for a firewall"
 
 
@@ -26,46 +23,6 @@ def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
         scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
         mend = f"Start some: dask worker {seen.scheduler}"
         yield mistake("workers", (scheduler,), "the cluster has no workers", mend)
-
-
-def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on interfaces that ranks cannot use, and on loopback addresses.
-
-    If all processes are on one machine, loopback addresses are accepted.
-    """
-    for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
-        if facts.interface_trouble:
-            listed = ", ".join(
-                f"{name} ({', '.join(addresses) or 'no address'})"
-                for name, addresses in facts.interfaces.items()
-            )
-            fact = f"{facts.interface_trouble}; {facts.hostname} has {listed}"
-            mend = "Set DISTRAIN_INTERFACE to one of them for that worker, or unset it."
-            yield mistake("interface", (place,), fact, mend)
-    cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
-    if len({facts.network for facts in cluster.values()}) < 2:
-        return  # a single machine may use the loopback
-    for place, facts in sorted(cluster.items()):
-        yield from _loopback(place, facts)
-
-
-def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
-    if is_loopback(facts.host):
-        fact = f"its address is {facts.host}, which other hosts cannot reach"
-        mend = "Start it with `--host` and the address of its network."
-        yield mistake("address", (place,), fact, mend)
-    elif is_loopback(facts.rank_address):
-        fact = f"its ranks would listen at {facts.rank_address} ({facts.interface})"
-        mend = "Set DISTRAIN_INTERFACE there to the interface of its network."
-        yield mistake("interface", (place,), fact, mend)
-    addresses = facts.name_addresses
-    if addresses and all(is_loopback(address) for address in addresses):
-        fact = f"its host name {facts.hostname} resolves to {', '.join(addresses)}"
-        mend = (
-            f"Give {facts.hostname} its real address in /etc/hosts, instead of {addresses[0]}: "
-            "programs that look it up would tell others to connect to themselves."
-        )
-        yield warning("host name", (place,), fact, mend)
 
 
 def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
@@ -147,28 +104,3 @@ def _open_ports(facts: ProcessFacts | None) -> str:
     first_last = facts.port_range if facts else []
     ports = "-".join(map(str, first_last)) or "of net.ipv4.ip_local_port_range"
     return f"Open TCP ports {ports} between the workers' hosts ({_SETTINGS})."
-
-
-def judge_ports(seen: ClusterSeen) -> Iterator[Finding]:
-    for place, facts in sorted(seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER).items()):
-        if len(facts.port_range) != 2:
-            continue
-        first, last = facts.port_range
-        if last - first + 1 < LITTLE_PORTS:
-            fact = f"net.ipv4.ip_local_port_range has {last - first + 1} ports, {first}-{last}"
-            mend = f"Each rank uses several per peer; set at least {LITTLE_PORTS}."
-            yield warning("ports", (place,), fact, mend)
-        if place.role is ProcessRole.SCHEDULER and _overlap(facts.rendezvous_ports, first, last):
-            fact = f"DISTRAIN_RENDEZVOUS_PORTS={facts.rendezvous_ports} is within {first}-{last}"
-            mend = (
-                "The kernel gives those to any program: choose a range outside "
-                "net.ipv4.ip_local_port_range."
-            )
-            yield warning("ports", (place,), fact, mend)
-
-
-def _overlap(ports: str, first: int, last: int) -> bool:
-    ends = ports.split("-")
-    if len(ends) != 2 or not all(map(str.isdigit, ends)):
-        return False
-    return first <= int(ends[1]) and int(ends[0]) <= last

@@ -18,30 +18,24 @@ from distrain.diagnostics.doctor.machine_verdicts import (
     judge_data,
     judge_folders,
     judge_gpus,
-    judge_limits,
-    judge_memory,
     judge_versions,
 )
 from distrain.diagnostics.doctor.network_verdicts import (
     judge_answers,
-    judge_interfaces,
     judge_links,
-    judge_ports,
 )
+from distrain.diagnostics.doctor.process_rules import judge_processes
 from distrain.formatting import byte_size
 
 CHECKS = (
     judge_answers,
     judge_versions,
-    judge_interfaces,
+    judge_processes,
     judge_links,
     judge_folders,
     judge_data,
     judge_clocks,
     judge_gpus,
-    judge_memory,
-    judge_limits,
-    judge_ports,
 )
 
 

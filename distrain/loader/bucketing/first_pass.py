@@ -21,23 +21,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distrain.loader.backends import CpuBackend
 from distrain.loader.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.bucket_store import BucketMemory, Slabs
-from distrain.loader.cpu_backend import CpuBackend
-from distrain.loader.delivery.work import EpochWork
+from distrain.loader.delivery.loads_ahead import EpochWork
 from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.filler import Block
 from distrain.loader.filling.schedule import Deal, plan_loads
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import forward_pieces
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.row_order import Chunks, key_order, row_keys
+from distrain.loader.partition.row_order import Chunks, forward_pieces, key_order, row_keys
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
-from distrain.loader.reading.kinds import ReaderKind
-from distrain.loader.reading.reader import Expected
+from distrain.loader.reading.reader import Expected, ReaderKind
 
 LEAST_BUCKET_ROWS = 65_536
 """The minimum number of rows for a bucket. A column of a bucket should fit in a CPU cache while its

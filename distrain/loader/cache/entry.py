@@ -17,9 +17,12 @@ use them unchanged. A column is used only if its checksum matches.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,9 +32,9 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from distrain.loader.cache.raw_file import Buffers, Identity, RawFile
+from distrain.errors import DataError
 from distrain.loader.filling.filler import unusable
-from distrain.loader.narrow_ids import NARROW_TYPES, narrow_type
+from distrain.loader.parquet_pages.leaves import NARROW_TYPES, narrow_type
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns
 
@@ -128,46 +131,100 @@ class Values(NamedTuple):
     def num_bytes(self) -> int:
         return self.dtype.itemsize * self.num_values
 
+    @property
+    def end(self) -> int:
+        return self.start + self.num_bytes
+
 
 class ListValues(NamedTuple):
     lengths: Values
     items: Values
 
 
-class EntryLayout(NamedTuple):
-    num_rows: int
-    cells: tuple[Values, ...]  # the flat columns, in their order
-    lists: tuple[ListValues, ...]  # the list columns, in their order
+class Buffers:
+    """A buffer for each thread; the buffer of a thread that has ended is reused by a new thread."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._free: deque[memoryview] = deque()
+
+    def take(self, num_bytes: int) -> memoryview:
+        """Return the first `num_bytes` of the calling thread's buffer.
+
+        They may be the memory that an earlier call returned.
+        """
+        lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
+        if lease is None:
+            lease = self._own.lease = _ThreadBuffer(self._free)
+        if len(lease.buffer) < num_bytes:
+            lease.buffer = memoryview(bytearray(num_bytes))
+        return lease.buffer[:num_bytes]
 
 
-class EntryFacts(NamedTuple):
-    identity: Identity
-    layout: EntryLayout
+class _ThreadBuffer:
+    def __init__(self, free: deque[memoryview]):
+        self._free = free
+        try:
+            self.buffer = free.pop()
+        except IndexError:
+            self.buffer = memoryview(b"")
+
+    def __del__(self) -> None:
+        self._free.append(self.buffer)
 
 
-class EntryFile(RawFile):
-    """An open entry. If `known` has facts of the same file, the index is not read again.
+class EntryFile:
+    """An open entry, for any number of threads.
+
+    It is read with `preadv` and not mapped to memory: if a mapped file is truncated, access to it
+    kills the process.
+
+    Attributes:
+        identity: The device, inode, size in bytes, and modification time (ns) of the file.
+        cells: The flat columns, in their order.
+        lists: The list columns, in their order.
 
     Raises:
         DataError: The file is not a complete entry of these columns.
         OSError: The file cannot be read.
     """
 
-    def __init__(
-        self,
-        path: str,
-        columns: Sequence[WantedColumn],
-        num_rows: int,
-        known: EntryFacts | None = None,
-    ):
-        super().__init__(path)
-        if known is not None and known.identity == self.identity:
-            self.layout = known.layout
-            return
+    def __init__(self, path: str, columns: Sequence[WantedColumn], num_rows: int):
+        self.path = path
+        self._descriptor = -1
+        self.open()
+        self.identity = _identity(os.fstat(self._descriptor))
+        self.cells: list[Values] = []
+        self.lists: list[ListValues] = []
         try:
-            self.layout = self._layout(columns, num_rows)
+            self._find(columns, num_rows)
         except (ValueError, TypeError) as error:
-            raise self.error(f"the list of columns is damaged: {error}", _DAMAGED) from None
+            raise self._error(f"the list of columns is damaged: {error}") from None
+
+    def open(self) -> None:
+        """Open the file again after `close`; what it holds is not read again."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close the file, while no thread reads."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    __del__ = close
+
+    @property
+    def num_bytes(self) -> int:
+        return self.identity[2]
+
+    def is_unchanged(self) -> bool:
+        """Return True if the path still refers to this file, and the file has not changed.
+
+        Raises an `OSError` if there is no file any more.
+        """
+        return _identity(os.stat(self.path)) == self.identity
 
     def read(self, buffers: Buffers, first: int) -> Iterator[DecodedColumns]:
         """Yield the columns from number `first` on: flat columns in groups, then each list column.
@@ -175,23 +232,18 @@ class EntryFile(RawFile):
         Flat columns are in the thread's buffer, and valid until its next read; list columns have
         memory of their own. Raises a `DataError` if a checksum is wrong.
         """
-        cells, lists = self.layout.cells, self.layout.lists
-        for begin in range(first, len(cells), _COLUMNS_AT_A_TIME):
-            some = cells[begin : begin + _COLUMNS_AT_A_TIME]
+        for begin in range(first, len(self.cells), _COLUMNS_AT_A_TIME):
+            some = self.cells[begin : begin + _COLUMNS_AT_A_TIME]
             yield DecodedColumns(self._read_cells(buffers, some), (), _sum_of_bytes(some))
-        for column in lists[max(0, first - len(cells)) :]:
+        for column in self.lists[max(0, first - len(self.cells)) :]:
             rows = self._joined(self._read_new(column.lengths), self._read_new(column.items))
             yield DecodedColumns((), (rows,), _sum_of_bytes(column))
 
     def _read_cells(self, buffers: Buffers, columns: Sequence[Values]) -> tuple[NDArray[Any], ...]:
-        stride = -(-4 * self.layout.num_rows // ALIGNMENT) * ALIGNMENT
-        buffer = buffers.take(stride * len(columns) + ALIGNMENT)
-        parts = [
-            buffer[number * stride : number * stride + values.num_bytes]
-            for number, values in enumerate(columns)
-        ]
-        starts = [values.start for values in columns]
-        self.fill_all(parts, starts, buffer[stride * len(columns) :])
+        start = columns[0].start
+        buffer = buffers.take(columns[-1].end - start)
+        self._fill(buffer, start)
+        parts = [buffer[values.start - start : values.end - start] for values in columns]
         for values, part in zip(columns, parts, strict=True):
             self._compare(values, part)
         return tuple(map(np.frombuffer, parts, [values.dtype for values in columns]))
@@ -199,51 +251,52 @@ class EntryFile(RawFile):
     def _read_new(self, values: Values) -> NDArray[Any]:
         buffer = np.empty(values.num_values, values.dtype)
         if values.num_values:
-            self.fill(buffer.data.cast("B"), values.start)
+            self._fill(buffer.data.cast("B"), values.start)
         self._compare(values, buffer.data)
         return buffer
 
     def _joined(self, lengths: NDArray[Any], items: NDArray[Any]) -> pa.ListArray:
         # Checked although there are checksums, which can be forged: Arrow does not check offsets.
         if lengths.min(initial=0) < 0 or lengths.sum(dtype=np.int64) != len(items):
-            raise self.error("the list lengths are impossible", _DAMAGED)
+            raise self._error("the list lengths are impossible")
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
 
     def _compare(self, values: Values, content: memoryview) -> None:
         if _checksum(content) != values.checksum:
-            raise self.error("the checksum is wrong", _DAMAGED, column=values.name)
+            raise self._error("the checksum is wrong", column=values.name)
 
-    def _layout(self, columns: Sequence[WantedColumn], num_rows: int) -> EntryLayout:
-        written = iter(self._read_list())
-        cells = []
-        lists = []
+    def _find(self, columns: Sequence[WantedColumn], num_rows: int) -> None:
+        written, before = iter(self._read_list()), 0
         for column in columns:
             dtype = _dtype_of(column)
             if not column.is_list:
-                cells.append(self._values(written, column, dtype, num_rows, may_be_narrow=True))
+                values = self._values(written, column, dtype, num_rows, may_be_narrow=True)
+                if not before <= values.start < before + ALIGNMENT:
+                    raise self._error("the columns are not side by side")
+                self.cells.append(values)
+                before = values.end
                 continue
             lengths = self._values(written, column, _LENGTH, num_rows)
-            lists.append(ListValues(lengths, self._values(written, column, dtype, None)))
-        return EntryLayout(num_rows, tuple(cells), tuple(lists))
+            self.lists.append(ListValues(lengths, self._values(written, column, dtype, None)))
 
     def _read_list(self) -> list[list[Any]]:
         tail = self._bytes(self.num_bytes - _TAIL.size, _TAIL.size)
         sum_, length, name = _TAIL.unpack(tail)
         if name != _FORMAT:
-            raise self.error("the entry is incomplete", _DAMAGED)
+            raise self._error("the entry is incomplete")
         text = self._bytes(self.num_bytes - _TAIL.size - length, length)
         if _checksum(text) != sum_:
-            raise self.error("the list of columns is damaged", _DAMAGED)
+            raise self._error("the list of columns is damaged")
         written: list[list[Any]] = json.loads(text)
         return written
 
     def _bytes(self, start: int, length: int) -> bytearray:
         if start < 0:
-            raise self.error("the entry is incomplete", _DAMAGED)
+            raise self._error("the entry is incomplete")
         content = bytearray(length)
-        self.fill(memoryview(content), start)
+        self._fill(memoryview(content), start)
         return content
 
     def _values(
@@ -259,12 +312,26 @@ class EntryFile(RawFile):
         if may_be_narrow and column.kind == "id":
             dtype = _NARROW.get(kind, dtype)
         values = Values(name, dtype, count, start, sum_)
-        inside = 0 <= start <= start + values.num_bytes <= self.num_bytes
+        inside = 0 <= start <= values.end <= self.num_bytes
         if name != column.name or kind != dtype.str or rows not in (None, count) or not inside:
-            raise self.error(
-                f"it does not hold column {column.name!r} in the expected form", _DAMAGED
-            )
+            raise self._error(f"it does not hold column {column.name!r} in the expected form")
         return values
+
+    def _fill(self, part: memoryview, start: int) -> None:
+        """Fill `part` with the file's bytes from `start` on; `DataError` if the file is shorter."""
+        done = 0
+        while done < len(part):  # the kernel reads at most 2 GiB at once
+            count = os.preadv(self._descriptor, [part[done:]], start + done)
+            if not count:
+                raise self._error("the file was cut short")
+            done += count
+
+    def _error(self, message: str, **where: object) -> DataError:
+        return DataError(message, where={"file": self.path, **where}, hint=_DAMAGED)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _checksum(content: bytes | bytearray | memoryview) -> int:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from distrain.errors import DataError
 from distrain.loader.cache.bounded_folder import BoundedFolder
-from distrain.loader.cache.entry import ENTRY_VERSION, EntryFacts, EntryFile, EntryWriter
-from distrain.loader.cache.raw_file import Buffers
+from distrain.loader.cache.entry import ENTRY_VERSION, Buffers, EntryFile, EntryWriter
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns, Reader
@@ -27,7 +26,6 @@ from distrain.storage.urls import is_remote
 _log = logging.getLogger(__name__)
 
 _OPEN_FILES = 512
-_KNOWN_ENTRIES = 1024  # about 10 MB for 40 columns
 _SUFFIX = ".rows"
 # Errors that mean a lack of resources, not a damaged entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -76,7 +74,6 @@ class RowGroupCache:
         self._remote: dict[str, str | None] = {}
         self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
-        self._known: OrderedDict[str, EntryFacts] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
         self.problem = ""  # why no more entries are written; empty if they are
@@ -118,7 +115,8 @@ class RowGroupCache:
     def close(self) -> None:
         """Close all files; no thread may read meanwhile. The cache may be used again."""
         with self._lock:
-            self._files.clear()
+            for file in self._files.values():
+                file.close()
         self._buffers = Buffers()
 
     def fingerprint(self, group: RowGroup) -> str | None:
@@ -170,21 +168,17 @@ class RowGroupCache:
             file = self._files.get(name)
             # Another process may have removed the entry and written it again.
             if file is None or not file.is_unchanged():
-                known = self._known.pop(name, None)
-                file = EntryFile(str(self._folder.path / name), self._columns, num_rows, known)
+                file = EntryFile(str(self._folder.path / name), self._columns, num_rows)
                 self._files[name] = file
-                self._known[name] = EntryFacts(file.identity, file.layout)
-                if len(self._known) > _KNOWN_ENTRIES:
-                    self._known.popitem(last=False)
                 if len(self._files) > _OPEN_FILES:
                     self._files.popitem(last=False)
+            file.open()
             self._files.move_to_end(name)
             return file
 
     def _forget(self, name: str) -> None:
         with self._lock:
             self._files.pop(name, None)
-            self._known.pop(name, None)
 
     def _drop(self, name: str, inode: int | None, error: Exception) -> None:
         self._forget(name)

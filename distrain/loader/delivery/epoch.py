@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.loader.delivery.channel import Channel, End, Failure, Ready
-from distrain.loader.delivery.loads_ahead import LoadsAhead
+from distrain.loader.delivery.loads_ahead import Backend, EpochWork, LoadsAhead
 from distrain.loader.delivery.stats import StatsRecorder
 from distrain.loader.delivery.transfer import Delivery
-from distrain.loader.delivery.work import Backend, EpochWork
 from distrain.loader.filling.schedule import LookAhead
 from distrain.loader.options import LoaderOptions
 from distrain.loader.own_threads import in_own_thread, mark_own_thread

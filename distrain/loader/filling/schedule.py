@@ -4,7 +4,7 @@ A chunk is a set of row groups whose rows are shuffled together; a lane is a seq
 which each step takes some (see `partition.epoch_plan`). The rows of a chunk that belong to one lane
 are a piece. A rank loads a chunk when the first of its lanes needs a piece of it. It then writes
 the rows of all its lanes to their places in the batches of the coming steps. Lanes that share a
-chunk need it at the same time (see `partition.lane_pieces`).
+chunk need it at the same time (see `partition.row_order`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from distrain.errors import SpecError
 from distrain.loader.dataset import Dataset
 from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import Piece, Pieces, lane_pieces
 from distrain.loader.partition.lazy_sequence import LazySequence
-from distrain.loader.partition.row_order import Chunk, Chunks, chunk_order, row_order, sliced_order
+from distrain.loader.partition.row_order import (
+    Chunk,
+    Chunks,
+    Piece,
+    Pieces,
+    chunk_order,
+    lane_pieces,
+    row_order,
+    sliced_order,
+)
 from distrain.loader.partition.slice_dealing import num_bands
 
 

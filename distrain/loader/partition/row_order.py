@@ -11,6 +11,14 @@ The line is a sequence of chunks. A chunk is one or more row groups, whose rows 
 - `"full"`: one chunk has all row groups in the order of the files, so the line is a uniform
   permutation of all rows.
 
+A lane is a span of the line. Two adjacent lanes may share the chunk at their border. Even lanes
+traverse their chunks from first to last, odd lanes from last to first. So the two lanes reach the
+shared chunk at the same time, both at the start of the epoch or both at its end, and a rank that
+serves both decodes it once. Otherwise the chunk's rows for one lane would have to be kept for a
+whole epoch, or decoded again. Within a chunk, every lane keeps the chunk's order. In a full shuffle
+all lanes traverse the line forwards, also if its only chunk is stored as several buckets
+(`forward_pieces`).
+
 If there are large row groups, they are replaced by slices, and chunks are distributed to lanes;
 lanes are then not spans of the line (`sliced_order`). This does not apply to `"full"`.
 
@@ -24,12 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import SpecError
+from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
 from distrain.loader.partition.slice_dealing import deal_runs
 
@@ -128,7 +137,7 @@ class Chunks(LazySequence[Chunk]):
 
     Attributes:
         starts: `[chunks + 1]`: each chunk's first row on the epoch's line, then the number of rows.
-        dealt: The pieces of all lanes, `[pieces, 5]`, lane by lane (see `lane_pieces.Pieces`), if
+        dealt: The pieces of all lanes, `[pieces, 5]`, lane by lane (see `Pieces`), if
             they were computed with the chunks; `None` if `lane_pieces` computes them from the line.
     """
 
@@ -161,7 +170,7 @@ def chunk_order(
     parts_per_chunk: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> Chunks:
-    """Return the chunks of an epoch, in the order of its line.
+    """Return the chunks of an epoch, in the order in which they form its sequence of rows.
 
     Args:
         shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
@@ -330,3 +339,66 @@ def _keys(
     keys <<= number_bits
     keys |= np.arange(first, first + count, dtype=np.uint64)
     return keys
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of a chunk, in the chunk's shuffled order, that belong to one lane."""
+
+    lane: int
+    chunk: int  # the chunk's number in the epoch's order
+    start: int  # the first row's place in the chunk's order
+    stop: int  # one past the last row's place
+    offset: int  # the number of the lane's rows before this piece
+
+
+class Pieces(LazySequence[Piece]):
+    """Pieces, stored as int32 or int64 in 20 or 40 bytes each.
+
+    Attributes:
+        cells: `[pieces, 5]`: the fields of each `Piece`.
+    """
+
+    def __init__(self, cells: NDArray[Any]):
+        self.cells = cells
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def _make(self, place: int) -> Piece:
+        return Piece(*self.cells[place].tolist())
+
+
+def lane_pieces(plan: EpochPlan, chunks: Chunks, lane: int) -> Pieces:
+    """Return a lane's pieces, in the order of the lane's rows.
+
+    >>> plan = EpochPlan(12, lanes=2, global_batch_size=4)
+    >>> chunks = chunk_order([4, 4, 4], seed=0, epoch=0, shuffle="none")
+    >>> [(piece.chunk, piece.start, piece.stop) for piece in lane_pieces(plan, chunks, 0)]
+    [(0, 0, 4), (1, 0, 2)]
+    >>> [(piece.chunk, piece.start, piece.stop) for piece in lane_pieces(plan, chunks, 1)]
+    [(2, 0, 4), (1, 2, 4)]
+    """
+    if chunks.dealt is not None:
+        bounds = np.searchsorted(chunks.dealt[:, 0], [lane, lane + 1])
+        return Pieces(chunks.dealt[bounds[0] : bounds[1]].copy())
+    return _pieces_on_line(plan, chunks, lane, backwards=bool(lane % 2))
+
+
+def forward_pieces(plan: EpochPlan, chunks: Chunks) -> NDArray[np.int64]:
+    """Return the pieces of all lanes, `[pieces, 5]`, if all lanes traverse the line forwards."""
+    cells = [_pieces_on_line(plan, chunks, n, backwards=False).cells for n in range(plan.lanes)]
+    return np.concatenate(cells)
+
+
+def _pieces_on_line(plan: EpochPlan, chunks: Chunks, lane: int, *, backwards: bool) -> Pieces:
+    first, last = plan.lane_span(lane)
+    lowest = int(np.searchsorted(chunks.starts[:-1], first, side="right")) - 1
+    numbers = np.arange(lowest, np.searchsorted(chunks.starts[:-1], last))
+    if backwards:
+        numbers = numbers[::-1]
+    begins = chunks.starts[numbers]
+    starts = np.maximum(first - begins, 0)
+    stops = np.minimum(last, chunks.starts[numbers + 1]) - begins
+    rows = np.maximum(stops - starts, 0)
+    cells = [np.full_like(rows, lane), numbers, starts, stops, np.cumsum(rows) - rows]
+    return Pieces(np.stack(cells, axis=1)[rows > 0])

@@ -17,8 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from distrain.loader.parquet_pages.pages_of_file import REFUSED, read_columns
-from distrain.loader.partition.selection import Selection
-from distrain.loader.partition.table import RowGroup, Slice
+from distrain.loader.partition.table import RowGroup, Selection, Slice
 from distrain.loader.reading.open_files import Handle
 
 _Key = tuple[str, int, Selection | None, tuple[str, ...]]

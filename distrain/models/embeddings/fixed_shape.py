@@ -14,10 +14,13 @@ A step::
 
     wanted, *answers = fixed.ask(ids)           # collective; only if tables are sharded
     padded = fixed.routes_of(answers)           # if all of `wanted` are 0
-    route = fixed.route(ids, padded)            # collective if ranks share the tables
+    route = fixed.route(ids, padded)
     embedded = fixed.lookup(route)              # leaves for the dense model
     ...                                         # loss, backward
     fixed.update(route, [leaf.grad for leaf in embedded], lr, scale)
+
+Only the update needs the sorted ids. So `route` sorts on a second stream (`Branch`), beside the
+lookup and the dense model, and `collect` or `update` waits for it.
 
 Callers that need the sums in between, for example for clipping, call `collect`, `exchange` and
 `apply`.
@@ -37,6 +40,7 @@ from torch import Tensor
 
 from distrain.errors import InputError
 from distrain.models.embeddings import kernels
+from distrain.models.embeddings.branch import Branch
 from distrain.models.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.models.embeddings.fixed_shape_stores import FixedStoreRoute, SpreadStore, WholeStore
 from distrain.models.embeddings.kernels import StepRates
@@ -69,6 +73,7 @@ class FixedTables:
         self.optimizer = optimizer
         self.max_rows = max_rows
         self._device = tables.weights[0].device
+        self._sorting = Branch(self._device)
         # a scalar on the device, int64: the number of updates
         self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
         self._stores = [
@@ -132,20 +137,18 @@ class FixedTables:
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes = _NOT_SPREAD) -> FixedRoute:
-        """Return the route of a batch's ids; `padded` is the result of `routes_of`.
+        """Return the route of a batch's ids; keep it until `collect` or `update`.
 
-        `padded` is needed only if tables are sharded over ranks. A collective operation if ranks
-        share the tables.
+        `padded` is the result of `routes_of`, only needed if tables are sharded over ranks.
         """
         self._check_ids(ids)
         answers = iter(padded.stores)
-        return FixedRoute(
-            len(ids),
-            tuple(
-                store.route(ids, next(answers) if isinstance(store, SpreadStore) else None)
-                for store in self._stores
-            ),
-        )
+        own = [next(answers) if isinstance(s, SpreadStore) else None for s in self._stores]
+        keys = [store.keys(ids, answer) for store, answer in zip(self._stores, own, strict=True)]
+        each = zip(self._stores, keys, own, strict=True)
+        with self._sorting.beside():
+            routes = tuple(store.route(mine, answer) for store, mine, answer in each)
+        return FixedRoute(len(ids), routes)
 
     def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
         """Return a batch's embeddings, like `EmbeddingCollection.expand`; collective if sharded.
@@ -175,6 +178,7 @@ class FixedTables:
         Returns for each store `[keys of the route, dim]`, with zeros in the padding; all zeros if
         the gradient is `None`.
         """
+        self._sorting.join()
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
             if (grad := grads[group]) is None
@@ -227,6 +231,7 @@ class FixedTables:
         if self.tables.peers.num_ranks > 1 or any(grad is None for grad in grads):
             self.apply(self.exchange(route, self.collect(route, grads)), lr, scale)
             return
+        self._sorting.join()
         self.num_steps.add_(1)
         for number, own in enumerate(route.stores):
             grad = grads[self._group_of[number]]

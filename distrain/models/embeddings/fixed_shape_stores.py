@@ -1,8 +1,8 @@
 """The operations of `fixed_shape.py` for one store, complete on each rank or sharded over ranks.
 
-A store is the tables that share one weight. Each class determines which places of a batch read the
-same row (`route`), fetches the rows (`values`), and adds the ranks' sums for each row (`exchange`).
-Nothing here waits for the device.
+A store is the tables that share one weight. Each class determines the row of each id (`keys`) and
+which places of a batch read the same row (`route`, not a collective operation), fetches the rows
+(`values`), and adds the ranks' sums for each row (`exchange`). Nothing here waits for the device.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ class FixedStoreRoute:
     # `[columns * rows]`: for each element of `own.order`, the index of its gradient in `[rows *
     # columns of the group, dim]`
     sources: Tensor
-    union: Segments | None = None  # which of all ranks' sums belong to one row
+    union: Segments | None = None  # which ranks' requests are for one row, for sharded tables
     padded: PaddedRows | None = None  # the request to the owners, for sharded tables
 
 
@@ -80,30 +80,27 @@ class WholeStore(FixedStore):
         self._column_starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)
         self._flat = torch.tensor(store.flat, device=device)
 
-    def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+    def keys(self, ids: Tensor, padded: PaddedRows | None) -> Tensor:
         is_all = len(self._flat) == ids.shape[1]
         by_column = ids.T if is_all else ids.T.index_select(0, self._flat)
-        keys = (by_column + self._column_starts).contiguous()
-        end = self._store.num_rows
-        own = segments_of(keys.reshape(-1), self.capacity, end)
-        union, peers = None, self._store.peers
-        if peers.num_ranks > 1:
-            sent = own.keys.to(self._column_starts.dtype)
-            every = peers.gather_padded(sent, self.capacity)
-            union = segments_of(every, self._capacity(peers.num_ranks), end)
-        return FixedStoreRoute(keys, own, self._sources(own.order, keys.shape[1]), union)
+        return (by_column + self._column_starts).contiguous()
+
+    def route(self, keys: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+        own = segments_of(keys.reshape(-1), self.capacity, self._store.num_rows)
+        return FixedStoreRoute(keys, own, self._sources(own.order, keys.shape[1]))
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
         return weight
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
         """Add the ranks' sums `[capacity, dim]`; a collective operation."""
-        if route.union is None:
+        peers = self._store.peers
+        if peers.num_ranks == 1:
             return TouchedRows(route.own.keys, sums)
-        every = self._store.peers.gather_padded(sums, len(sums))
-        return TouchedRows(
-            route.union.keys, kernels.sum_segments(every, route.union.order, route.union)
-        )
+        touched = peers.gather_padded(route.own.keys.to(route.keys.dtype), self.capacity)
+        union = segments_of(touched, self._capacity(peers.num_ranks), self._store.num_rows)
+        every = peers.gather_padded(sums, len(sums))
+        return TouchedRows(union.keys, kernels.sum_segments(every, union.order, union))
 
     def _capacity(self, num_ranks: int) -> int:
         most = self._max_rows * num_ranks
@@ -193,21 +190,25 @@ class SpreadStore(FixedStore):
         slots = torch.empty_like(slot).scatter_(0, order, slot).view(keys.shape)
         return arrived[:, -1].amax(), slots, slot, order, requested
 
-    def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+    def keys(self, ids: Tensor, padded: PaddedRows | None) -> Tensor:
         assert padded is not None
-        slots, size = padded.slots, sum(padded.capacities)
+        return padded.slots
+
+    def route(self, keys: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
+        assert padded is not None
+        size = sum(padded.capacities)
         in_order, order = padded.in_order, padded.order
         # Every slot has a segment, so the sums are in the order in which they are sent. Segments of
         # padding are empty.
-        every = torch.arange(size + 1, dtype=slots.dtype, device=slots.device)
+        every = torch.arange(size + 1, dtype=keys.dtype, device=keys.device)
         own = Segments(
             every[:-1].long(), torch.searchsorted(in_order, every), in_order, order, size
         )
         end = self._store.num_local_rows
         asked = len(padded.requested)
         union = segments_of(padded.requested, min(asked, end), end)
-        sources = self._sources(order, slots.shape[1])
-        return FixedStoreRoute(slots, own, sources, union, padded)
+        sources = self._sources(order, keys.shape[1])
+        return FixedStoreRoute(keys, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
         """Return the rows that `route.keys` indexes, from their owners; a collective operation.

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Feeds:
     """Feeds the sinks of one run, given by name; `say` gets warnings for the user.
 
-    Up to about `capacity` entries wait for one sink. At the end, `close` waits up to
+    Up to `capacity` calls of `put` wait for one sink. At the end, `close` waits up to
     `last_entries_s` until all sinks have stored their entries.
     """
 
@@ -83,44 +83,38 @@ class _Feed:
         self.name = name
         self._sink = sink
         self._facts = facts
-        self._waiting: queue.SimpleQueue[Stamped] = queue.SimpleQueue()
         self._capacity = capacity
-        self._end = threading.Event()
-        self._more = threading.Event()
+        self._waiting: queue.SimpleQueue[Sequence[Stamped] | None] = queue.SimpleQueue()
         self._state = ""
-        self._taken = 0
-        self._dropped = 0  # counted by the caller's thread
-        self._lost = 0  # counted by the sink's thread
+        self._given = 0  # entries, counted by the caller's thread
+        self._stored = 0  # entries, counted by the sink's thread
+        self._is_slow = False
         self._trouble = ""
         self._warned = False
         # A sink that hangs must not keep the command from ending.
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
 
     def start(self) -> None:
-        self._more.set()
+        self._waiting.put(())  # opens the sink
         self._thread.start()
 
     def put(self, entries: Sequence[Stamped]) -> None:
-        # The entries of one call are queued or dropped together, since they are in memory anyway.
-        # They may exceed the capacity, but none is lost while the sink keeps up.
-        if self._waiting.qsize() >= self._capacity:
-            self._dropped += len(entries)
+        self._given += len(entries)
+        if self._waiting.qsize() < self._capacity:
+            self._waiting.put(entries)
         else:
-            for entry in entries:
-                self._waiting.put(entry)
-        self._more.set()
+            self._is_slow = True
 
     def end(self, state: str) -> None:
         self._state = state
-        self._end.set()
-        self._more.set()
+        self._waiting.put(None)
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
     def new_warning(self) -> str:
         """Return the warning to print now, once; else ""."""
-        if self._warned or not (self._trouble or self._dropped):
+        if self._warned or not (self._trouble or self._is_slow):
             return ""
         self._warned = True
         if self._trouble:
@@ -129,39 +123,26 @@ class _Feed:
 
     def last_warning(self) -> str:
         """Return the warning to print at the end; "" if no entry was lost."""
-        lost = self._dropped + self._lost
+        lost = self._given - self._stored
         if self._thread.is_alive():
-            lost += self._waiting.qsize() + self._taken
             return f"sink {self.name} did not finish in time; up to {lost} entries are lost"
         if lost:
             return f"sink {self.name}: {lost} entries were lost: {self._trouble or _SLOW}"
         return "" if self._warned else self.new_warning()
 
     def _run(self) -> None:
-        opened = False
-        while True:
-            self._more.wait()
-            self._more.clear()
-            ending = self._end.is_set()  # read first: all entries are queued before the end
-            entries = self._take_all()
-            if not opened:
-                opened = self._guarded(self._sink.open, self._facts)
-            if entries and not (opened and self._guarded(self._sink.write, entries)):
-                self._lost += len(entries)
-            self._taken = 0
-            if ending:
-                if opened:
-                    self._guarded(self._sink.close, self._state)
-                return
-
-    def _take_all(self) -> list[Stamped]:
-        entries = []
-        while True:
-            try:
-                entries.append(self._waiting.get_nowait())
-                self._taken += 1
-            except queue.Empty:
-                return entries
+        is_open = is_ending = False
+        while not is_ending:
+            waiting = [self._waiting.get()]
+            while not self._waiting.empty():
+                waiting.append(self._waiting.get())
+            is_ending = None in waiting
+            entries = [entry for some in waiting if some is not None for entry in some]
+            is_open = is_open or self._guarded(self._sink.open, self._facts)
+            if entries and is_open and self._guarded(self._sink.write, entries):
+                self._stored += len(entries)
+        if is_open:
+            self._guarded(self._sink.close, self._state)
 
     def _guarded(self, act: Callable[..., None], *values: object) -> bool:
         """Return True if a call succeeded. Catches every exception, `SystemExit` included."""

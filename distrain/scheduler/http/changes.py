@@ -8,7 +8,7 @@ revision is that of its last job.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.monitor import Monitor
@@ -23,18 +23,8 @@ class ChangesAnswer:
     """Jobs as JSON texts, and the revision from which the next answer continues."""
 
     revision: int
+    jobs: list[str]
     more: bool = False
-    jobs: list[str] = field(default_factory=list)
-    size_bytes: int = 0
-
-    def add(self, text: str) -> None:
-        self.jobs.append(text)
-        self.size_bytes += len(text)
-
-    def takes(self, text: str) -> bool:
-        """Return True if another job fits; the first one always does."""
-        fits = len(self.jobs) < MOST_JOBS and self.size_bytes + len(text) <= MOST_BYTES
-        return fits or not self.jobs
 
 
 class Changes:
@@ -65,18 +55,19 @@ class Changes:
         Jobs with only new progress count as changed at most every `collect_s`.
         """
         self._look(revision, collect_s)
-        answer = ChangesAnswer(revision)
         changed = self.revisions.changed_since(revision)
         jobs = self.monitor.listed(job_id for job_id, _ in changed)
+        texts: list[str] = []
+        size_bytes = 0
         for (_, last), job in zip(changed, jobs, strict=True):
             text = dumps(job.model_dump(exclude_none=True))
-            if not answer.takes(text):
-                answer.more = True
-                return answer
-            answer.add(text)
-            answer.revision = last
-        answer.revision = self.revisions.newest
-        return answer
+            size_bytes += len(text)
+            # The first one always fits.
+            if texts and (len(texts) >= MOST_JOBS or size_bytes > MOST_BYTES):
+                return ChangesAnswer(revision, texts, more=True)
+            texts.append(text)
+            revision = last
+        return ChangesAnswer(self.revisions.newest, texts)
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Give each job that has changed since its last revision a new revision.

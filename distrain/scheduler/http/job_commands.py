@@ -82,8 +82,8 @@ class JobCommands:
         spec = _spec_of(order)
         # A client over Dask may not have noticed that the job succeeded. Then the job is shown,
         # unless the new spec differs, for example trains longer.
-        done = job is not None and job.state is JobState.SUCCEEDED and order.service is None
-        if done and spec == self.coordinator.specs[job_id]:
+        succeeded = job is not None and job.state is JobState.SUCCEEDED
+        if job is not None and succeeded and order.service is None and spec == job.spec:
             return 200
         self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
         history = self.monitor.follow(job_id)

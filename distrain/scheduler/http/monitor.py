@@ -98,10 +98,10 @@ class Monitor:
         gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
         return Watched(
             coordinator.show(job_id),
-            coordinator.specs[job_id],
+            job.spec,
             self.histories[job_id],
             time.time(),
-            coordinator.run_dirs[job_id],
+            job.request.run_dir,
             job.request.priority,
             job.request.first_attempt,
             self.revisions.last(job_id),

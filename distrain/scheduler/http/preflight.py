@@ -62,11 +62,14 @@ class Preflights:
         task.add_done_callback(self._tasks.discard)
         return preflight_id
 
-    def document(self, preflight_id: str) -> dict[str, Any]:
-        """Return a check's `Preflight` and `id` as JSON; raises `Refusal` if it is not kept."""
+    def document(self, preflight_id: str, owner: str = "") -> dict[str, Any]:
+        """Return a check's `Preflight` and `id` as JSON.
+
+        Raises `Refusal` if the check is not kept, or is not of the given owner; "" is any owner.
+        """
         self._forget_old_ones()
         one = self._known.get(preflight_id)
-        if one is None:
+        if one is None or owner not in ("", one.owner):
             hint = f"Checks are kept for {KEPT_S / 60:.0f} minutes; make another one."
             raise Refusal(404, "not_found", f"no check {preflight_id!r}", hint)
         verdict = one.verdict

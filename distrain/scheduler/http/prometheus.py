@@ -31,6 +31,7 @@ ENDED_JOBS = 20
 
 JOB = ("job_id",)
 RANK = ("job_id", "rank")
+STATE = ("state",)
 
 _SCORES = (
     ("loss", "distrain_job_loss_nats", "Mean log loss of the last report, by split"),
@@ -107,7 +108,13 @@ class JobsCollector(Collector):
         yield from _of_targets(shown)
         yield from _times(shown)
         yield from _ranks_of(shown)
-        yield _certificates(self.certificate_ends_s)
+        yield _family(
+            GaugeFamily,
+            "distrain_certificate_end_timestamp_seconds",
+            "Unix time of the expiry of a certificate that the scheduler read at its start",
+            ("certificate",),
+            (([name], end_s) for name, end_s in self.certificate_ends_s.items()),
+        )
 
 
 def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = None) -> None:
@@ -121,14 +128,18 @@ def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = No
 _collector = JobsCollector()
 
 
-def _certificates(ends_s: Mapping[str, float]) -> Metric:
-    family = GaugeFamily(
-        "distrain_certificate_end_timestamp_seconds",
-        "Unix time of the expiry of a certificate that the scheduler read at its start",
-        labels=["certificate"],
-    )
-    for name, end_s in ends_s.items():
-        family.add_metric([name], end_s)
+def _family(
+    kind: type[GaugeFamily] | type[CounterFamily],
+    name: str,
+    about: str,
+    labels: Sequence[str],
+    values: Iterable[tuple[Sequence[str], float | None]],
+) -> Metric:
+    """Return a metric with each known value, given after the values of its labels."""
+    family = kind(name, about, labels=labels)
+    for label_values, value in values:
+        if value is not None:
+            family.add_metric(label_values, value)
     return family
 
 
@@ -140,11 +151,8 @@ def _shown_jobs(jobs: list[Watched]) -> list[Watched]:
 
 def _all(jobs: list[Watched]) -> Iterator[Metric]:
     count = Counter(job.view.state for job in jobs)
-    about = "Jobs of the scheduler, by state"
-    family = GaugeFamily("distrain_jobs", about, labels=["state"])
-    for state in JobState:
-        family.add_metric([str(state)], count[state])
-    yield family
+    states = (([str(state)], count[state]) for state in JobState)
+    yield _family(GaugeFamily, "distrain_jobs", "Jobs of the scheduler, by state", STATE, states)
     pending = [job for job in jobs if job.view.state is JobState.PENDING]
     waits_s = [job.now_s - job.history.state_since_s for job in pending]
     yield GaugeFamily(
@@ -155,67 +163,87 @@ def _all(jobs: list[Watched]) -> Iterator[Metric]:
 
 
 def _lives(jobs: list[Watched]) -> Iterator[Metric]:
-    info = GaugeFamily("distrain_job_info", "1, with the job's name", labels=["job_id", "name"])
-    state = GaugeFamily(
+    views = [job.view for job in jobs]
+    yield _family(
+        GaugeFamily,
+        "distrain_job_info",
+        "1, with the job's name",
+        ("job_id", "name"),
+        (([view.job_id, view.name], 1) for view in views),
+    )
+    yield _family(
+        GaugeFamily,
         "distrain_job_state",
         "1 for the job's state, 0 for others",
-        labels=["job_id", "state"],
+        (*JOB, *STATE),
+        (([view.job_id, str(one)], view.state is one) for view in views for one in JobState),
     )
-    ended = GaugeFamily(
+    yield _family(
+        GaugeFamily,
         "distrain_job_ended_timestamp_seconds",
         "Unix time of a job's end",
-        labels=["job_id", "state", "reason"],
+        (*JOB, *STATE, "reason"),
+        (
+            (
+                [job.view.job_id, str(job.view.state), job.view.reason or ""],
+                job.history.state_since_s,
+            )
+            for job in jobs
+            if job.view.state.is_final
+        ),
     )
-    for job in jobs:
-        view, job_id = job.view, job.view.job_id
-        info.add_metric([job_id, view.name], 1)
-        for one in JobState:
-            state.add_metric([job_id, str(one)], int(view.state is one))
-        if view.state.is_final:
-            labels = [job_id, str(view.state), view.reason or ""]
-            ended.add_metric(labels, job.history.state_since_s)
-    yield from (info, state, ended)
 
 
 def _single_values(jobs: list[Watched]) -> Iterator[Metric]:
     for kind, name, about, value_of in _SINGLE_VALUES:
-        family = kind(name, about, labels=JOB)
-        for job in jobs:
-            _add_known(family, [job.view.job_id], value_of(job))
-        yield family
+        yield _family(kind, name, about, JOB, (([job.view.job_id], value_of(job)) for job in jobs))
 
 
 def _scores(jobs: list[Watched]) -> Iterator[Metric]:
+    records = _last_records(jobs)
     for score, name, about in _SCORES:
-        family = GaugeFamily(name, about, labels=("job_id", "split"))
-        for job in jobs:
-            for record in (job.history.last_train, job.history.last_valid):
-                if record is not None:
-                    _add_known(family, [job.view.job_id, record.split], getattr(record, score))
-        yield family
+        values = ((labels, getattr(record, score)) for labels, record in records)
+        yield _family(GaugeFamily, name, about, (*JOB, "split"), values)
+
+
+def _last_records(jobs: list[Watched]) -> list[tuple[tuple[str, str], Any]]:
+    """Return the last records of the jobs' splits, by the ids of the jobs and the splits."""
+    return [
+        ((job.view.job_id, record.split), record)
+        for job in jobs
+        for record in (job.history.last_train, job.history.last_valid)
+        if record is not None
+    ]
 
 
 def _of_targets(jobs: list[Watched]) -> Iterator[Metric]:
-    family = GaugeFamily(
+    family = _family(
+        GaugeFamily,
         "distrain_job_target_score",
         "Metrics of all targets except the first binary one, of the last report, by split",
-        labels=("job_id", "split", "target", "metric"),
+        (*JOB, "split", "target", "metric"),
+        (
+            ((*labels, target, metric), value)
+            for labels, record in _last_records(jobs)
+            for target, metrics in (targets_in(record.targets) or {}).items()
+            for metric, value in metrics.items()
+        ),
     )
-    for job in jobs:
-        for record in (job.history.last_train, job.history.last_valid):
-            for target, metrics in (targets_in(record and record.targets) or {}).items():
-                for metric, value in metrics.items():
-                    labels = [job.view.job_id, record.split if record else "", target, metric]
-                    family.add_metric(labels, value)
     if family.samples:
         yield family
 
 
 def _times(jobs: list[Watched]) -> Iterator[Metric]:
-    phases = CounterFamily(
+    yield _family(
+        CounterFamily,
         "distrain_job_phase_seconds",
         "Wall time of all ranks by phase; data_wait is waiting for rows",
-        labels=["job_id", "phase"],
+        (*JOB, "phase"),
+        (
+            ([job.view.job_id, phase], seconds)
+            for job in jobs
+            for phase, seconds in sorted(job.history.phase_seconds.items())
+        ),
     )
     steps = HistogramFamily(
         "distrain_job_step_duration_seconds",
@@ -223,34 +251,44 @@ def _times(jobs: list[Watched]) -> Iterator[Metric]:
         labels=JOB,
     )
     for job in jobs:
-        for phase, seconds in sorted(job.history.phase_seconds.items()):
-            phases.add_metric([job.view.job_id, phase], seconds)
         times = job.history.step_times
         buckets = [("+Inf" if s == float("inf") else f"{s:g}", n) for s, n in times.cumulative()]
         steps.add_metric([job.view.job_id], buckets, times.sum_s)
-    yield from (phases, steps)
+    yield steps
 
 
 def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
     running = [job for job in jobs if job.view.state is JobState.RUNNING]
-    yield from _work(running)
-    yield from _memory(running)
-    yield from _gpus(running)
-
-
-def _add_known(family: GaugeFamily, labels: Sequence[str], value: float | None) -> None:
-    if value is not None:
-        family.add_metric(labels, value)
-
-
-def _work(jobs: Iterable[Watched]) -> Iterator[Metric]:
     for figure, name, about in _RANK_FIGURES:
-        family = GaugeFamily(name, about, labels=RANK)
-        for job in jobs:
-            for rank, value in _of_ranks(job, figure).items():
-                is_share = figure.endswith("_pct")
-                _add_known(family, [job.view.job_id, rank], _share(value) if is_share else value)
-        yield family
+        values = (
+            ([job.view.job_id, rank], _share(value) if figure.endswith("_pct") else value)
+            for job in running
+            for rank, value in _of_ranks(job, figure).items()
+        )
+        yield _family(GaugeFamily, name, about, RANK, values)
+    yield _family(
+        GaugeFamily,
+        "distrain_rank_memory_bytes",
+        "Memory that a rank's process holds: host, or device (tensors on its GPU)",
+        (*RANK, "kind"),
+        (
+            ([job.view.job_id, rank, kind], size_bytes)
+            for job in running
+            for kind in ("host", "device")
+            for rank, size_bytes in _bounded(
+                {rank: now.memory.get(f"{kind}_bytes") for rank, now in job.history.now.items()}
+            ).items()
+        ),
+    )
+    for name, about, value_of in _GPU_FIGURES:
+        values = (
+            ([job.view.job_id, rank], value)
+            for job in running
+            for rank, value in _bounded(
+                {rank: value_of(gpu) for rank, gpu in _gpus_of(job).items()}
+            ).items()
+        )
+        yield _family(GaugeFamily, name, about, RANK, values)
 
 
 def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
@@ -265,29 +303,9 @@ def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
     return {name: series.tail().get(figure) for name, series in ranks if not name.isdecimal()}
 
 
-def _memory(jobs: Iterable[Watched]) -> Iterator[Metric]:
-    family = GaugeFamily(
-        "distrain_rank_memory_bytes",
-        "Memory that a rank's process holds: host, or device (tensors on its GPU)",
-        labels=(*RANK, "kind"),
-    )
-    for job in jobs:
-        for kind in ("host", "device"):
-            held = {r: now.memory.get(f"{kind}_bytes") for r, now in job.history.now.items()}
-            for rank, size_bytes in _bounded(held).items():
-                family.add_metric([job.view.job_id, rank, kind], size_bytes)
-    yield family
-
-
-def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
-    for name, about, value_of in _GPU_FIGURES:
-        family = GaugeFamily(name, about, labels=RANK)
-        for job in jobs:
-            gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
-            values = {rank: value_of(gpu) for rank, gpu in gpus.items() if gpu is not None}
-            for rank, value in _bounded(values).items():
-                family.add_metric([job.view.job_id, rank], value)
-        yield family
+def _gpus_of(job: Watched) -> dict[int, Gpu]:
+    gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
+    return {rank: gpu for rank, gpu in gpus.items() if gpu is not None}
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:

@@ -146,8 +146,8 @@ def _validate(api: CoordinatorApi, request: Request) -> Answer:
     return 202, {"id": preflight_id, "url": f"/v1/preflights/{preflight_id}"}
 
 
-def _preflight(api: CoordinatorApi, _: Request, preflight_id: str) -> Answer:
-    return 200, api.preflights.document(preflight_id)
+def _preflight(api: CoordinatorApi, request: Request, preflight_id: str) -> Answer:
+    return 200, api.preflights.document(preflight_id, request.text("owner"))
 
 
 _ONE = rf"/v1/jobs/({JOB_ID})"

@@ -102,7 +102,7 @@ LOSSES_S = 600.0
 @dataclass(frozen=True)
 class AttemptVerdict:
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
-    budget: str = ""  # the field of `Budgets` that counts the restart; "" if none does
+    budget: str = ""  # the kind of restarts that it counts as; "" if none does
     backoff_s: float = 0.0  # how long to wait before the restart
     message: str = ""  # the cause's message, and whether a budget is used up
     why_so_long: str = ""  # why `backoff_s` is longer than `restart.backoff_s`; "" if it is not
@@ -127,17 +127,17 @@ def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -
     if budget == "preemptions":
         return AttemptVerdict(again, budget, message=cause.message)
     doublings, why = max(_in_a_row(job), _losses(job, cause, now_s))
-    backoff_s = doubled_s(job.request.backoff_s, doublings, LONGEST_BACKOFF_S)
+    backoff_s = doubled_s(job.spec.restart.backoff_s, doublings, LONGEST_BACKOFF_S)
     return AttemptVerdict(again, budget, backoff_s, cause.message, why if doublings else "")
 
 
 def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
-    budgets = job.request.budgets
+    limits = job.spec.restart
     if cause.reason == Reason.PREEMPTED:
-        return "preemptions", budgets.preemptions
+        return "preemptions", limits.max_preemptions
     if cause.reason == Reason.WORKER_LOST:
-        return "worker_losses", budgets.worker_losses
-    return "rank_failures", budgets.rank_failures
+        return "worker_losses", limits.max_worker_losses
+    return "rank_failures", limits.max_rank_failures
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from distrain.jobs.assignment import RankPlacement, Slot
 from distrain.jobs.events import StacksTaken
 from distrain.jobs.job_view import Restart
+from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.messages import Submit
 
@@ -86,8 +88,16 @@ class Job:
         return self.request.job_id
 
     @property
+    def spec(self) -> JobSpec:
+        return self.request.spec
+
+    @property
     def num_ranks(self) -> int:
-        return self.request.num_ranks
+        return self.spec.resources.num_ranks
+
+    @cached_property
+    def allowed_ranks(self) -> tuple[int, ...]:
+        return self.spec.allowed_ranks
 
     @property
     def placements(self) -> tuple[RankPlacement, ...]:
@@ -102,7 +112,7 @@ class Job:
         return all(status.exited for status in self.ranks.values())
 
     def expect_checkpoint(self, now_s: float) -> None:
-        every_s = self.request.checkpoint_every_s
+        every_s = self.spec.checkpoint.every_s
         self.next_checkpoint_s = None if every_s is None else now_s + every_s
 
 

@@ -158,7 +158,7 @@ class Lifecycle:
             return
         grace_s = request.grace_s
         if grace_s is None:
-            grace_s = min(CANCEL_GRACE_S, job.request.stop_grace_s)
+            grace_s = min(CANCEL_GRACE_S, job.spec.deadlines.stop_grace_s)
         if not self._ends_anyway(job, now_s):
             self._stop(job, cause, now_s, grace_s)
         elif request.grace_s is not None and now_s + grace_s + GIVE_UP_S < (job.give_up_at_s or 0):
@@ -196,7 +196,7 @@ class Lifecycle:
                 who = ", ".join(map(str, ranks))
                 message = f"rank {who}: its Dask worker {notice.worker} must leave: {notice.why}"
                 cause = AttemptFailure(Reason.PREEMPTED, message, ranks[0])
-                self._stop(job, cause, now_s, job.request.stop_grace_s)
+                self._stop(job, cause, now_s, job.spec.deadlines.stop_grace_s)
 
     def _launch_failed(self, stimulus: LaunchFailed, now_s: float) -> None:
         job = self.jobs.get(stimulus.job_id)
@@ -235,7 +235,7 @@ class Lifecycle:
                 message = f"rank {event.rank} was asked to end by {event.signal}"
                 cause = AttemptFailure(Reason.PREEMPTED, message, event.rank)
                 if job.state is not JobState.STOPPING and not status.finished:
-                    self._stop(job, cause, now_s, job.request.stop_grace_s)
+                    self._stop(job, cause, now_s, job.spec.deadlines.stop_grace_s)
             case RankFinished():
                 status.ready = status.finished = True
             case RankFailed() if not status.finished:
@@ -256,7 +256,7 @@ class Lifecycle:
         if num_ranks := queue.could_grow(self._cluster(now_s), job):
             message = f"continues with {num_ranks} ranks instead of {len(job.ranks)}"
             self._stop(
-                job, AttemptFailure(Reason.RESIZED, message), now_s, job.request.stop_grace_s
+                job, AttemptFailure(Reason.RESIZED, message), now_s, job.spec.deadlines.stop_grace_s
             )
 
     # --- how an attempt ends
@@ -317,7 +317,7 @@ class Lifecycle:
             return
         if job.state.holds_workers:
             job.failures.append(cause)
-            self._stop(job, cause, now_s, min(CANCEL_GRACE_S, job.request.stop_grace_s))
+            self._stop(job, cause, now_s, min(CANCEL_GRACE_S, job.spec.deadlines.stop_grace_s))
         else:
             self._end(job, cause, JobState.FAILED, now_s)
 
@@ -428,7 +428,7 @@ class Lifecycle:
                 victim.starting_since_s = None
                 self._move(victim, JobState.PENDING, now_s, cause)
             else:
-                self._stop(victim, cause, now_s, victim.request.stop_grace_s)
+                self._stop(victim, cause, now_s, victim.spec.deadlines.stop_grace_s)
                 victim.queue_again = True
         names = ", ".join(victim.job_id for victim in wanted.victims)
         wanted.job.why_pending = f"waits for {names} to stop"

@@ -4,32 +4,16 @@ from dataclasses import dataclass
 
 from distrain.jobs.assignment import RankPlacement, Slot
 from distrain.jobs.events import Event
-
-
-@dataclass(frozen=True)
-class Budgets:
-    """The numbers of restarts of each kind that a job may have; `None`: no limit."""
-
-    rank_failures: int | None = 0
-    worker_losses: int | None = 0
-    preemptions: int | None = None
+from distrain.jobs.spec.job import JobSpec
 
 
 @dataclass(frozen=True)
 class Submit:
     job_id: str
-    num_ranks: int
-    start_deadline_s: float  # from placement until all ranks train; also for a restart's wait
-    total_deadline_s: float | None = None  # from submission to the end
-    allowed_ranks: tuple[int, ...] = ()  # the largest first; empty: `num_ranks` alone
-    priority: int = 0  # jobs of higher priority start first, and preempt others
-    budgets: Budgets = Budgets()
-    backoff_s: float = 1.0  # wait before the first restart
-    progress_s: float | None = None  # longest time without any progress of a rank that trains
-    stop_grace_s: float = 20.0  # what ranks get to save a checkpoint when asked to stop
-    checkpoint_every_s: float | None = None  # seconds between checkpoints
+    spec: JobSpec
+    run_dir: str
+    priority: int  # jobs of higher priority start first, and preempt others
     first_attempt: int = 1  # above 1 for a job that is resumed
-    queue_deadline_s: float | None = None  # until the first placement; `None`: no limit
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class QueueView:
         """
         busy = self.busy(without)
         taken = busy | self.reserved(job, without)
-        allowed = job.request.allowed_ranks or (job.num_ranks,)
+        allowed = job.allowed_ranks
         shortage: Shortage | None = None
         for num_ranks in allowed if fewer else allowed[:1]:
             placed = self._place(num_ranks, taken, busy)

@@ -31,7 +31,7 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
     Returns `TakeStacks` when no rank has made progress for the job's limit, later the failure of
     the rank that blocks the others, and otherwise `None`.
     """
-    limit_s = job.request.progress_s
+    limit_s = job.spec.deadlines.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
     if limit_s is None or not training:
         return None
@@ -116,24 +116,24 @@ def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
     The start deadline restarts with each placement. It also limits a restart's wait for workers,
     because workers reserved for it are unavailable to other jobs.
     """
-    request = job.request
-    total_s = request.total_deadline_s
+    deadlines = job.spec.deadlines
+    total_s = deadlines.total_s
     if total_s is not None and now_s - job.submitted_s > total_s:
         message = f"the job did not end within {total_s:g} s (deadlines.total_s)"
         return AttemptFailure(Reason.DEADLINE_EXCEEDED, message)
-    queue_s = request.queue_deadline_s
+    queue_s = deadlines.queue_s
     queued = job.state is JobState.PENDING and not job.restarts
     if queue_s is not None and queued and now_s - job.submitted_s > queue_s:
         message = f"the job waited in the queue for more than {queue_s:g} s (deadlines.queue_s)"
         return AttemptFailure(Reason.QUEUE_DEADLINE_EXCEEDED, f"{message}: {job.why_pending}")
     since_s = job.starting_since_s
-    if since_s is not None and now_s - since_s > request.start_deadline_s:
+    if since_s is not None and now_s - since_s > deadlines.start_s:
         return AttemptFailure(Reason.START_DEADLINE_EXCEEDED, _late_start(job))
     return None
 
 
 def _late_start(job: Job) -> str:
-    within = f"within {job.request.start_deadline_s:g} s"
+    within = f"within {job.spec.deadlines.start_s:g} s"
     if job.state is JobState.RESTARTING:
         return f"the job was not placed again {within} (deadlines.start_s): {job.why_pending}"
     missing = [str(rank) for rank, status in job.ranks.items() if not status.ready]

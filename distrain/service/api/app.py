@@ -4,7 +4,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from distrain.service.access.sessions import service_key
 from distrain.service.api.dependencies import ApiParts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
 from distrain.service.api.openapi import openapi
@@ -19,16 +18,12 @@ _STRANGERS_PER_S = 10.0
 
 
 def make_app(store: Store, settings: Settings) -> FastAPI:
-    """Return the API v1 as an ASGI application; the caller closes `store`.
-
-    Raises InputError if the service's key cannot be read or created.
-    """
+    """Return the API v1 as an ASGI application; the caller closes `store`."""
     limits = settings.limits
     app = _routed()
     app.state.parts = ApiParts(
         store=store,
         settings=settings,
-        key=service_key(settings),
         reads=RequestRates(limits.reads_per_s),
         submits=RequestRates(limits.submits_per_s),
         strangers=RequestRates(_STRANGERS_PER_S),

@@ -134,7 +134,7 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
     own = {"service": None, "recorded": job.phase is Phase.FINAL}
-    return answer_of(JobAnswer, job, **vars(seen), **figures, **own)
+    return answer_of(JobAnswer, job, **seen, **figures, **own)
 
 
 def etag(document: JobAnswer) -> str:

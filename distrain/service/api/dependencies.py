@@ -7,8 +7,7 @@ with `starlette.concurrency.run_in_threadpool`.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -21,13 +20,12 @@ from distrain.service.access.sessions import (
     CSRF_HEADER,
     is_csrf_token,
     is_token,
-    read_session,
     token_sha256,
 )
 from distrain.service.api.guards import CHANGING, AuditNote, RequestRates
 from distrain.service.api.problems import Problem, not_found
-from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.settings import Settings
+from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Principal, Scope
 
@@ -41,7 +39,6 @@ class ApiParts:
 
     store: Store
     settings: Settings
-    key: bytes  # the service's secret key, which signs cookies and opaque ids
     reads: RequestRates
     submits: RequestRates
     strangers: RequestRates
@@ -82,7 +79,7 @@ async def principal(
     """
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
-        await _check_origin(request, parts.key)
+        await _check_origin(request)
     if caller is None:
         peer = request.client.host if request.client else "socket"
         _count(parts.strangers, peer, parts.clock(), request)
@@ -196,33 +193,15 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
     return caller
 
 
-async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job | None]:
-    """Look up the caller and job of an open stream again; the result is at most a second old.
+def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job | None]:
+    """Look up the caller and job of an open stream again; call it in a thread, since it may block.
 
-    Streams of one job with one token share a query. `job_id` is `None` for streams of all jobs.
-    Raises `unauthenticated`, `forbidden` or `not_found`.
+    `job_id` is `None` for streams of all jobs. Raises `unauthenticated`, `forbidden` or
+    `not_found`.
     """
-
-    def look() -> tuple[Principal, Job | None]:
-        now = replace(call, caller=caller_now(call.request, call.service))
-        now.require(Action.SEE_JOB)
-        return now.caller, None if job_id is None else now.job(job_id)
-
-    secret = shown_secret(call.request)
-    if secret is None:  # a proxy names the caller: there is no secret as a key
-        return await run_in_threadpool(look)
-    looks = streams_of(call.request.app).looks
-    pair = await looks.get((secret, job_id), lambda: run_in_threadpool(look))
-    return cast(tuple[Principal, Job | None], pair)
-
-
-def shown_secret(request: Request) -> tuple[str, str] | None:
-    """Return the request's token or session cookie, with its kind; `None` if it has neither."""
-    text = _bearer_text(request)
-    if text is not None:
-        return "token", text
-    cookie = request.cookies.get(COOKIE)
-    return ("session", cookie) if cookie else None
+    now = replace(call, caller=caller_now(call.request, call.service))
+    now.require(Action.SEE_JOB)
+    return now.caller, None if job_id is None else now.job(job_id)
 
 
 def _bearer_text(request: Request) -> str | None:
@@ -233,15 +212,15 @@ def _bearer_text(request: Request) -> str | None:
 def _who(request: Request, parts: ApiParts) -> Principal | None:
     text = _bearer_text(request)
     if text is not None:
-        return _of_token(parts, token_sha256(text)) if is_token(text) else None
+        found = parts.store.token_and_user(token_sha256(text)) if is_token(text) else None
+        return _of_token(parts, found)
     cookie = request.cookies.get(COOKIE)
     if cookie:
-        session = read_session(parts.key, cookie, parts.now_s())
-        return _of_token(parts, *session) if session else None
+        return _of_token(parts, parts.store.session_and_user(token_sha256(cookie), parts.now_s()))
     return _of_proxy(request, parts)
 
 
-async def _check_origin(request: Request, key: bytes) -> None:
+async def _check_origin(request: Request) -> None:
     """Raise `forbidden` if a browser may have sent a change for another site's page.
 
     A request with a session's cookie needs the session's CSRF token, in a header or a form. Without
@@ -259,7 +238,7 @@ async def _check_origin(request: Request, key: bytes) -> None:
     if not given and request.headers.get("content-type", "").startswith(_FORMS):
         form = await request.form()
         given = str(form.get("csrf_token") or form.get("csrf") or "")
-    if not is_csrf_token(key, cookie, given):
+    if not is_csrf_token(cookie, given):
         raise Problem(
             "forbidden",
             f"a changing request of a session needs {CSRF_HEADER}",
@@ -267,11 +246,11 @@ async def _check_origin(request: Request, key: bytes) -> None:
         )
 
 
-def _of_token(parts: ApiParts, sha256: bytes, session_s: float = inf) -> Principal | None:
-    now_s, pair = parts.now_s(), parts.store.token_and_user(sha256)
-    if pair is None or not pair[0].is_good(now_s) or session_s <= (pair[0].signed_out_at_s or 0.0):
+def _of_token(parts: ApiParts, found: tuple[Token, Principal] | None) -> Principal | None:
+    now_s = parts.now_s()
+    if found is None or not found[0].is_good(now_s):
         return None
-    token, caller = pair
+    token, caller = found
     if now_s - parts.token_used_s.get(token.id, 0.0) >= _NOTED_EVERY_S:
         parts.token_used_s[token.id] = now_s
         parts.store.note_token_used(token.id)

@@ -25,7 +25,7 @@ from distrain.service.store.listing import JobFilter
 from distrain.service.values import Event, Job, Phase
 
 PING_S = 15.0
-CHECK_S = 3.0  # between checks whether the caller may still see the job
+CHECK_S = 10.0  # between checks whether the caller may still see the job
 LAST_EVENT_S = 1.5  # the longest wait for an ended job's last event
 _PAGE = 500
 _SNAPSHOT_JOBS = 200
@@ -126,7 +126,7 @@ class EventFollower:
     async def _look(self) -> tuple[bool, bool]:
         """Look up the job; return whether the caller may still see it, and whether it has ended."""
         try:
-            caller, job = await look_again(self._call, self._job_id)
+            caller, job = await run_in_threadpool(look_again, self._call, self._job_id)
         except Problem:
             return False, False
         self._call = replace(self._call, caller=caller)

@@ -168,8 +168,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         order, query = {"spec": spec, "owner": owner}, {"data": "true"}
         return str(self._ask("POST", "jobs:validate", params=query, json=order)[1].get("id"))
 
-    def preflight_result(self, preflight_id: str) -> Preflight:
-        return Preflight.read(self._ask("GET", f"preflights/{preflight_id}")[1])
+    def preflight_result(self, preflight_id: str, owner: str) -> Preflight:
+        query = {"owner": owner}
+        return Preflight.read(self._ask("GET", f"preflights/{preflight_id}", params=query)[1])
 
     def _order(self, method: str, path: str, **words: Any) -> tuple[int, dict[str, Any]]:
         return self._ask(method, path, json={"service": self.service, **words})

@@ -1,7 +1,6 @@
 """Converts a job's state, events and times to the API's values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from distrain.jobs.api_answers import utc
@@ -23,38 +22,40 @@ STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING,
 """All states that the API shows."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    state: str  # `queued`, `handing_over`, a state of the coordinator, `cancelling` or `unknown`
-    # the coordinator's last known state, if `state` differs
-    last_known: str | None = None
-    why_pending: str = ""  # why it waits; "" if it does not wait
+def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str, Any]:
+    """Return a job's state at `now_s`, as fields of the API's answer.
 
-
-def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:
-    """Return a job's state at `now_s`; `contact_s` is the time of its cluster's last answer."""
+    `contact_s` is the time of its cluster's last answer. `state` is `queued`, `handing_over`, a
+    state of the coordinator, `cancelling` or `unknown`. `last_known` is the coordinator's last
+    state, if it differs from `state`. `why_pending` is "" if the job does not wait.
+    """
     heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
     return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
 
 
-def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> Shown:
+def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:
     """Return a job's state from its row's columns, or from the part of them in an event."""
+    state, last_known, why = _words(columns, is_silent=is_silent)
+    return {"state": state, "last_known": last_known, "why_pending": why}
+
+
+def _words(columns: Mapping[str, Any], *, is_silent: bool) -> tuple[str, str | None, str]:
     state, why = columns["state"], columns["why_pending"]
     phase = Phase(columns["phase"])
     if phase is Phase.FINAL:
-        return Shown(state)
+        return state, None, ""
     if columns["intent"] == Intent.CANCEL:
-        return Shown(CANCELLING, state)
+        return CANCELLING, state, ""
     if phase is Phase.QUEUED:
-        return Shown(QUEUED, None, why or _NEW)
+        return QUEUED, None, why or _NEW
     if phase is Phase.HANDING_OVER:
         why = why or f"it is being handed over to cluster {columns['cluster']}"
-        return Shown(HANDING_OVER, None if columns["attempt"] == 0 else state, why)
+        return HANDING_OVER, None if columns["attempt"] == 0 else state, why
     if is_silent:
-        return Shown(UNKNOWN, state)
+        return UNKNOWN, state, ""
     if state in ("pending", "restarting"):
-        return Shown(state, None, why or _IN_TURN.format(columns["cluster"]))
-    return Shown(state, None, why)
+        return state, None, why or _IN_TURN.format(columns["cluster"])
+    return state, None, why
 
 
 _NEW = "it has just been submitted"
@@ -83,10 +84,5 @@ def event_document(event: Event) -> dict[str, Any]:
         **(body.get("progress") or {}),
     }
     if "phase" in body:
-        seen = _shown(body, is_silent=False)
-        found |= {
-            "state": seen.state,
-            "last_known": seen.last_known,
-            "why_pending": seen.why_pending,
-        }
+        found |= _shown(body, is_silent=False)
     return found

@@ -40,6 +40,36 @@ def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
+_COLUMNS = frozenset({"data.train", "model.kind", "resources.num_ranks"})
+_OF_TRAINING = ("train.", "model.", "embeddings.", "data.")
+_MOST_COLUMNS = 4
+
+
+def hyperparameters(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return rows for at most 4 settings of the training in which the jobs of a list differ.
+
+    Settings that all jobs have come first. Lists of values and the columns that every list has are
+    left out.
+
+    >>> hyperparameters([{"train": {"lr": 0.1}, "model": {"kind": "fm"}}, {"train": {"lr": 0.2}}])
+    [Row(field='train.lr', values=('0.1', '0.2'), best=frozenset())]
+    """
+    found = {
+        field: values
+        for field, values in differences(specs).items()
+        if field.startswith(_OF_TRAINING)
+        and field not in _COLUMNS
+        and not any(isinstance(value, list) for value in values)
+    }
+    order = sorted(
+        found, key=lambda f: (found[f].count(None), not f.startswith("train."), f.count("."), f)
+    )
+    return [
+        Row(field, tuple(UNKNOWN if value is None else _text(value) for value in found[field]))
+        for field in order[:_MOST_COLUMNS]
+    ]
+
+
 def _text(value: Any) -> str:
     if isinstance(value, list) and len(value) == 1:
         return _text(value[0])

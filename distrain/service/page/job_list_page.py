@@ -15,7 +15,7 @@ from distrain.service.api.bodies import contacts, job_document
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.problems import Problem
 from distrain.service.decisions.api_values import STATES
-from distrain.service.page.comparison import metric_rows, setting_rows
+from distrain.service.page.comparison import hyperparameters, metric_rows, setting_rows
 from distrain.service.page.rendering import PageRoute, labels, lasted_s, own_url, page, url_with
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job
@@ -64,15 +64,24 @@ def jobs(
     found = call.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
     caller = call.caller
     projects = [p.name for p in call.store.projects()] if caller.is_admin else caller.roles
+    specs = call.store.specs([job.id for job in found])
+    settings = hyperparameters([specs.get(job.id, {}) for job in found])
     older = url_with(call.request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
     return page(
         call.request,
         "jobs.html",
         call.caller,
         jobs=job_documents(call, found),
-        specs=call.store.specs([job.id for job in found]),
+        specs=specs,
+        settings=settings,
         figures=(figures := shown_on("jobs")),
-        figure_headings=[(figure.title, "number", "n wide") for figure in figures],
+        headings=[
+            *(("Name", ""), ("State", ""), ("Progress", "mid"), ("Validation", "n")),
+            *((figure.title, "n wide") for figure in figures),
+            *((row.field.rpartition(".")[2], "n wide") for row in settings),
+            *(("Model", "wide"), ("Data", "wide"), ("Ranks", "n wide"), ("Owner", "wide")),
+            *(("Created", "n mid"), ("Duration", "n wide")),
+        ],
         chips=_state_links(call, wanted, state),
         projects=sorted(projects),
         asked={"text": text, "state": state, "project": project, "owner": owner, "tag": tag},

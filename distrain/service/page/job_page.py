@@ -33,7 +33,7 @@ from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import bad_spec, request_sha256
 from distrain.service.page.comparison import Row, setting_rows
 from distrain.service.page.job_list_page import job_documents
-from distrain.service.page.queue_page import queue_of
+from distrain.service.page.queue_page import start_in_s
 from distrain.service.page.rendering import PageRoute, page
 from distrain.service.store.listing import JobFilter
 from distrain.service.values import Job, Phase
@@ -97,7 +97,6 @@ def job(
     found = call.job(job_id)
     spec = call.store.spec(found.id)
     (document,) = job_documents(call, [found])
-    starts = queue_of(call, found.cluster)["starts"] if document.why_pending else {}
     dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,
@@ -105,7 +104,7 @@ def job(
         call.caller,
         job=document,
         reason=next((one for one in Reason if one == document.reason), None),
-        start_in_s=starts.get(found.id),
+        start_in_s=start_in_s(call, found) if document.why_pending else None,
         # The dashboard shows the jobs of all users, and requires its own token.
         scheduler_url=dashboards.get(found.cluster) if call.caller.is_admin else None,
         now_s=call.service.now_s(),
@@ -186,9 +185,9 @@ def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
     if len(text.encode(errors="replace")) > most_bytes:  # a form's charset may yield surrogates
         raise bad_spec([Mistake("/spec", f"it has more than {most_bytes} bytes")])
     try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise ValueError("YAML aliases are not allowed here: repeat the value")
         document = parse_yaml(text)
-        if _is_larger(document, most_bytes):
-            raise ValueError(f"its aliases expand to more than {most_bytes} bytes")
         # Dates become texts, as users write them; keys become texts, as in JSON.
         document = json.loads(json.dumps(document, default=str))
         return JobRequest(spec=document, project=parent.project, cluster=parent.cluster)
@@ -197,29 +196,6 @@ def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
         raise bad_spec(mistakes) from None
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise bad_spec([Mistake("/spec", str(error))]) from None
-
-
-def _is_larger(document: Any, most_bytes: int) -> bool:
-    """Return True if the values, with YAML aliases expanded, have more than `most_bytes`.
-
-    Raises `ValueError` if an integer has too many digits for Python to write it.
-
-    >>> _is_larger({"x": ["a" * 50] * 3}, 100), _is_larger({"x": ["a" * 50]}, 100)
-    (True, False)
-    >>> _is_larger([10**50] * 3, 100), _is_larger([""] * 101, 100)
-    (True, True)
-    """
-    left, size_bytes = [document], 0
-    while left and size_bytes <= most_bytes:
-        value = left.pop()
-        size_bytes += 1
-        if isinstance(value, Mapping):
-            left += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple | set):
-            left += value
-        else:
-            size_bytes += len(str(value))
-    return size_bytes > most_bytes
 
 
 def _form(

@@ -11,8 +11,7 @@ from distrain.service.access.sessions import (
     SESSION_S,
     is_csrf_token,
     is_token,
-    make_session,
-    read_session,
+    new_session,
     token_sha256,
 )
 from distrain.service.api.dependencies import Service
@@ -54,7 +53,7 @@ def login(
     public = service.settings.listen.public_url or ""
     answer.set_cookie(
         COOKIE,
-        make_session(service.key, token_sha256(text), now_s),
+        new_session(service.store, row.id, now_s),
         max_age=int(SESSION_S),
         httponly=True,
         samesite="strict",
@@ -67,10 +66,8 @@ def login(
 def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = "") -> Response:
     cookie = request.cookies.get(COOKIE, "")
     answer = RedirectResponse("/login", 303)
-    if is_csrf_token(service.key, cookie, csrf):
-        now_s = service.now_s()
-        if session := read_session(service.key, cookie, now_s):
-            service.store.end_sessions(session[0], now_s)
+    if is_csrf_token(cookie, csrf):
+        service.store.end_sessions(token_sha256(cookie))
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 

@@ -1,7 +1,7 @@
 """Shows the waiting jobs of each cluster with reasons, and the used hours."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -37,9 +37,7 @@ def queue(call: Call) -> HTMLResponse:
 
 def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
     """Return a cluster's waiting jobs that the caller may see, and the estimated starts of all."""
-    states = {row.name: row.state for row in call.store.clusters()}
-    state, jobs = states.get(cluster, {}), call.store.alive(cluster)
-    ordered = _in_order(jobs)
+    state, ordered = _alive(call, cluster)
     seen = [job for job in ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)]
     documents = job_documents(call, seen)
     workers = state.get("workers") or {}
@@ -48,21 +46,34 @@ def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
         "cluster": cluster,
         "state": cluster_state(state),
         "jobs": [job for job in documents if job.state in _WAITING],
-        "starts": _starts_in_s(call, ordered, free) if state.get("reachable") else {},
+        "starts": _starts_in_s(call, ordered, state),
         "running": sum(job.state == "running" for job in documents),
         "total": total,
         "busy": None if total is None else total - free,
     }
 
 
-def _in_order(jobs: Sequence[Job]) -> list[Job]:
-    """Return jobs that are handed over, by priority, and then the queue."""
+def start_in_s(call: ApiCall, job: Job) -> float | None:
+    """Return the estimated seconds until a waiting job starts; `None` if unknown."""
+    state, ordered = _alive(call, job.cluster)
+    return _starts_in_s(call, ordered, state).get(job.id)
+
+
+def _alive(call: ApiCall, cluster: str) -> tuple[Mapping[str, Any], list[Job]]:
+    """Return a cluster's last report, and its jobs: handed over, by priority, then the queue."""
+    states = {row.name: row.state for row in call.store.clusters()}
+    jobs = call.store.alive(cluster)
     active = [job for job in jobs if job.phase is not Phase.QUEUED]
     active.sort(key=lambda job: (-job.priority, job.seq))
-    return [*active, *in_order((job for job in jobs if job.phase is Phase.QUEUED), active)]
+    queue = in_order((job for job in jobs if job.phase is Phase.QUEUED), active)
+    return states.get(cluster, {}), [*active, *queue]
 
 
-def _starts_in_s(call: ApiCall, ordered: Sequence[Job], free: int) -> dict[str, float]:
+def _starts_in_s(
+    call: ApiCall, ordered: Sequence[Job], state: Mapping[str, Any]
+) -> dict[str, float]:
+    if not state.get("reachable"):
+        return {}
     # A job that is handed over again, after its scheduler ended, still has the state it had there.
     holding = [j for j in ordered if j.phase is Phase.HANDED_OVER and j.state != "pending"]
     held = {job.id for job in holding}
@@ -78,6 +89,7 @@ def _starts_in_s(call: ApiCall, ordered: Sequence[Job], free: int) -> dict[str, 
         job_id: int((spec.get("resources") or {}).get("min_ranks") or 0)
         for job_id, spec in specs.items()
     }
+    free = (state.get("workers") or {}).get("free") or 0
     return starts_in_s(waiting, holding, free, quotas, elsewhere, fewest)
 
 

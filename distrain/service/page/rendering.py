@@ -160,7 +160,7 @@ def page(
     cookie = request.cookies.get(COOKIE)
     text = _TEMPLATES.get_template(template).render(
         principal=principal,
-        csrf=csrf_token(request.app.state.parts.key, cookie) if cookie and principal else "",
+        csrf=csrf_token(cookie) if cookie and principal else "",
         here=request.url.path,
         version=__version__,
         **values,

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from distrain.diagnostics.check import Check, CheckVerdict
 from distrain.errors import DistrainError, Unavailable
-from distrain.service.access.sessions import key_file
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.launcher import Scalable, SchedulerAddress
 from distrain.service.clusters.scheduler_client import Refused, SchedulerClient
-from distrain.service.process.preparing import check_key, knows_key
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import Store, open_store
 from distrain.storage.objects import Changed, Objects
@@ -31,15 +29,14 @@ def check_service(settings: Settings) -> list[Check]:
         *_data_folder(settings),
         *(_private_file(name, path) for name, path in _secret_files(settings)),
     ]
-    service_id, is_key_known = "", False
+    service_id = ""
     try:
         with open_store(settings, single=False) as store:
-            service_id, is_key_known = store.service_id, knows_key(store)
-            checks += [*_database(store), *_key(store, settings)]
+            service_id = store.service_id
+            checks += _database(store)
     except DistrainError as error:
         away = isinstance(error, Unavailable)
         checks.append(_failed("database", error, CheckVerdict.AWAY if away else CheckVerdict.FAIL))
-    checks.append(_key_file(settings, is_key_known))
     for name, profile in settings.clusters.items():
         checks.append(_run_root(name, settings.run_place(name)))
         checks += _roots(name, profile)
@@ -93,21 +90,6 @@ def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
             yield f"clusters.{name}.tls.key_file", profile.tls.key_file
 
 
-def _key_file(settings: Settings, is_key_known: bool) -> Check:
-    """Check the file of the service's key, which the first start creates."""
-    name, file = "service key", key_file(settings)
-    if os.path.exists(file):  # `Path.exists` raises PermissionError
-        return _private_file(name, file)
-    hint = "Check secrets_file."
-    if is_key_known:
-        hint += " Copy the file from the machine where the service was set up."
-        detail = f"{file} is not there, but the database has the fingerprint of a key"
-        return Check(name, CheckVerdict.FAIL, detail, hint)
-    if error := _write_error(file.parent):
-        return Check(name, CheckVerdict.FAIL, f"{file} cannot be created: {error}", hint)
-    return Check(name, CheckVerdict.NOTE, f"{file} is not there: the first start creates it")
-
-
 def _private_file(name: str, path: Path) -> Check:
     try:
         found = path.stat()
@@ -135,15 +117,6 @@ def _database(store: Store) -> list[Check]:
         )
     )
     return [Check("database", CheckVerdict.OK, f"{store.db.where}, of this version"), clock]
-
-
-def _key(store: Store, settings: Settings) -> Iterator[Check]:
-    if not os.path.exists(key_file(settings)):  # as in `_key_file`
-        return
-    try:
-        check_key(store, settings, keeps=False)
-    except DistrainError as error:
-        yield _failed("key of all processes", error)
 
 
 def _run_root(cluster: str, place: str) -> Check:

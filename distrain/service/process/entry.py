@@ -14,8 +14,8 @@ from distrain.errors import ClusterError, OutputError, on_sigterm
 from distrain.service.clusters.choosing import make_launcher
 from distrain.service.process.api_server import ApiServer
 from distrain.service.process.logs import set_up_logs
-from distrain.service.process.preparing import check_key, declare, first_token, make_folder
-from distrain.service.reconcile.reconciler import Reconciler, run_reconciler
+from distrain.service.process.preparing import declare, first_token, make_folder
+from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import Listen, Settings
 from distrain.service.store.people import Token
 from distrain.service.store.store import Store, migrate, open_store
@@ -51,7 +51,6 @@ def serve(
     with bind(settings.listen) as bound:
         migrate(settings)
         with open_store(settings) as store:
-            check_key(store, settings)
             declare(store, settings)
             made = first_token(store, settings) if makes_token else None
             serving = Serving(url_of(settings.listen, bound), store.db.where, made)
@@ -94,7 +93,6 @@ def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
     set_up_logs("api")
     make_folder(settings)
     with bind(settings.listen) as bound, open_store(settings, single=False) as store:
-        check_key(store, settings)
         url = url_of(settings.listen, bound)
         ApiServer(store, settings, lambda: on_ready(url)).serve_on(bound)
 
@@ -102,18 +100,15 @@ def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
 def reconciler_alone(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Run the reconciler in this process until SIGTERM or SIGINT.
 
-    `on_ready` is called before the reconciler starts, but after the database was opened and the key
-    checked. Raises DistrainError if one of these fails.
+    `on_ready` is called once the database is open. Raises DistrainError if it cannot be opened.
     """
     set_up_logs("reconciler")
     make_folder(settings)
-    with open_store(settings, single=False) as store:
-        check_key(store, settings)
     stop = threading.Event()
-    with on_sigterm(lambda *_: stop.set()):
+    with open_store(settings) as store, on_sigterm(lambda *_: stop.set()):
         on_ready()
         with suppress(KeyboardInterrupt):
-            run_reconciler(settings, stop)
+            Reconciler(settings, store).run(stop)
 
 
 BACKLOG = 1024

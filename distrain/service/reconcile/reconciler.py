@@ -16,7 +16,7 @@ from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.old_runs import remove_old_runs
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.settings import Settings
-from distrain.service.store.store import Store, open_store
+from distrain.service.store.store import Store
 
 PUBLISH_EVERY_S = 0.15
 WATCH_EVERY_S = 0.2
@@ -72,16 +72,6 @@ END_WITHIN_S = 10.0  # timeout for running calls when the process ends
 log = logging.getLogger(__name__)
 
 
-def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile the clusters of the settings until `stop` is set; returns only then.
-
-    Several processes may do this; each cluster is reconciled by the process that has its lock.
-    Raises `Unavailable` if the database cannot be opened.
-    """
-    with open_store(settings) as store:
-        Reconciler(settings, store).run(stop)
-
-
 class Reconciler:
     """Reconciles the clusters whose locks this process gets; only tests pass the last two."""
 
@@ -108,6 +98,10 @@ class Reconciler:
         }
 
     def run(self, stop: threading.Event) -> None:
+        """Reconcile until `stop` is set; returns only then.
+
+        Several processes may do this; each cluster is reconciled by the process that has its lock.
+        """
         end = threading.Event()
         threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
         threads += [

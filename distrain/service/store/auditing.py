@@ -1,7 +1,7 @@
 """The audit log: who changed what, or tried to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
@@ -25,13 +25,15 @@ class AuditEntry:
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
 
+AUDITED = tuple(field.name for field in fields(AuditEntry))
+
+
+def audit_row(entry: AuditEntry) -> dict[str, Any]:
+    return vars(entry) | {"target": entry.target[:256], "details": dict(entry.details)}
+
+
 def put_audit_entry(connection: Connection, audit_entry: AuditEntry, now_s: float) -> None:
-    row = vars(audit_entry) | {
-        "target": audit_entry.target[:256],
-        "details": dict(audit_entry.details),
-        "at_s": now_s,
-    }
-    connection.execute(_PUT, row)
+    connection.execute(_PUT, audit_row(audit_entry) | {"at_s": now_s})
 
 
 class Auditing:

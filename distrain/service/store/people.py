@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, or_, select, update
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
@@ -14,16 +14,20 @@ from distrain.service.values import Principal, Quota, Role, Scope
 
 USED_EVERY_S = 60.0
 _members, _projects = tables.members, tables.projects
-_tokens, _users = tables.tokens, tables.users
+_tokens, _users, _sessions = tables.tokens, tables.users, tables.sessions
 
 # Statements used by each request, built once: building one takes longer than running it.
-_SHOWN = (
+_OF_SESSION = select(_sessions.c.token_id).where(
+    _sessions.c.sha256 == bindparam("sha256"), _sessions.c.expires_at_s > bindparam("now_s")
+)
+_OF_USER = (
     select(_tokens, _users.c.is_admin, _members.c.project, _members.c.role, _projects.c.quota)
     .outerjoin_from(_tokens, _users, _users.c.name == _tokens.c.user)
     .outerjoin(_members, _members.c.user == _tokens.c.user)
     .outerjoin(_projects, _projects.c.name == _members.c.project)
-    .where(_tokens.c.sha256 == bindparam("sha256"))
 )
+_BY_TOKEN = _OF_USER.where(_tokens.c.sha256 == bindparam("sha256"))
+_BY_SESSION = _OF_USER.where(_tokens.c.id == _OF_SESSION.scalar_subquery())
 _PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
 
 
@@ -38,7 +42,6 @@ class Token:
     expires_at_s: float
     revoked_at_s: float | None = None
     used_at_s: float | None = None  # to about a minute
-    signed_out_at_s: float | None = None  # sessions that began before this time have ended
 
     def is_good(self, now_s: float) -> bool:
         return self.revoked_at_s is None and now_s < self.expires_at_s
@@ -95,7 +98,16 @@ class People:
 
         The token may have expired or be revoked. `None` if there is no such token.
         """
-        found = self.db.all(_SHOWN, {"sha256": sha256})
+        return self._token_and_user(_BY_TOKEN, {"sha256": sha256})
+
+    def session_and_user(self, sha256: bytes, now_s: float) -> tuple[Token, Principal] | None:
+        """Return the same of the session with this hash; `None` if there is none, or it expired."""
+        return self._token_and_user(_BY_SESSION, {"sha256": sha256, "now_s": now_s})
+
+    def _token_and_user(
+        self, statement: Select[Any], values: dict[str, Any]
+    ) -> tuple[Token, Principal] | None:
+        found = self.db.all(statement, values)
         if not found:
             return None
         fields = found[0]._asdict()
@@ -125,12 +137,18 @@ class People:
             raise NotThere("no such token", where={"token": token_id})
         return _token(row._asdict())
 
-    def end_sessions(self, sha256: bytes, now_s: float) -> None:
-        """End the browser sessions of a token that began until `now_s`."""
+    def put_session(self, sha256: bytes, token_id: str, now_s: float, expires_at_s: float) -> None:
+        """Store a browser's session, by the hash of its cookie; delete expired ones."""
+        row = {"sha256": sha256, "token_id": token_id, "expires_at_s": expires_at_s}
         with self.db.write() as connection:
-            connection.execute(
-                update(_tokens).where(_tokens.c.sha256 == sha256).values(signed_out_at_s=now_s)
-            )
+            connection.execute(delete(_sessions).where(_sessions.c.expires_at_s <= now_s))
+            connection.execute(_sessions.insert().values(row))
+
+    def end_sessions(self, sha256: bytes) -> None:
+        """End all sessions of the token to which the session with this hash belongs."""
+        mine = select(_sessions.c.token_id).where(_sessions.c.sha256 == sha256)
+        with self.db.write() as connection:
+            connection.execute(delete(_sessions).where(_sessions.c.token_id.in_(mine)))
 
     def note_token_used(self, token_id: str) -> None:
         """Record a token's use, at most once a minute."""
@@ -160,7 +178,7 @@ class People:
 
         Raises NotNow if the configuration declares the project, unless `declared`.
         """
-        values = {"quota": dataclasses.asdict(quota), "declared": declared}
+        values = {"quota": quota.model_dump(), "declared": declared}
         with self.db.write() as connection:
             _refuse_declared(connection, name, declared)
             connection.execute(

@@ -14,10 +14,11 @@ STATE = "job.state"
 PROGRESS = "job.progress"
 DELETED = "job.deleted"
 
+TOLD = ("job_id", "project", "owner", "kind", "body")  # columns of an event without its time
 _TELL = insert(tables.outbox).inline()  # no caller uses the ids of new rows
 _FIND_JOB = select(tables.jobs).where(tables.jobs.c.id == bindparam("job_id"))
 _LOCK_JOB = _FIND_JOB.with_for_update()
-_TOLD = (
+_SHOWN = (
     "rev",
     "name",
     "cluster",
@@ -71,12 +72,13 @@ def no_such_job(job_id: str) -> NotThere:
     )
 
 
-def told(job: Job, kind: str) -> dict[str, Any]:
-    """Return the body of an event: the columns of `Job` that lists show."""
-    body: dict[str, Any] = {name: getattr(job, name) for name in _TOLD}
-    if kind == PROGRESS:
-        body["progress"] = dict(job.progress)
-    return body
+def told_row(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the columns `TOLD` of a job's event; by default the body has what lists show."""
+    if body is None:
+        body = {name: getattr(job, name) for name in _SHOWN}
+        if kind == PROGRESS:
+            body["progress"] = dict(job.progress)
+    return dict(zip(TOLD, (job.id, job.project, job.owner, kind, dict(body)), strict=True))
 
 
 def tell(
@@ -86,16 +88,6 @@ def tell(
 
     If a body is `None`, the job's columns are used.
     """
-    rows = [
-        {
-            "job_id": job.id,
-            "project": job.project,
-            "owner": job.owner,
-            "kind": kind,
-            "body": told(job, kind) if body is None else dict(body),
-            "at_s": now_s,
-        }
-        for job, kind, body in jobs
-    ]
+    rows = [told_row(job, kind, body) | {"at_s": now_s} for job, kind, body in jobs]
     if rows:
         connection.execute(_TELL, rows)

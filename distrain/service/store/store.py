@@ -67,14 +67,6 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
         with self.db.write() as connection:
             connection.execute(put)
 
-    def keep_first(self, name: str, value: str) -> str:
-        """Store a fact unless one of this name exists; return the stored value."""
-        new = self.db.insert(tables.facts).values(name=name, value=value)
-        with self.db.write() as connection:
-            connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
-        kept = self.fact(name)  # in a separate transaction, which sees another process's row
-        return value if kept is None else kept
-
     def backup(self, target: Path) -> None:
         """Copy SQLite's database to a new file, also while it is in use.
 

@@ -7,13 +7,18 @@ jobs that is compared with the quota does not change until the transaction ends.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Executable,
+    FromClause,
+    Insert,
     Select,
+    Table,
     and_,
     bindparam,
     delete,
@@ -27,7 +32,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
-from distrain.service.store.auditing import AuditEntry, put_audit_entry
+from distrain.service.store.auditing import AUDITED, AuditEntry, audit_row, put_audit_entry
 from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import IdTaken, NotNow, NotThere, quota_exceeded
 from distrain.service.values import Intent, Job, Phase, Quota
@@ -38,27 +43,66 @@ WITH_WORKERS = tuple(
 _jobs, _specs = tables.jobs, tables.specs
 _WRITTEN = [column.name for column in _jobs.c if column.name not in ("seq", "created_at_s")]
 
-# Statements used by each submission, built once: building one takes longer than running it.
-_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("of_project"))
-_DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("of_id"))
+_QUOTA = select(tables.projects.c.quota).where(tables.projects.c.name == bindparam("jobs_project"))
 _LOCK_PROJECT = _QUOTA.with_for_update()
-_PUT_JOB = {
-    name: dialect.insert(_jobs)
-    .values(created_at_s=now)
-    .on_conflict_do_nothing(index_elements=["id"])
-    .returning(
-        _jobs.c.seq,
-        _jobs.c.created_at_s,
-        _QUOTA.scalar_subquery().label("quota"),
-        _DELETED.scalar_subquery().label("deleted"),
-    )
-    for name, dialect, now in (
-        ("postgresql", postgresql, POSTGRES_NOW),
-        ("sqlite", sqlite, SQLITE_NOW),
-    )
-}
-_PUT_SPEC = insert(_specs)
+_DELETED = select(_specs.c.job_id).where(_specs.c.job_id == bindparam("jobs_id"))
 _PUT_TAGS = insert(tables.job_tags)
+
+
+def _bound(table: Table, names: Iterable[str]) -> dict[str, ColumnElement[Any]]:
+    """Return parameters `TABLE_COLUMN` by column."""
+    return {name: bindparam(f"{table.name}_{name}", type_=table.c[name].type) for name in names}
+
+
+def _values(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the parameters of `_bound`."""
+    return {f"{table.name}_{name}": value for name, value in row.items()}
+
+
+def _copy(table: Table, new: FromClause, names: Iterable[str]) -> Insert:
+    """Return the statement that inserts a row, with the time of the job in `new`, if it has one.
+
+    `names` are the columns that get parameters.
+    """
+    values = _bound(table, names)
+    if "at_s" in table.c:
+        values["at_s"] = new.c.created_at_s
+    rows_of = select(*values.values()).select_from(new)
+    return insert(table).inline().from_select(list(values), rows_of)
+
+
+@cache
+def _statements(dialect: str, *, is_audited: bool) -> tuple[Executable, ...]:
+    """Return the statements that submit a job; the first returns no row if the id is taken.
+
+    On PostgreSQL they are one statement, since each would cost a round trip. Building them takes
+    longer than running them.
+    """
+    is_postgres = dialect == "postgresql"
+    put_job = (
+        (postgresql if is_postgres else sqlite)
+        .insert(_jobs)
+        .values(created_at_s=POSTGRES_NOW if is_postgres else SQLITE_NOW, **_bound(_jobs, _WRITTEN))
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(
+            _jobs.c.seq,
+            _jobs.c.created_at_s,
+            _QUOTA.scalar_subquery().label("quota"),
+            _DELETED.scalar_subquery().label("deleted"),
+        )
+    )
+    made = put_job.cte("made")
+    new = (
+        select(made.c.created_at_s).where(made.c.deleted.is_(None))
+        if is_postgres
+        else select(_jobs.c.created_at_s).where(_jobs.c.id == bindparam("jobs_id"))
+    ).subquery()
+    others = [_copy(_specs, new, _specs.c.keys()), _copy(tables.outbox, new, rows.TOLD)]
+    if is_audited:
+        others.append(_copy(tables.audit, new, AUDITED))
+    if not is_postgres:
+        return put_job, *others
+    return (select(made).add_cte(*(one.cte(f"put_{one.table.name}") for one in others)),)
 
 
 class Submitting:
@@ -77,9 +121,9 @@ class Submitting:
         `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, NotThere if
         there is no such project, and QuotaExceeded.
         """
+        document = {"document": dict(spec), "request_sha256": request_sha256}
 
         def work(connection: Connection) -> tuple[Job, bool]:
-            document = {"document": dict(spec), "request_sha256": request_sha256}
             job = _put(connection, new, document, audit_entry)
             if job is None:
                 return _made(connection, new.id, new.owner, request_sha256), False
@@ -154,23 +198,25 @@ def _put(
 ) -> Job | None:
     """Write the rows of a job; return `None` if an existing job has its id.
 
-    Raises IdTaken if a deleted job had the id.
+    Raises IdTaken if a deleted job had the id, NotThere and QuotaExceeded.
     """
     columns = {name: getattr(job, name) for name in _WRITTEN}
     columns |= {"phase": job.phase.value, "intent": job.intent.value}
-    columns |= {"of_project": job.project, "of_id": job.id}
-    made = connection.execute(_PUT_JOB[connection.dialect.name], columns).first()
+    values = _values(_jobs, columns) | _values(_specs, {"job_id": job.id, **document})
+    values |= _values(tables.outbox, rows.told_row(job, rows.STATE))
+    if audit_entry is not None:
+        values |= _values(tables.audit, audit_row(audit_entry))
+    first, *others = _statements(connection.dialect.name, is_audited=audit_entry is not None)
+    made = connection.execute(first, values).first()
     if made is None:
         return None
     if made.deleted is not None:
         raise _id_taken(job.id)  # its run folder may still exist
     quota = _quota_of(made, job.project)
+    for statement in others:
+        connection.execute(statement, values)
     job = dataclasses.replace(job, seq=made.seq, created_at_s=made.created_at_s)
-    connection.execute(_PUT_SPEC, {"job_id": job.id, **document})
     put_tags(connection, job)
-    rows.tell(connection, [(job, rows.STATE, None)], job.created_at_s)
-    if audit_entry is not None:
-        put_audit_entry(connection, audit_entry, job.created_at_s)
     if quota.counts_queued:
         _see_quota(connection, job)
     return job
@@ -217,7 +263,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
     The job is written already, so the counts include it. The project's row is locked, as the last
     lock of the transaction.
     """
-    locked = connection.execute(_LOCK_PROJECT, {"of_project": job.project}).first()
+    locked = connection.execute(_LOCK_PROJECT, {"jobs_project": job.project}).first()
     quota = _quota_of(locked, job.project)
     of = {"of_project": job.project, "of_owner": job.owner}
     limits = (

@@ -68,7 +68,15 @@ tokens = Table(
     Column("expires_at_s", Float(53), nullable=False),
     Column("revoked_at_s", Float(53)),
     Column("used_at_s", Float(53)),
-    Column("signed_out_at_s", Float(53)),
+)
+
+# Browsers' sessions, each of a token.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("sha256", LargeBinary(32), primary_key=True),
+    Column("token_id", String(16), nullable=False, index=True),
+    Column("expires_at_s", Float(53), nullable=False),
 )
 
 jobs = Table(
@@ -204,8 +212,8 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
-# `service_id`: identifies this service at schedulers used by several services.
-# `key_fingerprint`: identifies the key with which its processes sign.
+# `service_id`: identifies this service at schedulers used by several services. `backup_s`: the time
+# of the last backup.
 facts = Table(
     "facts",
     metadata,

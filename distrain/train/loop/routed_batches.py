@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 
@@ -43,78 +43,57 @@ LONGEST_JOIN_S = 1.0
 """Limit of the wait for the thread at the end: it may wait for a peer in a collective operation."""
 
 
-@dataclass(frozen=True)
 class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
-    """Batches whose routes are made when they are requested."""
+    """Batches whose routes the calling thread makes, when they are requested or one batch ahead.
 
-    batches: Batches
-    make_route: MakeRoute
-    device: torch.device
-
-    def take(self, clock: PhaseClock) -> Routed:
-        with clock.phase("data_wait"), waiting(READER):
-            batch = next(self.batches)
-        with clock.phase("copy"):
-            batch = batch.to(self.device)
-        with clock.phase("exchange"):
-            return route_batch(self.make_route, batch)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def finish(self) -> None:
-        """Do nothing: no route is made ahead, so all ranks have made the same ones."""
-
-    def close(self) -> None:
-        self.batches.close()
-
-
-class AskedAhead(AbstractContextManager["AskedAhead"]):
-    """Batches for steps of fixed shapes; their rows are requested from owners one batch ahead.
-
-    So the device has the answers before it begins the step of the previous batch. The host reads
-    from them whether the capacity was sufficient, and need not wait until the device is idle.
+    The requests of a `GraphedStep` are sent one batch ahead, so the device has the answers before
+    it begins the step of the previous batch. The host reads from them whether the capacity was
+    sufficient, and need not wait until the device is idle.
 
     Args:
-        rank_rows: The number of rows of each rank's batch, step by step.
+        one_ahead: Whether to make the next batch's route before a batch is returned.
+        exchanges: Whether making a route counts as the phase `exchange`.
     """
 
     def __init__(
         self,
         batches: Batches,
-        step: GraphedStep,
+        make_route: MakeRoute,
         device: torch.device,
-        rank_rows: Iterator[tuple[int, ...]],
+        *,
+        one_ahead: bool = False,
+        exchanges: bool = True,
     ):
         self._batches = batches
-        self._step = step
+        self._make_route = make_route
         self._device = device
-        self._rank_rows = rank_rows
+        self._one_ahead = one_ahead
+        self._exchanges = exchanges
         self._next: Routed | None = None
 
     def take(self, clock: PhaseClock) -> Routed:
         """Return the next batch, for use on the calling thread's current stream; collective."""
-        routed = self._next or self._asked(clock)
-        try:
-            self._next = self._asked(clock) if self._step.asks else None
-        except StopIteration:
-            self._next = None
+        routed = self._next or self._routed(clock)
+        self._next = None
+        if self._one_ahead:
+            with suppress(StopIteration):
+                self._next = self._routed(clock)
         return routed
 
-    def _asked(self, clock: PhaseClock) -> Routed:
+    def _routed(self, clock: PhaseClock) -> Routed:
         with clock.phase("data_wait"), waiting(READER):
             batch = next(self._batches)
         if batch.categorical.device != self._device:
             with clock.phase("copy"):
                 batch = batch.to(self._device)
-        with clock.phase("exchange") if self._step.asks else nullcontext():
-            return Routed(batch, self._step.ask(batch, next(self._rank_rows)), 0.0)
+        with clock.phase("exchange") if self._exchanges else nullcontext():
+            return route_batch(self._make_route, batch)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def finish(self) -> None:
-        """Do nothing: after the same step, every rank has requested the same batches."""
+        """Do nothing: after the same step, every rank has made the same routes."""
 
     def close(self) -> None:
         self._batches.close()
@@ -220,7 +199,7 @@ def routed_batches(
     device: torch.device,
     rank_rows: Callable[[int], tuple[int, ...]],
     first_step: int = 0,
-) -> RoutesInTurn | RoutesAhead | AskedAhead:
+) -> RoutesInTurn | RoutesAhead:
     """Return a job's batches with their routes; a collective operation if ranks share the tables.
 
     If a thread makes the routes ahead, `route_peers` of the tables get a separate process group:
@@ -234,7 +213,8 @@ def routed_batches(
         first_step: The step of the first batch, from 0.
     """
     if isinstance(step, GraphedStep):
-        return AskedAhead(batches, step, device, map(rank_rows, count(first_step)))
+        make_route, asks = requests_of(step, map(rank_rows, count(first_step))), step.asks
+        return RoutesInTurn(batches, make_route, device, one_ahead=asks, exchanges=asks)
     model = step.model
     peers = model.embeddings.peers
     ahead = spec.train.route_ahead
@@ -250,6 +230,11 @@ def routed_batches(
     if not ahead:
         return RoutesInTurn(batches, routes_of(model), device)
     return RoutesAhead(batches, model, device, ahead)
+
+
+def requests_of(step: GraphedStep, rank_rows: Iterator[tuple[int, ...]]) -> MakeRoute:
+    """Return a function that requests rows; `rank_rows` yields, step by step, each rank's rows."""
+    return lambda batch: step.ask(batch, next(rank_rows))
 
 
 def _make_all(maker: RouteMaker, channel: Channel) -> None:

@@ -193,7 +193,7 @@ def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
         return spec.train.cuda_graph
     # A replay repeats kernels only: it would omit what a user's own function does on the host.
     is_known = "model.function" not in spec.functions
-    return is_known and may_record(spec.train, device, model.embeddings)
+    return is_known and may_record(spec.train, device, model)
 
 
 Arguments = ParamSpec("Arguments")

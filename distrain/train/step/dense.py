@@ -95,8 +95,8 @@ class DenseTraining:
         on_cpu = self.device.type == "cpu"
         self.splits = num_ranks > 1 and on_cpu and not train.compile
         averaging = None if train.ema is None else Averaging(train.ema)
-        vectors = [self._flat.vector]
-        self.optimizer = DenseOptimizer(vectors, train.optimizer, captured, averaging)
+        vector = self._flat.vector
+        self.optimizer = DenseOptimizer(vector, train.optimizer, captured, averaging)
         self.zero_grad()
 
     def begin_slice(self, last: bool) -> None:
@@ -249,39 +249,37 @@ def compiler_errors(compiled: bool) -> Iterator[None]:
 
 
 class DenseOptimizer:
-    """Updates dense parameters with one of torch's optimizers.
+    """Updates the vector of all dense parameters with one of torch's optimizers.
 
-    torch's fused kernels do an update in one pass; over one flat vector that is one kernel for all
-    parameters. If torch has no fused kernel for the optimizer and device, its loop over parameters
-    gives the same result. With fused kernels on a GPU, the learning rate is a tensor on the device,
-    so that a captured graph reads its current value.
+    torch's fused kernels do an update in one pass, with one kernel for the whole vector. If torch
+    has no fused kernel for the optimizer and device, its other implementation gives the same
+    result. With fused kernels on a GPU, the learning rate is a tensor on the device, so that a
+    captured graph reads its current value.
 
     Args:
-        parameters: Parameters on one device, whose `.grad` is never replaced by another tensor.
+        vector: `[size]`, whose `.grad` is never replaced by another tensor.
         captured: Whether a graph will contain the step, if that is possible.
-        averaging: The average of the parameters to keep beside torch's state; `None` for none.
+        averaging: The average of the vector to keep beside torch's state; `None` for none.
     """
 
     def __init__(
         self,
-        parameters: Sequence[nn.Parameter],
+        vector: nn.Parameter,
         spec: OptimizerSpec,
         captured: bool = False,
         averaging: Averaging | None = None,
     ):
-        self.parameters = list(parameters)
-        first = self.parameters[0]
-        fused = _has_fused(spec, first)
+        self.vector = vector
+        fused = _has_fused(spec, vector)
         self._lr: Tensor | None = None
-        if fused and first.device.type == "cuda":
-            self._lr = torch.full((), spec.lr, dtype=torch.float32, device=first.device)
+        if fused and vector.device.type == "cuda":
+            self._lr = torch.full((), spec.lr, dtype=torch.float32, device=vector.device)
         lr = spec.lr if self._lr is None else self._lr
-        self.torch_optimizer = _make(self.parameters, spec, lr, fused, captured)
+        self.torch_optimizer = _make(vector, spec, lr, fused, captured)
         self._averaging = averaging
         if averaging is not None:
             create_state(self.torch_optimizer)  # torch would create none once `GAP` is in its state
-            for parameter in self.parameters:
-                self.torch_optimizer.state[parameter][GAP] = torch.zeros_like(parameter)
+            self.torch_optimizer.state[vector][GAP] = torch.zeros_like(vector)
 
     @property
     def capturable(self) -> bool:
@@ -299,7 +297,8 @@ class DenseOptimizer:
             number: The number of the step, from 1; only used for the average.
         """
         if scale is not None:
-            torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], scale)
+            assert self.vector.grad is not None
+            self.vector.grad.mul_(scale)
         if self._lr is None:
             for group in self.torch_optimizer.param_groups:
                 group["lr"] = float(lr)
@@ -310,40 +309,42 @@ class DenseOptimizer:
         if self._averaging is None:
             self.torch_optimizer.step()
             return
-        before = [parameter.clone() for parameter in self.parameters]
+        before, gaps = self.vector.clone(), self._gaps
         self.torch_optimizer.step()
-        for parameter, values in zip(self.parameters, before, strict=True):
-            gaps = self.torch_optimizer.state[parameter][GAP]
-            self._averaging.begin(gaps, number)
-            gaps.add_(values - parameter, alpha=self._averaging.moved(number))
+        self._averaging.begin(gaps, number)
+        gaps.add_(before - self.vector, alpha=self._averaging.moved(number))
 
     @torch.no_grad()
     def take_averages(self, steps: int) -> None:
-        """Replace the parameters by their averages after `steps` steps, in place."""
+        """Replace the vector by its average after `steps` steps, in place."""
         assert self._averaging is not None
-        for parameter in self.parameters:
-            gaps = self.torch_optimizer.state[parameter][GAP]
-            parameter.copy_(self._averaging.averages(parameter.data, gaps, steps))
+        self.vector.copy_(self._averaging.averages(self.vector.data, self._gaps, steps))
 
     @contextmanager
     @torch.no_grad()
     def averaged(self, steps: int) -> Iterator[None]:
-        """Return a context in which the parameters are their averages, if these are kept."""
-        own = [parameter.clone() for parameter in self.parameters] if self._averaging else []
-        if own:
-            self.take_averages(steps)
+        """Return a context in which the vector is its average, if that is kept."""
+        if self._averaging is None:
+            yield
+            return
+        own = self.vector.clone()
+        self.take_averages(steps)
         try:
             yield
         finally:
-            for parameter, values in zip(self.parameters, own, strict=False):
-                parameter.copy_(values)
+            self.vector.copy_(own)
+
+    @property
+    def _gaps(self) -> Tensor:
+        gaps: Tensor = self.torch_optimizer.state[self.vector][GAP]
+        return gaps
 
     def zero_grad(self) -> None:
         self.torch_optimizer.zero_grad(set_to_none=False)
 
 
 def _make(
-    parameters: Sequence[nn.Parameter],
+    vector: nn.Parameter,
     spec: OptimizerSpec,
     lr: float | Tensor,
     fused: bool,
@@ -359,7 +360,7 @@ def _make(
     # Adam's step cannot be captured without `capturable`. The fused kernel is the same.
     if "capturable" in choices and captured and isinstance(lr, Tensor):
         options["capturable"] = True
-    optimizer = make(parameters, lr=lr, **options)
+    optimizer = make([vector], lr=lr, **options)
     # torch would warn that steps before the capture are not captured.
     optimizer._warned_capturable_if_run_uncaptured = True
     return optimizer
@@ -377,7 +378,7 @@ def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
     trial = nn.Parameter(torch.zeros(1, dtype=like.dtype, device=like.device))
     trial.grad = torch.zeros_like(trial)
     try:
-        optimizer = _make([trial], spec, spec.lr, fused=True)
+        optimizer = _make(trial, spec, spec.lr, fused=True)
         optimizer.step()
     except (RuntimeError, NotImplementedError):
         return False

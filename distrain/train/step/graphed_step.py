@@ -24,7 +24,7 @@ from distrain.errors import SpecError
 from distrain.jobs.spec.training import TrainSpec
 from distrain.loader.batch import Batch
 from distrain.models.click_model import ClickModel
-from distrain.models.embeddings.collection import EmbeddingCollection
+from distrain.models.embeddings.branch import Branch
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.padded import PaddedRoutes
 from distrain.models.embeddings.peers import Peers
@@ -57,13 +57,7 @@ class GraphedStep:
         make_graph: Callable[[], StepGraph] | None = None,
     ):
         self._device = next(model.dense.parameters()).device
-        check_graph(train, self._device if make_graph is None else None, model.embeddings)
-        if num_ranks > 1 and type(model.task).candidates is not Task.candidates:
-            raise SpecError(
-                "train.cuda_graph is not possible here: the loss compares rows of all ranks",
-                where={"task": type(model.task).__name__},
-                hint="Set train.cuda_graph to false, or use one rank.",
-            )
+        check_graph(train, self._device if make_graph is None else None, model)
         self.model = model
         self.dense = DenseTraining(model.dense, train, num_ranks, captured=True)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
@@ -74,6 +68,7 @@ class GraphedStep:
         self._clip_grad_norm = train.clip_grad_norm
         self._apart = train.clip_groups == "apart"
         self._count: Callable[[tuple[Tensor, ...], Batch], None] = lambda scores, batch: None
+        self._counting = Branch(self._device)
         # Adam's bias correction needs float64.
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
         self._table_lr = torch.zeros_like(self._lr)
@@ -121,7 +116,7 @@ class GraphedStep:
         return tuple(scores), loss_sum
 
     def count_by(self, count: Callable[[tuple[Tensor, ...], Batch], None]) -> None:
-        """Count each batch's scores with `count`, as a part of the step and of its graph.
+        """Count each batch's scores with `count`, beside the backward pass, also in the graph.
 
         Call it before the first step: recorded graphs keep the function that they were recorded
         with.
@@ -204,6 +199,9 @@ class GraphedStep:
         route = self._tables.route(ids, padded)
         leaves = self._tables.lookup(route, self._leaf_dtype)
         output = self.dense.forward(leaves, batch.continuous)
+        scores = self.model.task.scores(output.detach())
+        with self._counting.beside():
+            self._count(scores, batch)
         loss_sum, share = self._loss(output, batch)
         self.dense.backward(share)
         self.dense.start_sync()
@@ -221,8 +219,7 @@ class GraphedStep:
             self._tables.apply(touched, self._table_lr, of_rows)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
-        scores = self.model.task.scores(output.detach())
-        self._count(scores, batch)
+        self._counting.join()
         return loss_sum.detach(), scale, *scores
 
     def _add_weights_up(self, batch: Batch) -> None:
@@ -283,15 +280,15 @@ def _refilled(
 
 
 def check_graph(
-    train: TrainSpec, device: torch.device | None, tables: EmbeddingCollection | None = None
+    train: TrainSpec, device: torch.device | None, model: ClickModel | None = None
 ) -> None:
     """Raise a `SpecError` with all reasons why a graph cannot contain the step.
 
     Args:
         device: The rank's device; `None` where graphs need no GPU, as in tests.
-        tables: `None` before they exist.
+        model: `None` before it exists.
     """
-    found = _problems(train, device, tables)
+    found = _problems(train, device, model)
     if found:
         raise SpecError(
             f"train.cuda_graph is not possible here: {'; '.join(found)}",
@@ -299,31 +296,32 @@ def check_graph(
         )
 
 
-def may_record(
-    train: TrainSpec, device: torch.device, tables: EmbeddingCollection | None = None
-) -> bool:
+def may_record(train: TrainSpec, device: torch.device, model: ClickModel | None = None) -> bool:
     """Return True if `auto` records steps: nothing prevents it, for any number of ranks.
 
-    Without `tables`, only what the spec and the device determine is considered.
+    Without `model`, only what the spec and the device determine is considered.
     """
-    return not _problems(train, device, tables)
+    return not _problems(train, device, model)
 
 
-def _problems(
-    train: TrainSpec, device: torch.device | None, tables: EmbeddingCollection | None
-) -> list[str]:
-    lists = ", ".join(tables.list_names) if tables else ""
-    by_gloo = tables and tables.peers.num_ranks > 1 and tables.peers.device.type == "cpu"
-    problems = {
+def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel | None) -> list[str]:
+    problems: dict[str, object] = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
         "train.compile must be false": train.compile,
         "train.ema must be null": train.ema is not None,
         "train.table_weight_decay must be 0": train.table_weight_decay,
-        "embeddings.placement must not be host_cached": tables
-        and any(store.cache is not None for store in tables.stores),
-        "the ranks communicate through gloo, but a graph supports only NCCL's operations": device
-        and by_gloo,
-        f"columns of lists have no fixed size: {lists}": lists,
     }
+    if model is not None:
+        tables, lists = model.embeddings, ", ".join(model.embeddings.list_names)
+        cached = any(store.cache is not None for store in tables.stores)
+        peers = tables.peers if tables.peers.num_ranks > 1 else None
+        gloo = peers and device and peers.device.type == "cpu"
+        problems |= {
+            "embeddings.placement must not be host_cached": cached,
+            "the ranks communicate through gloo, but a graph supports only NCCL's operations": gloo,
+            "the loss compares rows of all ranks": peers
+            and type(model.task).candidates is not Task.candidates,
+            f"columns of lists have no fixed size: {lists}": lists,
+        }
     return [problem for problem, there in problems.items() if there]

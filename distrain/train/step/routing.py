@@ -20,9 +20,6 @@ from distrain.models.embeddings.route import Route
 from distrain.train.step.host_copy import HostCopy
 from distrain.train.timing.phases import READER, waiting
 
-MakeRoute = Callable[[Batch], Route]
-"""Makes a batch's route; a collective operation if ranks share the tables."""
-
 
 class Batches(Protocol):
     """The source of batches: `EpochIterator`."""
@@ -40,6 +37,10 @@ class Asked(NamedTuple):
     # for each sharded store: 0 if the requests of all ranks fit the capacity, else the largest
     # number of rows that a rank needs from one owner; `None` if no table is sharded
     wanted: HostCopy | None
+
+
+MakeRoute = Callable[[Batch], Route | Asked]
+"""Makes a batch's route; a collective operation if ranks share the tables."""
 
 
 class Routed(NamedTuple):

@@ -96,10 +96,6 @@ statefulset/{{ include "distrain.fullname" . }}-worker
 {{ .Values.scheduler.tokenSecret | default (printf "%s-token" (include "distrain.fullname" .)) }}
 {{- end -}}
 
-{{- define "distrain.keySecret" -}}
-{{ .Values.service.keySecret | default (printf "%s-service-key" (include "distrain.fullname" .)) }}
-{{- end -}}
-
 {{/* Arguments: a list of the root and the role (scheduler, worker, service). */}}
 {{- define "distrain.tlsSecret" -}}
 {{- $root := index . 0 -}}

@@ -14,9 +14,6 @@ listen:
   {{- with $url }}
   public_url: {{ . | quote }}
   {{- end }}
-{{- if include "distrain.hasPostgres" . }}
-secrets_file: /etc/distrain/key/service.key
-{{- end }}
 admins: {{ toJson .Values.service.admins }}
 {{- range $section := list "projects" "limits" "retention" }}
 {{- with index $.Values.service $section }}
@@ -129,10 +126,6 @@ volumes:
     {{- else }}
     persistentVolumeClaim: {claimName: {{ $part.persistence.existingClaim | default (printf "%s-service" (include "distrain.fullname" $root)) }}}
     {{- end }}
-  {{- if include "distrain.hasPostgres" $root }}
-  - name: key
-    secret: {secretName: {{ include "distrain.keySecret" $root }}, defaultMode: 0440}
-  {{- end }}
   {{- if include "distrain.hasCluster" $root }}
   - name: token
     secret: {secretName: {{ include "distrain.tokenSecret" $root }}, defaultMode: 0440}
@@ -180,9 +173,6 @@ volumeMounts:
   - {name: tmp, mountPath: /tmp}
   - {name: config, mountPath: /etc/distrain/serve.yaml, subPath: serve.yaml, readOnly: true}
   - {name: state, mountPath: /var/lib/distrain}
-  {{- if include "distrain.hasPostgres" . }}
-  - {name: key, mountPath: /etc/distrain/key, readOnly: true}
-  {{- end }}
   {{- if include "distrain.hasCluster" . }}
   - {name: token, mountPath: /etc/distrain/token, readOnly: true}
   {{- end }}

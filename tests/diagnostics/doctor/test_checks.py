@@ -37,6 +37,7 @@ def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
     assert "libfoo.so" in found.detail
 
 
+MACHINE = "distrain.diagnostics.doctor.machine"
 KERNELS = "distrain.models.embeddings.kernels"
 ORDER = "distrain.loader.partition.row_order.ORDER_IS_BUILT"
 
@@ -52,10 +53,10 @@ MACHINE_FACTS: "list[tuple[dict[str, object], str, CheckVerdict]]" = [
     ({"distrain.prep.raw_lines.SPLITTER_IS_BUILT": False}, "text splitter", CheckVerdict.NOTE),
     ({f"{KERNELS}.cpu.AVAILABLE": True}, "tables' kernels", CheckVerdict.OK),
     ({f"{KERNELS}.cpu.AVAILABLE": False}, "tables' kernels", CheckVerdict.NOTE),
-    ({"distrain.diagnostics.doctor.machine.version": {"dask": "1", "distributed": "2"}.__getitem__},
+    ({f"{MACHINE}.version": {"dask": "1", "distributed": "2"}.__getitem__},
      "dask = distributed", CheckVerdict.FAIL),
     ({"distrain.workers.local.SHARED_MEMORY": "/nowhere/shm"}, "/dev/shm", CheckVerdict.FAIL),
-    ({"distrain.workers.local.count_gpus": lambda: 2, "torch.cuda.is_available": lambda: False},
+    ({f"{MACHINE}.count_gpus": lambda: 2, "torch.cuda.is_available": lambda: False},
      "gpu", CheckVerdict.FAIL),
 ]  # fmt: skip
 

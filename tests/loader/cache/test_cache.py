@@ -24,8 +24,7 @@ from cache_tables import (
 )
 
 from distrain.errors import DataError
-from distrain.loader.cache.entry import EntryFile, EntryWriter
-from distrain.loader.cache.raw_file import Buffers
+from distrain.loader.cache.entry import Buffers, EntryFile, EntryWriter
 from distrain.loader.cache.row_group_cache import CacheCounters, RowGroupCache
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup
@@ -165,7 +164,7 @@ def test_a_flipped_byte_anywhere_is_noticed_or_not_read(source, tmp_path, caplog
 def runs_of(path):
     """First byte and one past the last byte of each run of values of an entry, and of its list."""
     file = EntryFile(str(path), COLUMNS, 9)
-    runs = [(values.start, values.start + values.num_bytes) for values in file.layout.cells]
+    runs = [(values.start, values.start + values.num_bytes) for values in file.cells]
     return [*runs, (runs[-1][1], file.num_bytes)]
 
 

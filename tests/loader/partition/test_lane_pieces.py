@@ -3,8 +3,7 @@ from itertools import pairwise
 from hypothesis import given, settings, strategies as st
 
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import lane_pieces
-from distrain.loader.partition.row_order import chunk_order
+from distrain.loader.partition.row_order import chunk_order, lane_pieces
 
 
 @settings(deadline=None, max_examples=50)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from distrain.loader.partition.epoch_plan import EpochPlan
-from distrain.loader.partition.lane_pieces import lane_pieces
-from distrain.loader.partition.row_order import chunk_order, sliced_order
+from distrain.loader.partition.row_order import chunk_order, lane_pieces, sliced_order
 from distrain.loader.partition.slice_dealing import deal_runs, num_bands
 from distrain.loader.partition.slices import Slices, slice_sizes
 from distrain.loader.partition.table import RowGroup, RowGroups

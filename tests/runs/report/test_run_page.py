@@ -138,8 +138,6 @@ def test_the_command_writes_into_the_run_and_curves_on_request(finished):
     assert done.output.splitlines() == [str(paths.report), str(paths.curves)]
     with Image.open(paths.curves) as picture:
         assert picture.format == "PNG"
-    refused = CliRunner().invoke(command, [str(finished), "--png"])
-    assert (refused.exit_code, "--curves" in refused.output) == (2, True)
 
 
 def test_what_evaluate_printed_is_shown(finished, tmp_path, words_alone):

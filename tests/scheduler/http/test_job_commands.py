@@ -89,7 +89,7 @@ def test_every_refusal_of_an_order() -> None:
             error = await refused(site.ask(client.order, "trains", "priority", order))
             assert (error.status, error.code) == (409, "not_pending")
             assert error.document["state"] == "running"
-            error = await refused(site.ask(client.preflight_result, "0" * 32))
+            error = await refused(site.ask(client.preflight_result, "0" * 32, "alice"))
             assert (error.status, error.code) == (404, "not_found")
 
     on_order_site(story)

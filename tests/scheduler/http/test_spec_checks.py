@@ -105,7 +105,9 @@ def test_checks_of_one_owner_leave_room_for_those_of_others(
         other = preflights.start(SPEC, "alice")
         while preflights.document(other)["state"] == "waiting":
             await asyncio.sleep(0.01)
-        states = [preflights.document(one)["state"] for one in slow]
+        with pytest.raises(Refusal):
+            preflights.document(other, "mallory")
+        states = [preflights.document(one, "mallory")["state"] for one in slow]
         assert states == ["running"] + ["waiting"] * (most - 1)
 
     on_order_site(story, num_workers=1, folder=tmp_path)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from job_story import REPORTED_BY_RANKS
+from job_story import REPORTED_BY_RANKS, submission
 from lifecycle_invariants import validate
 
 from distrain.jobs.assignment import Slot
@@ -31,7 +31,6 @@ from distrain.jobs.states import TRANSITIONS, JobState
 from distrain.scheduler.lifecycle.failed_attempt import LONGEST_BACKOFF_S
 from distrain.scheduler.lifecycle.lifecycle import GIVE_UP_S, LINGER_S, SETTLE_S, Lifecycle
 from distrain.scheduler.lifecycle.messages import (
-    Budgets,
     Cancel,
     ChangePriority,
     CheckpointGang,
@@ -41,7 +40,6 @@ from distrain.scheduler.lifecycle.messages import (
     LaunchGang,
     Reported,
     StopGang,
-    Submit,
     TakeStacks,
     Tick,
     WorkerLeaving,
@@ -83,7 +81,7 @@ EVENTS = st.one_of(
     st.builds(RankExited, RANKS, st.sampled_from([0, 1, -9, -15, -44, -99]), st.booleans()),
 )
 BUDGET = st.none() | st.integers(0, 2)
-BUDGETS = st.builds(Budgets, BUDGET, BUDGET, BUDGET)
+BUDGETS = st.tuples(BUDGET, BUDGET, BUDGET)
 
 
 class AnythingHappens(RuleBasedStateMachine):
@@ -114,8 +112,7 @@ class AnythingHappens(RuleBasedStateMachine):
                 slots = [p.slot for p in instruction.placements]
                 assert set(slots) <= self.lifecycle.usable_slots
                 assert not set(slots) & set(self.running_ranks), "a slot is booked twice"
-                allowed = job.request.allowed_ranks or (job.num_ranks,)
-                assert len(slots) in allowed
+                assert len(slots) in job.allowed_ranks
                 self.launched[gang] = instruction.placements
                 self.running_ranks |= {slot: (*gang, rank) for rank, slot in enumerate(slots)}
             case StopGang():
@@ -146,19 +143,14 @@ class AnythingHappens(RuleBasedStateMachine):
         progress_s=st.none() | st.just(5.0),
         every_s=st.none() | st.just(3.0),
     )
-    def submit(self, job, ranks, fewest, start_s, total_s, priority, budgets, **more):
-        allowed = tuple(range(ranks, min(fewest, ranks) - 1, -1))
-        backoff_s, progress_s, every_s = more["backoff_s"], more["progress_s"], more["every_s"]
-        self.tell(
-            Submit(
-                job, ranks, start_s, total_s, allowed, priority, budgets, backoff_s, progress_s,
-                GRACE_S, every_s,
-            )
-        )  # fmt: skip
+    def submit(self, job, ranks, fewest, **more):
+        fewest = min(fewest, ranks)
+        self.tell(submission(job, ranks, min_ranks=fewest, stop_grace_s=GRACE_S, **more))
 
     @rule(job=JOBS, ranks=st.integers(1, 2), priority=st.integers(0, 1), budgets=BUDGETS)
     def submit_without_haste(self, job, ranks, priority, budgets):
-        self.tell(Submit(job, ranks, 1e9, priority=priority, budgets=budgets, stop_grace_s=GRACE_S))
+        more = {"start_s": 1e9, "stop_grace_s": GRACE_S}
+        self.tell(submission(job, ranks, priority=priority, budgets=budgets, **more))
 
     @rule(job=JOBS, grace_s=st.none() | st.sampled_from([0.0, 1.0, GRACE_S]))
     def cancel(self, job, grace_s):

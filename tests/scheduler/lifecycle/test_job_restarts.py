@@ -12,7 +12,6 @@ from distrain.scheduler.job_list import show
 from distrain.scheduler.lifecycle.failed_attempt import LOSSES_S
 from distrain.scheduler.lifecycle.lifecycle import GIVE_UP_S, SETTLE_S
 from distrain.scheduler.lifecycle.messages import (
-    Budgets,
     Cancel,
     CheckpointGang,
     EndGang,
@@ -24,7 +23,7 @@ from distrain.scheduler.lifecycle.messages import (
 from distrain.scheduler.lifecycle.queue import AVOID_S, FEWER_AFTER_S
 from distrain.scheduler.lifecycle.watchdog import STACKS_S
 
-SOME = Budgets(rank_failures=2, worker_losses=1, preemptions=1)
+SOME = (2, 1, 1)
 SAVED = CheckpointSaved(0, 50, "there", 1, 0.0, 0.0)
 
 
@@ -97,7 +96,7 @@ def lose_a_worker(story):
 )
 def test_pauses_before_attempts_grow(end, steps, pauses, wording):
     story = Story(2)
-    story.running(budgets=Budgets(rank_failures=99, worker_losses=99), backoff_s=4.0)
+    story.running(budgets=(99, 99, None), backoff_s=4.0)
     told = [restart_after(story, step, end) for step in steps]
     assert [pause_s for pause_s, _ in told] == pauses
     wording(told[0][1])
@@ -126,7 +125,7 @@ REASONS = {
 def test_each_reason_is_paid_by_its_budget_until_that_is_spent(budget, wording):
     for reason in REASONS[budget]:
         story = Story(2)
-        story.running(budgets=Budgets(1, 1, 1), backoff_s=0.0)
+        story.running(budgets=(1, 1, 1), backoff_s=0.0)
         for attempt in (1, 2) if budget else (1,):
             assert not story.state().is_final, reason
             story.rank("a", RankFailed(1, reason, "why"), attempt)
@@ -196,7 +195,7 @@ def test_a_reservation_is_for_a_worker_by_name_whatever_its_address():
 @pytest.mark.parametrize("others", [0, 3], ids=["alone", "others wait"])
 def test_an_elastic_job_shrinks_after_a_pause_and_grows_at_a_checkpoint(others):
     story = Story(4)
-    story.running(num_ranks=4, allowed_ranks=(4, 3, 2), budgets=SOME, backoff_s=0.0)
+    story.running(num_ranks=4, min_ranks=2, budgets=SOME, backoff_s=0.0)
     story.cluster(2)
     story.wait(SETTLE_S)
     story.all_exit()
@@ -219,7 +218,7 @@ def test_an_elastic_job_shrinks_after_a_pause_and_grows_at_a_checkpoint(others):
 
 def test_a_new_job_waits_a_moment_for_all_its_ranks_and_then_takes_fewer():
     story = Story(2)
-    assert story.submit("a", 4, allowed_ranks=(4, 2)) == []
+    assert story.submit("a", 4, min_ranks=2, lanes=4) == []
     assert kinds(story.wait(FEWER_AFTER_S)) == [LaunchGang]
     assert len(story.job().ranks) == 2
 
@@ -319,15 +318,12 @@ def test_a_gang_that_finished_although_it_was_to_stop_has_succeeded():
     assert story.culprit() is None
 
 
-# --- cancelling
-
-
 # --- checkpoints by the clock
 
 
 def test_checkpoints_are_asked_for_in_time_and_not_while_one_was_just_made():
     story = Story(2)
-    story.running(checkpoint_every_s=60.0)
+    story.running(every_s=60.0)
     assert story.wait(59.0) == []
     assert story.wait(1.0) == [CheckpointGang("a", 1, story.job().placements)]
     story.wait(30.0)
@@ -393,9 +389,9 @@ def test_a_rank_that_waits_for_its_storage_is_not_hung_as_long_as_it_says_so(wor
     for _ in range(3):
         assert not hang(story, {0: "peers", 1: "storage"})
     assert story.state() is JobState.RUNNING
-    wording(show(story.job(), "a", Collector(), (False, ""), None).why_pending)
+    wording(show(story.job(), Collector(), (False, ""), None).why_pending)
     assert kinds(hang(story, {0: "peers", 1: "reader"})) == [TakeStacks]
-    assert show(story.job(), "a", Collector(), (False, ""), None).why_pending == ""
+    assert show(story.job(), Collector(), (False, ""), None).why_pending == ""
 
 
 # --- hosts
@@ -405,7 +401,7 @@ def test_a_host_that_failed_twice_is_avoided_for_a_while_if_there_are_others(wor
     story = Story(0)
     good, bad = Slot("good", "g0", "g0"), Slot("bad", "b0", "b0")
     story.workers(bad)
-    story.running(num_ranks=1, budgets=Budgets(rank_failures=9), backoff_s=0.0)
+    story.running(num_ranks=1, budgets=(9, 0, None), backoff_s=0.0)
     die(story, rank=0)
     story.train()
     for _ in range(2):

@@ -20,7 +20,6 @@ from distrain.scheduler.lifecycle.failed_attempt import find_culprit
 from distrain.scheduler.lifecycle.job import AttemptFailure
 from distrain.scheduler.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
 from distrain.scheduler.lifecycle.messages import (
-    Budgets,
     Cancel,
     ChangePriority,
     EndGang,
@@ -241,7 +240,7 @@ SITUATIONS = {
 def test_a_job_is_cancelled_at_once_or_after_a_short_grace(situation, wording):
     arrive, grace_s = SITUATIONS[situation]
     story = Story(0 if situation == "pending" else 2)
-    story.submit("a", budgets=Budgets(worker_losses=1), backoff_s=30.0)
+    story.submit("a", budgets=(0, 1, None), backoff_s=30.0)
     arrive(story)
     answers = story.happens(Cancel("a", "by SIGTERM"))
     assert [stop.grace_s for stop in answers] == ([] if grace_s is None else [grace_s])
@@ -302,8 +301,8 @@ def test_a_job_that_waits_gets_another_priority():
 
 def test_a_job_that_never_gets_workers_says_why(wording):
     story = Story(1)
-    story.submit("a", 2, queue_deadline_s=60.0)
-    story.submit("b", 1, queue_deadline_s=60.0)
+    story.submit("a", 2, queue_s=60.0)
+    story.submit("b", 1, queue_s=60.0)
     assert story.wait(60.0) == []
     assert story.state() is JobState.PENDING
     story.wait(0.1)
@@ -315,7 +314,7 @@ def test_a_job_that_never_gets_workers_says_why(wording):
 
 def test_the_start_deadline_counts_from_the_placement(wording):
     story = Story(2)
-    story.running("low", queue_deadline_s=60.0, start_s=60.0)
+    story.running("low", queue_s=60.0, start_s=60.0)
     assert story.wait(1e6) == [], "a job that trains has met its deadline"
     story.submit("next", start_s=60.0, priority=5)
     story.all_exit("low", saved_step=7)
@@ -379,7 +378,7 @@ def ended(story):
 )
 def test_late_events_change_nothing(arrive, who):
     story = Story(1)
-    story.submit("a", 1, budgets=Budgets(worker_losses=9))
+    story.submit("a", 1, budgets=(0, 9, None))
     story.submit("b", 1)
     arrive(story)
     before = repr(story.lifecycle.jobs)

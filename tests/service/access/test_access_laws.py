@@ -1,7 +1,6 @@
 """Laws of tokens, paths, cookies, rates and cursors."""
 
 import posixpath
-import stat
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
@@ -9,22 +8,12 @@ import pytest
 from hypothesis import example, given, strategies as st
 from pydantic import BaseModel
 
-from distrain.errors import InputError
 from distrain.jobs.spec import JobSpec
 from distrain.jobs.spec.paths import PATHS
 from distrain.service.access.policy import has_credentials, path_problem, with_settings
 from distrain.service.access.rules import RULES, Action, may
-from distrain.service.access.sessions import (
-    is_token,
-    make_session,
-    make_token,
-    read_session,
-    service_key,
-    sign,
-    signed_text,
-)
+from distrain.service.access.sessions import is_token, make_token
 from distrain.service.api.guards import RequestRates
-from distrain.service.settings import Settings
 from distrain.service.values import Principal, Role, Scope
 
 SEGMENT = st.sampled_from(["a", "b", "..", ".", "", "%2e%2e", "*", "{a,..}", "..x", "data", "~"])
@@ -126,7 +115,7 @@ def test_runs_of_others_are_closed_below_an_allowed_root(path: str, passes: bool
 
 
 def test_links_of_proc_are_no_way_around():
-    assert path_problem("/proc/self/root/srv/distrain/service.key", []) is not None
+    assert path_problem("/proc/self/root/srv/distrain/service.db", []) is not None
     assert path_problem("/pro?/self/root/x", []) is not None
 
 
@@ -179,36 +168,6 @@ def test_an_empty_role_may_nothing_and_admins_all():
         assert not may(none, action)
     assert set(RULES) == set(Action)
     assert not may(Principal("a", roles={"ads": Role.OPERATOR}), Action.CANCEL_JOB, "web", "a")
-
-
-@given(st.binary(min_size=32, max_size=32), st.text())
-def test_signatures_hold_for_their_purpose_and_key(key: bytes, text: str):
-    signed = sign(key, "one", text)
-    assert signed_text(key, "one", signed) == text
-    assert signed_text(key, "two", signed) is None
-    assert signed_text(key[::-1] + b"x", "one", signed) is None
-    assert signed_text(key, "one", signed + "0") is None
-    assert signed_text(key, "one", text) is None
-
-
-def test_sessions_end():
-    cookie = make_session(b"k", b"\1" * 32, 1000.0)
-    assert read_session(b"k", cookie, 1001.0) == (b"\1" * 32, 1000.0)
-    assert read_session(b"k", cookie, 1000.0 + 13 * 3600) is None
-
-
-def test_the_services_key_is_made_once_for_its_owner_alone(tmp_path):
-    settings = Settings(data_dir=tmp_path / "new")
-    key = service_key(settings)
-    assert service_key(settings) == key
-    assert len(key) == 32
-    file = tmp_path / "new" / "service.key"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert list(file.parent.iterdir()) == [file]
-    for wrong in ("zz", "00"):
-        file.write_text(wrong)
-        with pytest.raises(InputError, match="key"):
-            service_key(settings)
 
 
 def test_a_bucket_holds_two_seconds_worth():

@@ -41,7 +41,8 @@ def files_of(settings, cluster):
     profile = settings.clusters[cluster]
     yield settings.data_dir / "service.db"
     yield settings.data_dir / "clusters" / cluster / "state.json"
-    yield from (f for f in (profile.token_file, settings.secrets_file) if f is not None)
+    if profile.token_file is not None:
+        yield profile.token_file
 
 
 @pytest.mark.parametrize("shipped", ["compose", "systemd", "chart minimal", "chart everything"])
@@ -67,7 +68,6 @@ def test_what_is_closed_is_what_exists_whatever_is_allowed(tmp_path):
         yaml.safe_dump(
             {
                 "data_dir": "/all/service",
-                "secrets_file": "/all/k/service.key",
                 "database_url": "sqlite:////all/db/jobs.db",
                 "clusters": {
                     "a": {**cluster, "allowed_roots": ["/all", "/all/a/", "/all/a/shared"]},
@@ -77,7 +77,7 @@ def test_what_is_closed_is_what_exists_whatever_is_allowed(tmp_path):
         )
     )
     settings = load_settings(config)
-    closed = ["/all/b/web/j", "/all/a/web/j", "/all/t/a.token", "/all/k/service.key"]
+    closed = ["/all/b/web/j", "/all/a/web/j", "/all/t/a.token"]
     for path in [*closed, "/all/db/jobs.db", "/all/service/x", "/run/secrets/pg"]:
         assert refused(settings, "a", "data.train", path), path
         assert refused(settings, "b", "data.train", path), path

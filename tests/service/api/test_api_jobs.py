@@ -335,7 +335,7 @@ def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
 def test_a_filter_by_a_state_that_there_is_not_names_those_that_there_are(world: World):
     answer = world.ask("alice", "GET", "/v1/jobs?state=running&state=bogus")
     assert code_of(answer) == (400, "bad_request")
-    assert [mistake["pointer"] for mistake in answer.json()["errors"]] == ["#state"]
+    assert [mistake["pointer"] for mistake in answer.json()["errors"]] == ["#state.1"]
     for state in STATES:
         assert world.ask("alice", "GET", f"/v1/jobs?state={state}").status_code == 200
 

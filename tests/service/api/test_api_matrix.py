@@ -51,7 +51,6 @@ TABLE: dict[tuple[str, str], tuple[set[str], set[str], Scope]] = {
     ("post", "/v1/tokens"): (_ALL, _ALL, Scope.ADMIN),
     ("delete", "/v1/tokens/{token_id}"): ({"admin", "alice"}, {"admin", "alice"}, Scope.ADMIN),
     ("get", "/v1/projects"): (_ALL, _ALL, Scope.READ),
-    ("get", "/v1/quotas"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/usage"): (_ALL, _ALL, Scope.READ),
     ("get", "/v1/projects/{project}"): (_MEMBERS, SEES_PROJECT, Scope.READ),
     ("put", "/v1/projects/{project}"): ({"admin"}, SEES_PROJECT, Scope.ADMIN),

@@ -27,7 +27,7 @@ class Scheduler:
         if seen.method == "POST":
             self.gate.wait(120)
             return Reply(202, {"id": "7"})
-        found = seen.path.endswith("/preflights/7")
+        found = seen.path.endswith("/preflights/7") and seen.params == {"owner": "alice"}
         return Reply(200, DONE) if found else problem(404, "not_found")
 
     @property

@@ -1,6 +1,5 @@
 """Who is let in: tokens, sessions, proxies, and how often."""
 
-import base64
 import json
 
 import pytest
@@ -10,8 +9,8 @@ from starlette.testclient import TestClient
 from distrain.service.access.sessions import (
     COOKIE,
     csrf_token,
-    make_session,
     make_token,
+    new_session,
     token_sha256,
 )
 from distrain.service.settings import Limits, Listen, SignOn
@@ -89,8 +88,8 @@ def test_tokens_of_others_and_wider_ones_are_refused(world: World):
 
 
 def test_a_session_needs_a_csrf_token_for_changes(world: World):
-    key, sha256 = world.app.state.parts.key, token_sha256(world.tokens["alice"])
-    cookie = make_session(key, sha256, world.store.now_s())
+    token = world.store.token_by_sha256(token_sha256(world.tokens["alice"]))
+    cookie = new_session(world.store, token.id, world.store.now_s())
 
     def ask(method: str, path: str, cookie: str = cookie, **headers: str):
         sent = {"Cookie": f"{COOKIE}={cookie}".encode(), "If-Match": b"*"}
@@ -102,11 +101,12 @@ def test_a_session_needs_a_csrf_token_for_changes(world: World):
     assert ask("GET", job).status_code == 200
     assert ask("PATCH", job).status_code == 403
     assert ask("PATCH", job, X_CSRF_Token="0" * 64).status_code == 403
-    assert ask("PATCH", job, X_CSRF_Token=csrf_token(key, cookie)).status_code == 200
+    assert ask("PATCH", job, X_CSRF_Token=csrf_token(cookie)).status_code == 200
     basic = ask("PATCH", job, Authorization="Basic YTpi")
     assert basic.status_code == 403  # what a browser adds by itself replaces no CSRF token
-    assert ask("GET", job, make_session(key, sha256, world.store.now_s() - 1e6)).status_code == 401
-    assert ask("GET", job, make_session(b"another", sha256, 1e12)).status_code == 401
+    old = new_session(world.store, token.id, world.store.now_s() - 1e6)
+    assert ask("GET", job, old).status_code == 401
+    assert ask("GET", job, token.sha256.hex()).status_code == 401
     assert ask("GET", job, "nonsense.é").status_code == 401
 
 
@@ -197,7 +197,7 @@ def test_refused_changes_do_not_fill_the_audit(tmp_path):
         assert users.count("alice") == 1
 
 
-def test_cursors_are_of_their_query_and_bad_ones_are_refused(world: World):
+def test_pages_follow_each_other_and_bad_cursors_are_refused(world: World):
     old = [world.submit(tags={"page": "old"})["id"] for _ in range(4)]
     query = "/v1/jobs?limit=3&tag=page%3Dold"
     page = world.ask("alice", "GET", query).json()
@@ -205,8 +205,8 @@ def test_cursors_are_of_their_query_and_bad_ones_are_refused(world: World):
     cursor = page["next_cursor"]
     rest = world.ask("alice", "GET", f"{query}&cursor={cursor}").json()["jobs"]
     assert [job["id"] for job in page["jobs"] + rest] == old[::-1]
-    wrong = [f"/v1/jobs?limit=3&cursor={cursor}", "/v1/jobs?limit=201", "/v1/jobs?tag=page"]
-    bad = ("x", "é", base64.urlsafe_b64encode(b"7.").decode(), "9" * 150)
+    wrong = ["/v1/jobs?limit=201", "/v1/jobs?tag=page"]
+    bad = ("x", "é", "0", "9" * 150)
     for path in [*wrong, *(f"{query}&cursor={one}" for one in bad)]:
         answer = world.ask("alice", "GET", path)
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
-from distrain.service.decisions.api_values import Shown, shown
+from distrain.service.decisions.api_values import shown
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.job_actions import (
@@ -213,30 +213,35 @@ def test_two_hours_in_the_queue_end_nothing() -> None:
     (take,) = reconcile(waits, seen, a_cluster(), NOW_S + 7200)
     assert isinstance(take, Take)
     assert set(take.columns) == {"why_pending", "observed_at_s"}  # what stays is not written
-    assert shown(waits, NOW_S + 7200, contact_s=NOW_S + 7199).state == "pending"
+    assert shown(waits, NOW_S + 7200, contact_s=NOW_S + 7199)["state"] == "pending"
+
+
+def seen(state: str, last_known: str | None = None, why_pending: str = "") -> dict[str, Any]:
+    """What the API shows."""
+    return {"state": state, "last_known": last_known, "why_pending": why_pending}
 
 
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
-        (a_job(), Shown("queued", None, "it has just been submitted")),
-        (a_job(why_pending="behind job-0"), Shown("queued", None, "behind job-0")),
-        (HANDING, Shown("handing_over", None, "it is being handed over to cluster east")),
-        (HANDED, Shown("running")),
-        (_cancelled(HANDED), Shown("cancelling", "running")),
-        (replace(HANDED, phase=Phase.FINAL, state="failed"), Shown("failed")),
+        (a_job(), seen("queued", None, "it has just been submitted")),
+        (a_job(why_pending="behind job-0"), seen("queued", None, "behind job-0")),
+        (HANDING, seen("handing_over", None, "it is being handed over to cluster east")),
+        (HANDED, seen("running")),
+        (_cancelled(HANDED), seen("cancelling", "running")),
+        (replace(HANDED, phase=Phase.FINAL, state="failed"), seen("failed")),
         (
             replace(HANDED, state="pending"),
-            Shown("pending", None, "it waits for its turn on cluster east"),
+            seen("pending", None, "it waits for its turn on cluster east"),
         ),
-        (replace(HANDED, state="of_a_later_version"), Shown("of_a_later_version")),
+        (replace(HANDED, state="of_a_later_version"), seen("of_a_later_version")),
     ],
 )
-def test_shown_states(job: Job, expected: Shown) -> None:
+def test_shown_states(job: Job, expected: dict[str, Any]) -> None:
     assert shown(job, NOW_S, contact_s=NOW_S - 1) == expected
 
 
 def test_without_contact_for_30_s_the_state_is_unknown() -> None:
-    assert shown(HANDED, NOW_S + 29, contact_s=NOW_S) == Shown("running")
-    assert shown(HANDED, NOW_S + 30, contact_s=NOW_S) == Shown("unknown", "running")
-    assert shown(HANDED, NOW_S) == Shown("unknown", "running"), "its own sight is old"
+    assert shown(HANDED, NOW_S + 29, contact_s=NOW_S) == seen("running")
+    assert shown(HANDED, NOW_S + 30, contact_s=NOW_S) == seen("unknown", "running")
+    assert shown(HANDED, NOW_S) == seen("unknown", "running"), "its own sight is old"

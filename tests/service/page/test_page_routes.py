@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from api_world import write_job
+from api_world import SPEC, write_job
 from page_world import page_world
 from service_store import submitted
 
@@ -122,6 +122,21 @@ def test_filters_and_older_jobs(site, browser):
     assert first not in page
     older = page.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
     assert first in client.get(older).text
+
+
+def test_lists_have_columns_for_differing_settings_and_comparisons_mark_the_best(site, browser):
+    jobs = []
+    for rate, auc in ((0.02, 0.71), (0.005, 0.82)):
+        spec = {**SPEC, "name": "sweep", "train": {"optimizer": {"lr": rate}}}
+        jobs.append(site.world.submit("alice", spec=spec)["id"])
+        site.world.change(jobs[-1], progress={"valid_auc": auc})
+    client = browser("alice")
+    listed = client.get("/jobs", params={"text": "sweep"}).text
+    assert re.findall(r'sort">([^<]+)<', listed)[5:8] == ["lr", "Model", "Data"]
+    assert re.findall(r'title="train.optimizer.lr">([^<]+)<', listed) == ["0.005", "0.02"]
+    compared = client.get("/compare", params={"job": jobs}).text
+    assert re.findall(r'class="n best">([^<]+)<', compared) == ["0.82000"]
+    assert re.findall(r'class="n">([^<]+)</td><td class="n best">', compared) == ["0.71000"]
 
 
 def test_a_job_shows_its_validation_and_how_long_it_ran(site, browser):

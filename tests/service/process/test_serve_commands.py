@@ -229,7 +229,14 @@ def test_secrets_of_root_may_be_read_by_our_group_alone():
     if os.geteuid() != 0:
         pytest.skip("needs root, to make files of root")
     with tempfile.TemporaryDirectory() as name, unprivileged() as folder:
-        key = Path(name) / "service.key"
+        key = Path(name) / "cluster.token"
+
+        def verdict_of(file):
+            profile = ClusterProfile(url="http://127.0.0.1:1", token_file=file)
+            checks = check_service(Settings(data_dir=folder, clusters={"a": profile}))
+            [found] = [one for one in checks if one.name == "clusters.a.token_file"]
+            return found
+
         for mode, verdict in ((0o440, "ok"), (0o444, "fail"), (0o460, "fail")):
             os.seteuid(0)
             Path(name).chmod(0o755)
@@ -237,28 +244,13 @@ def test_secrets_of_root_may_be_read_by_our_group_alone():
             key.write_text("0" * 64)
             key.chmod(mode)
             os.seteuid(NOBODY)
-            checks = check_service(Settings(data_dir=folder, secrets_file=key, clusters={}))
-            [found] = [check for check in checks if check.name == "service key"]
-            assert found.verdict == verdict
-        mine = folder / "service.key"
+            assert verdict_of(key).verdict == verdict
+        mine = folder / "cluster.token"
         mine.write_text("0" * 64)
         mine.chmod(0o440)
-        checks = check_service(Settings(data_dir=folder, secrets_file=mine, clusters={}))
-        [found] = [check for check in checks if check.name == "service key"]
+        found = verdict_of(mine)
         assert (found.verdict, found.detail) == ("fail", f"other users can read {mine}")
         os.seteuid(0)
-
-
-def test_a_missing_key_file_is_a_mistake_unless_the_first_start_makes_it(prepared, tmp_path):
-    absent = tmp_path / "secrets/key"
-    for folder, key, verdict in (
-        ("new", absent, "note"),
-        ("new", Path("/proc/absent/key"), "fail"),
-        ("data", absent, "fail"),  # the database has the fingerprint of another key
-    ):
-        settings = Settings(data_dir=tmp_path / folder, secrets_file=key, clusters={})
-        [found] = [one for one in check_service(settings) if one.name == "service key"]
-        assert (found.verdict, str(key) in found.detail) == (verdict, True)
 
 
 @pytest.mark.parametrize("ignored", [(), ("IfNoneMatch",), ("IfMatch",)])

@@ -29,7 +29,6 @@ def me(serve):
 def test_the_first_start_makes_all_that_it_needs(served, tmp_path):
     folder = served.told["data_dir"]
     assert os.stat(folder).st_mode & 0o077 == 0
-    assert os.stat(f"{folder}/service.key").st_mode & 0o077 == 0
     assert me(served)["is_admin"]
     with served.client("dtr_000000000000_x_0") as client:
         assert client.get("/v1/me").status_code == 401

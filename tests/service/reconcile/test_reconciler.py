@@ -169,7 +169,7 @@ def test_a_silent_scheduler_leaves_jobs_unknown_and_delays_no_other_cluster(
             west.hang()
             contact = {row.name: row.observed_at_s for row in service.store.clusters()}
             job, later_s = service.job("before"), service.store.now_s() + 40
-            assert shown(job, later_s, contact_s=contact["west"]).state == "unknown"
+            assert shown(job, later_s, contact_s=contact["west"])["state"] == "unknown"
             stuck = service.submit("stuck", "west")
             for number in range(3):
                 service.comes_to("running", service.submit(f"job-{number}"))

@@ -65,7 +65,7 @@ def test_jobs_are_found_by_the_states_that_are_shown(store):
 
 
 def _found_by_shown_states(store, there, now_s, heard_s):
-    states = {job.id: shown(job, now_s, contact_s=heard_s).state for job in there}
+    states = {job.id: shown(job, now_s, contact_s=heard_s)["state"] for job in there}
     for state in STATES:
         expected = [job.id for job in there if states[job.id] == state]
         assert _ids(store.jobs(JobFilter(states=(state,)), 1000)) == expected, state

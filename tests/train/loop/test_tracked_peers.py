@@ -1,12 +1,18 @@
 """In every collective operation a rank tells that it waits for its peers."""
 
 import threading
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
-from torch import distributed as dist
+from played_graph import PlayedGraph
+from torch import Tensor, distributed as dist
 
+from distrain.models.embeddings import Peers
+from distrain.train.loop.rank_events import PendingSteps
 from distrain.train.loop.setup import WaitTrackingPeers
+from distrain.train.step.recorder import WARM_UP_STEPS, Recorder
 from distrain.train.timing.phases import PEERS, wait_of
 
 ROWS = torch.zeros(2, 3)
@@ -60,3 +66,32 @@ def test_it_waits_for_rows_on_their_way_only_when_it_asks_for_them(
     assert waits == []
     assert len(peers.arrived(arriving)) == 2
     assert waits == [PEERS]
+
+
+def test_a_hang_in_a_replay_or_in_a_report_is_a_wait_for_peers() -> None:
+    """NCCL's watchdog does not see a graph's collective operations."""
+    waits: list[str] = []
+
+    class Graph(PlayedGraph):
+        def replay(self) -> tuple[Tensor, ...]:
+            waits.append(wait_of(threading.get_ident()))
+            return super().replay()
+
+    class TwoPeers(Peers):
+        def largest(self, numbers: Any) -> list[int]:
+            return list(numbers)
+
+    @dataclass
+    class Report:
+        metrics: dict[str, Any] = field(default_factory=dict)
+
+        def read(self) -> dict[str, Any]:
+            waits.append(wait_of(threading.get_ident()))
+            return {"rows": 1}
+
+    recorder = Recorder(TwoPeers(0, 2), gives_up=False, make_graph=Graph)
+    for _ in range(WARM_UP_STEPS + 1):
+        recorder.call("step", 1, (ROWS,), lambda inputs: ())
+    sent: Any = PendingSteps(Report(), Report()).event()  # type: ignore[arg-type]
+    assert sent.metrics == {"rows": 1}
+    assert waits == [PEERS, PEERS]

@@ -130,7 +130,7 @@ def test_dense_parameters_take_what_their_vectors_and_optimizer_take(optimizer):
     values = sum(p.numel() for p in model.dense.parameters())
     dense = DenseTraining(model.dense, spec.train)
     dense.step(0.1)
-    vectors = [*dense.optimizer.parameters, *(p.grad for p in dense.optimizer.parameters)]
+    vectors = [dense.optimizer.vector, dense.optimizer.vector.grad]
     state = [
         value
         for of_one in dense.optimizer.torch_optimizer.state.values()

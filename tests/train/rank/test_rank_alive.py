@@ -17,7 +17,7 @@ LONG_JOB = "train={global_batch_size: 200, epochs: 100000, log_every_steps: 1000
 # A filesystem that stops to answer after a while.
 STUCK_READER = """
 import threading
-from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.backends import CpuBackend
 load, left = CpuBackend.load, [12]
 def stuck(*args):
     left[0] -= 1

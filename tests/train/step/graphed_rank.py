@@ -9,7 +9,7 @@ from distrain.loader.batch import Batch
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.embeddings.row_owners import key_at
-from distrain.train.loop.routed_batches import AskedAhead
+from distrain.train.loop.routed_batches import RoutesInTurn, requests_of
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -87,7 +87,8 @@ def train(step, rank, num_ranks):
     sizes = [every[:num_ranks] for every in SIZES]
     is_graphed = isinstance(step, GraphedStep)
     if is_graphed:
-        ahead = AskedAhead(batches, step, torch.device("cpu"), iter(sizes))
+        requests = requests_of(step, iter(sizes))
+        ahead = RoutesInTurn(batches, requests, torch.device("cpu"), one_ahead=True)
     for number, rows in enumerate(sizes):
         rate = 0.1 / (1 + number)  # another one in each step
         if is_graphed:

@@ -99,18 +99,7 @@ def update(
     rounding_seed: int = 0,
     global_keys: Tensor | None = None,
 ) -> None:
-    """Update rows by a rule of `distrain.jobs.optimizers`.
-
-    | rule | update, in this order |
-    |---|---|
-    | sgd | `weight -= rate * grad`, with the bits of `torch.optim.SGD` in float32 |
-    | adagrad | `sum += grad^2`, `weight -= rate * grad / (sqrt(sum) + eps)` |
-    | rowwise_adagrad | `row_sum += mean(grad^2)`, `weight -= rate / (sqrt(row_sum) + eps) * grad` |
-    | adam | `exp_avg += (1 - beta1) * (grad - exp_avg)`, |
-    | | `exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad^2`, |
-    | | `weight -= rate * exp_avg / (sqrt(exp_avg_sq) + eps)` |
-
-    The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
+    """Update rows by a rule of `distrain.jobs.optimizers`; `on_torch.updated` has the formulas.
 
     Args:
         weight: `[rows, dim]`, of any floating type, contiguous, updated in place. The computation

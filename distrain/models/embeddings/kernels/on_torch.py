@@ -123,7 +123,7 @@ def update(
     global_keys: Tensor | None = None,
 ) -> None:
     old = [own.index_select(0, keys) for own in state]
-    at = torch.tensor(rate, dtype=torch.float64)
+    at = torch.full((), rate, dtype=torch.float64, device=weight.device)
     rows, *new = updated(rule, gather(weight, keys), old, grads, at)
     for own, values in zip(state, new, strict=True):
         own.index_copy_(0, keys, values)
@@ -136,6 +136,17 @@ def updated(
     rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
     """Return the new rows, then the new state.
+
+    | rule | update, in this order |
+    |---|---|
+    | sgd | `weight -= rate * grad`, with the bits of `torch.optim.SGD` in float32 |
+    | adagrad | `sum += grad^2`, `weight -= rate * grad / (sqrt(sum) + eps)` |
+    | rowwise_adagrad | `row_sum += mean(grad^2)`, `weight -= rate / (sqrt(row_sum) + eps) * grad` |
+    | adam | `exp_avg += (1 - beta1) * (grad - exp_avg)`, |
+    | | `exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad^2`, |
+    | | `weight -= rate * exp_avg / (sqrt(exp_avg_sq) + eps)` |
+
+    The row-wise formula is that of fbgemm's EXACT_ROWWISE_ADAGRAD, the others are torch's.
 
     `rate` is a scalar, float64. Raises `InputError` for an unknown rule.
     """

@@ -25,6 +25,7 @@ _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
+_PAIR_BUCKETS = 1_000_000  # every worker holds a number for each
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -275,7 +276,8 @@ def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
 def of_pair(columns: tuple[str, str]) -> tuple[Feature, ...]:
     """Return the features of two columns' combined values: their count and their target mean."""
     why = "pairs: combined values predict more than the values of both columns do"
-    return _statistics("_".join(columns), {"cross": [*columns]}, why, has_means=True)
+    reads = {"cross": [*columns], "hash_buckets": _PAIR_BUCKETS}
+    return _statistics("_".join(columns), reads, why, has_means=True)
 
 
 def _statistics(

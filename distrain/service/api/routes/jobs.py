@@ -1,19 +1,15 @@
 """Existing jobs: list, read, wait, change, cancel, delete."""
 
-import base64
-import binascii
-import hashlib
-import json
 import re
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from distrain.jobs.api_answers import Job as JobAnswer, JobPage, Spec
-from distrain.service.access.policy import Mistake, tag_mistakes
+from distrain.service.access.policy import tag_mistakes
 from distrain.service.access.rules import Action, visible
 from distrain.service.api.bodies import (
     CancelRequest,
@@ -48,6 +44,7 @@ router = APIRouter(tags=["jobs"])
 _JOB = {"description": "The job.", "headers": ETAG}
 _SAME = {"description": "The job has not changed.", "headers": ETAG}
 _MOST_WAIT_S = 60.0
+ShownState = Annotated[str, Field(pattern=f"^({'|'.join(STATES)})$")]
 
 
 @router.get("/v1/jobs", response_model=JobPage, responses=answers())
@@ -56,20 +53,21 @@ def list_jobs(
     project: str | None = None,
     owner: str | None = None,
     state: Annotated[
-        list[str] | None, Query(max_length=20, description="A state; several: jobs in any of them.")
-    ] = None,
+        tuple[ShownState, ...],
+        Query(max_length=20, description="A state; several: jobs in any of them."),
+    ] = (),
     cluster: str | None = None,
     tag: Annotated[
-        list[str] | None,
+        tuple[Annotated[str, Field(pattern="=")], ...],
         Query(max_length=8, description="`KEY=VALUE`; several: jobs with all of them."),
-    ] = None,
+    ] = (),
     created_after: Annotated[
         datetime | None, Query(description="A time as in RFC 3339; UTC if it has no offset.")
     ] = None,
     text: Annotated[str, Query(max_length=128, description="A part of the job's name or id.")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
-        str | None, Query(max_length=200, description="The `next_cursor` of the page before.")
+        int | None, Query(ge=1, lt=2**63, description="The `next_cursor` of the page before.")
     ] = None,
 ) -> Response:
     """List the jobs that the caller may see, newest first. Totals are omitted: counting is slow."""
@@ -79,48 +77,20 @@ def list_jobs(
     wanted = JobFilter(
         project=project,
         owner=owner,
-        states=_states(state or ()),
+        states=state,
         cluster=cluster,
-        tags=tuple(_tag(text) for text in tag or ()),
+        tags=tuple((key, value) for key, _, value in (one.partition("=") for one in tag)),
         created_after_s=None if created_after is None else created_after.timestamp(),
         text=text,
         visible=visible(call.caller),
     )
-    return _page(call.service, wanted, limit, cursor)
-
-
-def _page(service: ApiParts, wanted: JobFilter, limit: int, at: str | None) -> Response:
-    filters = {
-        name: getattr(wanted, name)
-        for name in ("project", "owner", "states", "cluster", "tags", "created_after_s", "text")
-    }
-    before_seq = None if at is None else _seq_of(at, filters)
-    found = service.store.jobs(wanted, limit + 1, before_seq)
-    page, heard, now_s = found[:limit], contacts(service.store), service.now_s()
+    found = call.store.jobs(wanted, limit + 1, cursor)
+    page, heard, now_s = found[:limit], contacts(call.store), call.service.now_s()
     document = JobPage(
         jobs=[job_document(job, now_s, heard.get(job.cluster)) for job in page],
-        next_cursor=_cursor(page[-1].seq, filters) if len(found) > limit else None,
+        next_cursor=str(page[-1].seq) if len(found) > limit else None,
     )
     return as_json(document)
-
-
-def _states(asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the states of a filter; raises `bad_request` for unknown ones, which match no job."""
-    unknown = [repr(word[:64]) for word in dict.fromkeys(asked) if word not in STATES]
-    if unknown:
-        mistake = Mistake("#state", f"it is one of {', '.join(STATES)}")
-        detail = f"jobs are never shown in the state {', '.join(unknown)}"
-        raise Problem("bad_request", detail, errors=[mistake])
-    return tuple(asked)
-
-
-def _tag(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise Problem(
-            "bad_request", "a tag is written KEY=VALUE", errors=[Mistake("#tag", "has no '='")]
-        )
-    return key, value
 
 
 @router.get(
@@ -285,37 +255,3 @@ def _shown(service: ApiParts, job: Job, response: Response) -> JobAnswer:
     document = job_document(job, service.now_s(), contact_of(service.store, job))
     response.headers["ETag"] = etag(document)
     return document
-
-
-def _cursor(seq: int, filters: Mapping[str, Any]) -> str:
-    """Return the cursor of the page after the job with this sequence number.
-
-    >>> _seq_of(_cursor(7, {"project": "ads"}), {"project": "ads"})
-    7
-    """
-    return base64.urlsafe_b64encode(f"{seq}.{_mark(filters)}".encode()).decode().rstrip("=")
-
-
-def _seq_of(text: str, filters: Mapping[str, Any]) -> int:
-    """Return the sequence number in a cursor.
-
-    Raises `bad_request` if the cursor is malformed, or of a list with other filters.
-    """
-    try:
-        body = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        seq, _, mark = body.decode("ascii").partition(".")
-        number = int(seq) if seq.isdecimal() and len(seq) < 19 else None
-    except (binascii.Error, ValueError):
-        number, mark = None, ""
-    if number is None or not mark:
-        raise Problem("bad_request", "the cursor is not from a list of jobs", hint=_HINT)
-    if mark != _mark(filters):
-        raise Problem("bad_request", "the cursor is from a list with other filters", hint=_HINT)
-    return number
-
-
-_HINT = "Send the same filters with each page, and the last answer's next_cursor."
-
-
-def _mark(filters: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(filters, sort_keys=True).encode()).hexdigest()[:16]

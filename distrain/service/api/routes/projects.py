@@ -1,12 +1,11 @@
-"""`/v1/projects`, their members, and `/v1/quotas`."""
+"""`/v1/projects` and their members."""
 
-import dataclasses
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from pydantic import Field
 
-from distrain.jobs.api_answers import Answer, Priority
+from distrain.jobs.api_answers import Answer
 from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.bodies import ProjectName, Request, UserName
 from distrain.service.api.dependencies import ApiCall, Call, Counted
@@ -21,22 +20,11 @@ Name = Annotated[ProjectName, Path(description="A project.")]
 User = Annotated[UserName, Path(description="A user.")]
 
 
-class QuotaDocument(Request):
-    """The limits of a project; `null`: no limit."""
-
-    max_ranks: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    max_queued: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    max_queued_per_user: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 100
-    max_priority: Priority = Field(
-        0, description="The highest priority that submitters may request."
-    )
-
-
 class ProjectDocument(Answer):
     """A project."""
 
     name: str
-    quota: QuotaDocument
+    quota: Quota
     usage: dict[str, int] = Field(
         description="The number of `ranks` of jobs handed over to clusters, and of `queued` jobs."
     )
@@ -56,7 +44,7 @@ class ProjectList(Answer):
 class ProjectRequest(Request):
     """A project to make, or its new quota."""
 
-    quota: QuotaDocument = QuotaDocument()
+    quota: Quota = Quota()
 
 
 class MemberRequest(Request):
@@ -74,13 +62,9 @@ class MemberList(Answer):
 @router.get("/v1/projects", responses=answers())
 def list_projects(call: Call) -> ProjectList:
     """List the projects in which the caller has a role, with quotas and usage; admins see all."""
-    return ProjectList(projects=[_document(call, project) for project in _all_seen(call)])
-
-
-@router.get("/v1/quotas", responses=answers())
-def list_quotas(call: Call) -> dict[str, QuotaDocument]:
-    """Return quotas by project, for projects in which the caller has a role; admins see all."""
-    return {project.name: _quota(project.quota) for project in _all_seen(call)}
+    call.require(Action.SEE_PROJECT)
+    seen = [one for one in call.store.projects() if _sees(call.caller, one.name)]
+    return ProjectList(projects=[_document(call, project) for project in seen])
 
 
 @router.get("/v1/projects/{project}", responses=answers("not_found"))
@@ -102,9 +86,8 @@ def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocum
     if not call.caller.is_admin:
         _seen(call, project)
     call.allow(Action.SET_QUOTA, project)
-    quota = body.quota.model_dump()
-    call.note(project, quota=quota)
-    call.store.put_project(project, Quota(**quota))
+    call.note(project, quota=body.quota.model_dump())
+    call.store.put_project(project, body.quota)
     return _document(call, _seen(call, project))
 
 
@@ -158,11 +141,6 @@ def _sees(caller: Principal, project: str) -> bool:
     return role_allows(caller, Action.SEE_PROJECT, project)
 
 
-def _all_seen(call: ApiCall) -> list[Project]:
-    call.require(Action.SEE_PROJECT)
-    return [project for project in call.store.projects() if _sees(call.caller, project.name)]
-
-
 def _seen(call: ApiCall, name: str) -> Project:
     project = call.store.project(name)
     if project is None or not _sees(call.caller, name):
@@ -179,12 +157,8 @@ def _document(call: ApiCall, project: Project) -> ProjectDocument:
     role = call.caller.roles.get(project.name)
     return ProjectDocument(
         name=project.name,
-        quota=_quota(project.quota),
+        quota=project.quota,
         usage=call.store.usage(project.name),
         declared=project.declared,
         role=str(role) if role else None,
     )
-
-
-def _quota(quota: Quota) -> QuotaDocument:
-    return QuotaDocument(**dataclasses.asdict(quota))

@@ -1,12 +1,12 @@
 """Checks that the service can work: its database, reconcilers, filesystems and certificates."""
 
 import os
-import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.settings import Settings, TlsFiles
 from distrain.storage.urls import is_remote
 from distrain.workers.certificates import ends_s
@@ -44,44 +44,29 @@ class DiskSpace:
 
 
 class Places:
-    """Queries the free space of filesystems; a hanging filesystem does not delay the others."""
+    """Queries the free space of filesystems, each with a timeout, since a filesystem may hang."""
 
     def __init__(self, folders: Mapping[str, Path]):
-        self._folders = dict(folders)
-        self._spaces: dict[Path, DiskSpace | None] = {}
-        self._threads: dict[Path, threading.Thread] = {}
+        self._folders = folders
+        self._calls = {path: BoundedCalls("disk-space") for path in folders.values()}
 
     def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, DiskSpace | None]:
         """Return the space by folder name; `None` if a filesystem did not answer in `within_s`."""
-        paths = set(self._folders.values())
-        for path in paths:
-            thread = self._threads.get(path)
-            if thread is None or not thread.is_alive():
-                self._spaces[path] = None
-                self._threads[path] = self._begin(path)
-        until_s = time.monotonic() + within_s
-        for path in paths:
-            self._threads[path].join(max(0.0, until_s - time.monotonic()))
-        return {name: self._spaces[path] for name, path in self._folders.items()}
+        spaces = {path: self._space(path, within_s) for path in self._calls}
+        return {name: spaces[path] for name, path in self._folders.items()}
 
-    def _begin(self, path: Path) -> threading.Thread:
-        # A daemon thread, so that a hanging filesystem does not keep the process from exiting.
-        thread = threading.Thread(target=self._ask, args=(path,), name="room", daemon=True)
-        thread.start()
-        return thread
+    def _space(self, path: Path, within_s: float) -> DiskSpace | None:
+        try:
+            return self._calls[path].result(partial(disk_space, path), within_s)
+        except (NoAnswer, OSError):
+            return None
 
-    def _ask(self, path: Path) -> None:
-        for place in (path, *path.parents):
-            try:
-                told = os.statvfs(place)
-            except FileNotFoundError:
-                continue
-            except OSError:
-                return
-            self._spaces[path] = DiskSpace(
-                told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
-            )
-            return
+
+def disk_space(path: Path) -> DiskSpace:
+    """Return the space of the filesystem of a folder, or of its nearest parent that exists."""
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    found = os.statvfs(nearest)
+    return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def folders_of(settings: Settings) -> dict[str, Path]:

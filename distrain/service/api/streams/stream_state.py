@@ -1,11 +1,10 @@
 """The shared parts of an API process's streams; `request.app.state.streams`."""
 
-import asyncio
 import logging
 import resource
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI
@@ -22,31 +21,6 @@ from distrain.service.bounded_calls import BoundedCalls
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage.retrying import first_line, is_transient
-
-Seen = TypeVar("Seen")
-HOLDS_S = 1.0
-
-
-class SharedResults(Generic[Seen]):
-    """Recent query results by key; each is shared for `holds_s` from the start of its query."""
-
-    def __init__(self, holds_s: float = HOLDS_S):
-        self._holds_s = holds_s
-        self._results: dict[Hashable, asyncio.Future[Seen]] = {}
-
-    async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
-        """Return the result of `look`, or of a recent call with the same key; raises its error.
-
-        The query continues if a waiting caller is cancelled.
-        """
-        found = self._results.get(key)
-        if found is None:
-            found = self._results[key] = asyncio.ensure_future(look())
-            # asyncio warns of errors that no caller retrieves; all callers may have been cancelled.
-            found.add_done_callback(lambda future: future.cancelled() or future.exception())
-            asyncio.get_running_loop().call_later(self._holds_s, self._results.pop, key, None)
-        return await asyncio.shield(found)
-
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +42,6 @@ class ApiStreams:
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
-        self.looks: SharedResults[object] = SharedResults()
         self.open: Counter[str] = Counter()
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
         self.look = BoundedCalls("distrain-health")

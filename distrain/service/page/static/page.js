@@ -90,11 +90,11 @@ function sortTable(column, descending) {
   const table = document.querySelector("table.sortable");
   if (!table) return;
   const heads = [...table.tHead.rows[0].cells];
-  const number = heads[column].dataset.kind === "number";
+  const isNumber = (text) => text !== "" && Number.isFinite(Number(text));
   const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
   const rows = [...table.tBodies[0].rows].sort((a, b) => {
     const [x, y] = [value(a), value(b)];
-    return (number ? x - y : x.localeCompare(y)) * (descending ? -1 : 1);
+    return (isNumber(x) && isNumber(y) ? x - y : x.localeCompare(y)) * (descending ? -1 : 1);
   });
   table.tBodies[0].append(...rows);
   heads.forEach((head, n) => {

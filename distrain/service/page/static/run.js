@@ -43,7 +43,7 @@ function fillCards(records) {
   }
   const last = records.findLast((r) => r.split === "train");
   const share = last && waited(last);
-  if (share != null && element("waiting")) element("waiting").textContent = `waiting for data ${percent(share)}`;
+  if (share != null && element("waiting")) element("waiting").textContent = `waiting for data ${percent(share).replace(" ", "\u00a0")}`;
 }
 
 let summary = {};  // of a job that has ended; its run folder may lack it

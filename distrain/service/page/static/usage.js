@@ -6,7 +6,7 @@ import { axes, colours } from "./charts.js";
 const HEIGHT_PX = 220;
 const place = document.getElementById("days");
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const hours = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const hours = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
 let plot;
 

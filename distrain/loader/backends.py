@@ -1,0 +1,268 @@
+"""The backends, which load row groups into batches; chooses the reader, source and backend.
+
+On a CPU a reader decodes row groups, and a filler writes rows to host memory. On a GPU cuDF
+decodes and torch fills batches there; no row passes through the host.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from distrain.errors import SpecError
+from distrain.loader.batch import Batch
+from distrain.loader.cache.row_group_cache import RowGroupCache
+from distrain.loader.cudf_reader import CudfReader, set_up_pool, why_not_cudf
+from distrain.loader.dataset import Dataset
+from distrain.loader.delivery.cuda_streams import CudaStreams
+from distrain.loader.delivery.loads_ahead import Backend
+from distrain.loader.delivery.stats import StatsRecorder
+from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBatch
+from distrain.loader.filling.filler import Block, Filler, check_values
+from distrain.loader.filling.list_columns import deal_lists, join_lists
+from distrain.loader.filling.schedule import Deal, open_groups
+from distrain.loader.filling.torch_filler import TorchFiller
+from distrain.loader.options import LoaderOptions, parse_bytes
+from distrain.loader.partition.table import RowGroup, Table
+from distrain.loader.partition.wanted_columns import WantedColumn
+from distrain.loader.reading.arrow import ArrowReader
+from distrain.loader.reading.reader import READERS, Expected, Reader, ReaderKind
+from distrain.loader.reading.source import Lease, Source
+
+
+class CpuBackend:
+    """Fills batches in host memory with the columns of a source."""
+
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        source: Lease,
+        pool: BlockPool,
+        stats: StatsRecorder,
+        list_limits: Mapping[str, int] | None = None,
+    ):
+        self._lists = tuple(column for column in columns if column.is_list)
+        flat = [column for column in columns if not column.is_list]
+        self._filler = Filler(flat, pool.tiles)
+        self._layout = BatchLayout.of(columns)
+        self._limits = dict(list_limits or {})
+        self._pool = pool
+        self._source = source
+        self.stats = stats
+
+    @property
+    def num_lists(self) -> int:
+        return len(self._lists)
+
+    def new_block(self, num_rows: int) -> Block:
+        return self._pool.lend(num_rows)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        return self._source.expect(groups)
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+        blocks = [batch.block for batch in batches]
+        parts = self._source.read(group)
+        first_flat = list_number = bytes_read = 0
+        decode_s = fill_s = 0.0
+        while True:
+            start_s = time.perf_counter()
+            part = next(parts, None)
+            decoded_s = time.perf_counter()
+            decode_s += decoded_s - start_s
+            if part is None:
+                break
+            self._filler.fill(part.cells, deal, blocks, group, first_column=first_flat)
+            for rows in part.lists:
+                column = self._lists[list_number]
+                most = self._limits.get(column.name)
+                deal_lists(column, list_number, rows, most, deal, batches, group)
+                list_number += 1
+            first_flat += len(part.cells)
+            bytes_read += part.bytes_read
+            fill_s += time.perf_counter() - decoded_s
+        self.stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
+
+    def copy_rows(self, cells: Block, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
+        """Write rows of `cells`, `[flat columns, rows]` in a batch's format, to their places."""
+        self._filler.copy(cells, deal, [batch.block for batch in batches])
+
+    def finish(self, batch: OpenBatch[Block]) -> Batch:
+        lists = {
+            column.name: join_lists(column, lengths, runs)
+            for column, lengths, runs in zip(self._lists, batch.lengths, batch.lists, strict=True)
+        }
+        block = torch.from_numpy(batch.block)
+        return self._layout.batch(block, lists)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class GpuBackend:
+    """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
+
+    All threads use the side stream alone. So a batch is written after its memory was allocated, and
+    before the event that the consumer's stream waits for. Each epoch has its own backend.
+    """
+
+    num_lists = 0
+
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        source: Lease,
+        device: torch.device,
+        streams: CudaStreams,
+        stats: StatsRecorder,
+    ):
+        self._columns = tuple(columns)
+        self._layout = BatchLayout.of(columns)
+        self._source = source
+        self._device = device
+        self._streams = streams
+        self._stats = stats
+        with streams.beside():
+            self._filler = TorchFiller(self._columns, device)
+
+    def new_block(self, num_rows: int) -> Tensor:
+        with self._streams.beside():
+            shape = (self._layout.num_columns, num_rows)
+            return torch.empty(shape, dtype=torch.int32, device=self._device)
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        return self._source.expect(groups)
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Tensor]]) -> None:
+        start_s = time.perf_counter()
+        with self._streams.beside():
+            (decoded,) = self._source.read(group)
+            decoded_s = time.perf_counter()
+            bad = self._filler.fill(decoded.cells, deal, [batch.block for batch in batches])
+            # Here a decoding thread waits for the GPU, once per row group.
+            for column, cells, is_bad in zip(
+                self._columns, decoded.cells, bad.tolist(), strict=True
+            ):
+                if is_bad:  # the check on the host raises the detailed error
+                    check_values(column, cells.cpu().numpy(), group, deal.rows)
+        self._stats.add(
+            row_groups=1,
+            bytes_read=decoded.bytes_read,
+            decode_s=decoded_s - start_s,
+            fill_s=time.perf_counter() - decoded_s,
+        )
+
+    def finish(self, batch: OpenBatch[Tensor]) -> Batch:
+        return self._layout.batch(batch.block)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class ReaderChoice(NamedTuple):
+    name: str
+    reason: str
+
+    @property
+    def kind(self) -> ReaderKind:
+        return READERS[self.name]
+
+
+def choose_reader(
+    requested: str,
+    table: Table,
+    columns: Sequence[WantedColumn],
+    device_type: str,
+    *,
+    has_cache: bool = False,
+    workflow: str | None = None,
+) -> ReaderChoice:
+    """Choose the reader of a table for batches on a device of type `"cpu"` or `"cuda"`.
+
+    `requested` is the name of a reader, or `"auto"`. For a `workflow`, the reader of raw rows is
+    chosen.
+
+    Raises:
+        SpecError: The requested reader cannot serve the table, or rows of a workflow are to be
+            cached or read with cuDF.
+    """
+    if workflow is not None:
+        if requested == "cudf" or has_cache:
+            raise SpecError(
+                "rows that a workflow prepares are read with Arrow and cannot be cached",
+                where={"workflow": workflow, "reader": requested},
+                hint="Leave reader and cache out, or prepare the rows with `distrain prep`.",
+            )
+        return ReaderChoice("raw", "a workflow prepares the rows as they are read")
+    if requested == "auto":
+        return ReaderChoice("arrow", "it reads every table")
+    reason = why_not_cudf(table, columns, device_type, has_cache) if requested == "cudf" else None
+    if reason is not None:
+        raise SpecError(
+            f"reader {requested!r} cannot serve this table: {reason}",
+            hint="It decodes on the batches' GPU; 'auto' chooses another reader.",
+        )
+    return ReaderChoice(requested, "asked for")
+
+
+def new_source(
+    choice: ReaderChoice,
+    dataset: Dataset,
+    options: LoaderOptions,
+    *,
+    device: torch.device | None = None,
+    streams: CudaStreams | None = None,
+) -> Source:
+    def on_gpu() -> Reader:
+        assert device is not None
+        assert streams is not None
+        set_up_pool(device, options.gpu_memory_fraction)
+        return CudfReader(dataset.columns, device, streams.side, open_groups(dataset, options))
+
+    new_reader = on_gpu if choice.kind.on_gpu else partial(new_host_reader, dataset, options)
+    cache = None
+    if options.cache_dir is not None:
+        cache = RowGroupCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
+    return Source(dataset.columns, new_reader, options.retry_s, cache)
+
+
+def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
+    """Return a new reader of a dataset's rows, prepared or raw, into host memory."""
+    how: dict[str, Any] = {
+        "open_groups": open_groups(dataset, options),
+        "threads": options.decode_threads,
+        "fetch": options.fetch,
+    }
+    if dataset.workflow is None:
+        return ArrowReader(dataset.columns, **how)
+    from distrain.loader.reading.raw_rows import RawReader  # imports `prep`
+
+    return RawReader(dataset.columns, dataset.workflow, **how)
+
+
+def new_backend(
+    kind: ReaderKind,
+    source: Source,
+    dataset: Dataset,
+    pool: BlockPool,
+    stats: StatsRecorder,
+    *,
+    device: torch.device | None,
+    streams: CudaStreams | None,
+    list_limits: Mapping[str, int],
+) -> Backend:
+    """Return the backend that loads a dataset's row groups into batches; it leases the source.
+
+    Only a GPU reader needs `device` and `streams`; only a CPU reader uses `pool`.
+    """
+    lease = source.lease()
+    if kind.on_gpu:
+        assert device is not None
+        assert streams is not None
+        return GpuBackend(dataset.columns, lease, device, streams, stats)
+    return CpuBackend(dataset.columns, lease, pool, stats, list_limits)
