@@ -32,12 +32,12 @@ with FakeScheduler(num_workers=int(sys.argv[1])) as scheduler:
         scheduler.report()
 """
 _RECONCILER = """
-import json, sys, threading
+import json, sys
 from pathlib import Path
-from distrain.service.reconcile.reconciler import run_reconciler
+from distrain.service.process.entry import reconciler_alone
 from distrain.service.settings import Settings
 settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
-run_reconciler(settings, threading.Event())
+reconciler_alone(settings, lambda: None)
 """
 
 

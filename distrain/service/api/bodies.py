@@ -3,6 +3,7 @@
 Requests with unknown keys are rejected. Answers may get new fields; times are RFC 3339 in UTC.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -117,20 +118,14 @@ class ResumeRequest(Request):
     set: Settings = Field({})
 
 
-def contacts(store: Store) -> dict[str, float | None]:
-    return {row.name: row.observed_at_s for row in store.clusters()}
+def documents(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobAnswer]:
+    """Return jobs as callers see them."""
+    is_any_there = any(job.phase is Phase.HANDED_OVER for job in jobs)
+    heard_s = {row.name: row.observed_at_s for row in store.clusters()} if is_any_there else {}
+    return [_document(job, now_s, heard_s.get(job.cluster)) for job in jobs]
 
 
-def contact_of(store: Store, job: Job) -> float | None:
-    """Return the Unix time when a job's cluster last answered.
-
-    `None` if the cluster never answered, or if the job is not handed over to a cluster.
-    """
-    return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
-
-
-def job_document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
-    """Return a job as callers see it; `contact_s` is the time when its cluster last answered."""
+def _document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
     seen = shown(job, now_s, contact_s=contact_s)
     figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
     own = {"service": None, "recorded": job.phase is Phase.FINAL}

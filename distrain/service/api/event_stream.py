@@ -15,7 +15,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access.rules import Action, may, visible
-from distrain.service.api.bodies import contacts, job_document
+from distrain.service.api.bodies import documents
 from distrain.service.api.dependencies import ApiCall, look_again
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed, FellBehind
@@ -71,14 +71,13 @@ class EventFollower:
 
     def _snapshot(self) -> Mapping[str, Any]:
         if self._job_id is not None:
-            return self._document(self._call.job(self._job_id))
+            return self._documents([self._call.job(self._job_id)])[0]
         wanted = JobFilter(visible=visible(self._call.caller))
-        jobs = self._store.jobs(wanted, _SNAPSHOT_JOBS)
-        return {"jobs": [self._document(job) for job in jobs]}
+        return {"jobs": self._documents(self._store.jobs(wanted, _SNAPSHOT_JOBS))}
 
-    def _document(self, job: Job) -> dict[str, Any]:
-        contact_s = contacts(self._store).get(job.cluster)
-        return job_document(job, self._call.service.now_s(), contact_s).model_dump(mode="json")
+    def _documents(self, jobs: list[Job]) -> list[dict[str, Any]]:
+        found = documents(self._store, jobs, self._call.service.now_s())
+        return [document.model_dump(mode="json") for document in found]
 
     async def _page(self) -> bytes:
         target = self._feed.position
@@ -164,7 +163,7 @@ class EventFollower:
         job = self._store.job(job_id)
         if job is None or job.phase is not Phase.FINAL:
             return None
-        return job.rev, self._document(job)
+        return job.rev, self._documents([job])[0]
 
     def _end(self) -> bytes:
         if self._ended is None:

@@ -70,9 +70,6 @@ class Refused(DistrainError):
             hint=str(hint) if hint else None,
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Refused, (self.code, self.status, self.document, self.ended))
-
 
 class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     """A connection to a scheduler's HTTP server; each call may raise Unreachable or Refused."""

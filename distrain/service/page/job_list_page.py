@@ -1,24 +1,21 @@
 """The pages that list jobs by filters, and that compare several jobs."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from distrain.jobs.api_answers import Job as JobAnswer
 from distrain.jobs.figures import shown_on
 from distrain.jobs.states import FINAL_STATES
 from distrain.service.access.rules import Action, visible
-from distrain.service.api.bodies import contacts, job_document
+from distrain.service.api.bodies import documents
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.problems import Problem
 from distrain.service.decisions.api_values import STATES
 from distrain.service.page.comparison import hyperparameters, metric_rows, setting_rows
 from distrain.service.page.rendering import PageRoute, labels, lasted_s, own_url, page, url_with
 from distrain.service.store.listing import JobFilter
-from distrain.service.values import Job
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -71,7 +68,7 @@ def jobs(
         call.request,
         "jobs.html",
         call.caller,
-        jobs=job_documents(call, found),
+        jobs=documents(call.store, found, call.service.now_s()),
         specs=specs,
         settings=settings,
         figures=(figures := shown_on("jobs")),
@@ -88,11 +85,6 @@ def jobs(
         next_url=older,
         here_url=own_url(call.request, call.service.settings.listen.public_url),
     )
-
-
-def job_documents(call: ApiCall, found: Sequence[Job]) -> list[JobAnswer]:
-    heard_s, now_s = contacts(call.store), call.service.now_s()
-    return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
 
 
 def _state_links(call: ApiCall, wanted: JobFilter, chosen: str) -> list[StateLink]:
@@ -118,17 +110,17 @@ def compare(
             found.append(call.job(job_id))
         except Problem as error:
             problems.append(error.detail)
-    documents = job_documents(call, found)
-    names = labels(documents)
+    jobs = documents(call.store, found, call.service.now_s())
+    names = labels(jobs)
     specs = call.store.specs([job.id for job in found])
     return page(
         call.request,
         "compare.html",
         call.caller,
-        jobs=documents,
+        jobs=jobs,
         labels=names,
-        named=[{"id": job.id, "name": name} for job, name in zip(documents, names, strict=True)],
-        metrics=metric_rows(documents, [lasted_s(job) for job in documents]),
+        named=[{"id": job.id, "name": name} for job, name in zip(jobs, names, strict=True)],
+        metrics=metric_rows(jobs, [lasted_s(job) for job in jobs]),
         differences=setting_rows([specs.get(job.id, {}) for job in found]),
         problems=problems,
     )

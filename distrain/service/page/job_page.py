@@ -5,7 +5,6 @@ Curves, times and logs are drawn by the page's scripts from the API.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from re import fullmatch
 from typing import Annotated, Any
@@ -22,17 +21,16 @@ from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_yaml
 from distrain.jobs.spec.short_yaml import default_spec, short_yaml
-from distrain.runs.run_folder import NotInRun
+from distrain.runs.run_folder import FileInRun, NotInRun
 from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, may, visible
-from distrain.service.api.bodies import JobRequest
+from distrain.service.api.bodies import JobRequest, documents
 from distrain.service.api.dependencies import ApiCall, Call, Counted
 from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import bad_spec, request_sha256
 from distrain.service.page.comparison import Row, setting_rows
-from distrain.service.page.job_list_page import job_documents
 from distrain.service.page.queue_page import start_in_s
 from distrain.service.page.rendering import PageRoute, page
 from distrain.service.store.listing import JobFilter
@@ -49,13 +47,7 @@ _MOST_OTHERS = 20
 _BEHIND = "\U0010ffff"  # after all names in a folder
 
 
-@dataclass(frozen=True)
-class File:
-    path: str
-    size_bytes: int
-
-
-def files_of(run_dir: str) -> list[File]:
+def files_of(run_dir: str) -> list[FileInRun]:
     """Return at most `MOST_FILES` files of a run: top-level files, then model, then logs.
 
     Returns [] if the run folder does not exist yet, or cannot be read.
@@ -65,13 +57,13 @@ def files_of(run_dir: str) -> list[File]:
             shown = list(islice(_worth_showing(folder), MOST_FILES_READ))
     except (NotInRun, OSError):
         return []
-    first = [file for file in shown if "/" not in file.path]
-    model = [file for file in shown if file.path.startswith("model/")]
-    logs = [file for file in shown if file.path.startswith("logs/")]
+    first = [file for file in shown if "/" not in file.name]
+    model = [file for file in shown if file.name.startswith("model/")]
+    logs = [file for file in shown if file.name.startswith("logs/")]
     return [*first, *model, *logs][:MOST_FILES]
 
 
-def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
+def _worth_showing(folder: OpenRunFolder) -> Iterator[FileInRun]:
     """Yield the files that the page shows, by name; folders of other files are not listed.
 
     Stops after `_MOST_LISTINGS` folders of other files, since each begins a new listing.
@@ -80,7 +72,7 @@ def _worth_showing(folder: OpenRunFolder) -> Iterator[File]:
     for _ in range(_MOST_LISTINGS):
         for file in folder.files("", after):
             if fullmatch(_SHOWN, file.name):
-                yield File(file.name, file.size_bytes)
+                yield file
             elif hidden := fullmatch(_NOT_SHOWN, file.name):
                 after = hidden[1] + _BEHIND
                 break
@@ -96,7 +88,7 @@ def job(
     call.require(Action.SEE_JOB)
     found = call.job(job_id)
     spec = call.store.spec(found.id)
-    (document,) = job_documents(call, [found])
+    [document] = documents(call.store, [found], call.service.now_s())
     dashboards = {row.name: row.state.get("url") for row in call.store.clusters()}
     return page(
         call.request,

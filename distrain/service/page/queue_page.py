@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from distrain.service.access.rules import Action, may
+from distrain.service.api.bodies import documents
 from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.routes.usage import USAGE_KEYS, UsageKey, used
 from distrain.service.decisions.admission import in_order
 from distrain.service.decisions.api_values import HANDING_OVER, QUEUED
 from distrain.service.page.clusters_page import cluster_state
-from distrain.service.page.job_list_page import job_documents
 from distrain.service.page.rendering import PageRoute, own_url, page
 from distrain.service.page.start_times import starts_in_s
 from distrain.service.values import Job, Phase, Quota
@@ -39,15 +39,15 @@ def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
     """Return a cluster's waiting jobs that the caller may see, and the estimated starts of all."""
     state, ordered = _alive(call, cluster)
     seen = [job for job in ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)]
-    documents = job_documents(call, seen)
+    shown = documents(call.store, seen, call.service.now_s())
     workers = state.get("workers") or {}
     free, total = workers.get("free") or 0, workers.get("total")
     return {
         "cluster": cluster,
         "state": cluster_state(state),
-        "jobs": [job for job in documents if job.state in _WAITING],
+        "jobs": [job for job in shown if job.state in _WAITING],
         "starts": _starts_in_s(call, ordered, state),
-        "running": sum(job.state == "running" for job in documents),
+        "running": sum(job.state == "running" for job in shown),
         "total": total,
         "busy": None if total is None else total - free,
     }

@@ -75,7 +75,7 @@ def test_the_files_of_a_job_are_found_without_a_look_at_its_many_others(
 
     monkeypatch.setattr(RunFolder, "files", noted)
     found = files_of(str(tmp_path))
-    assert [file.path for file in found] == shown
+    assert [file.name for file in found] == shown
     assert [file.size_bytes for file in found] == [len(name) for name in shown]
     assert len(looked_at) <= len(shown) + 5
 
@@ -95,7 +95,7 @@ def test_thousands_of_folders_in_a_run_do_not_hold_its_page_up(
         return files(folder, below, after)
 
     monkeypatch.setattr(RunFolder, "files", noted)
-    assert [file.path for file in files_of(str(tmp_path))] == ["a.json"]
+    assert [file.name for file in files_of(str(tmp_path))] == ["a.json"]
     assert len(listings) <= 50, "each lists all folders again"
 
 

@@ -14,10 +14,8 @@ from distrain.service.access.rules import Action, visible
 from distrain.service.api.bodies import (
     CancelRequest,
     JobChangeRequest,
-    contact_of,
-    contacts,
+    documents,
     etag,
-    job_document,
 )
 from distrain.service.api.dependencies import (
     ApiCall,
@@ -85,10 +83,9 @@ def list_jobs(
         visible=visible(call.caller),
     )
     found = call.store.jobs(wanted, limit + 1, cursor)
-    page, heard, now_s = found[:limit], contacts(call.store), call.service.now_s()
     document = JobPage(
-        jobs=[job_document(job, now_s, heard.get(job.cluster)) for job in page],
-        next_cursor=str(page[-1].seq) if len(found) > limit else None,
+        jobs=documents(call.store, found[:limit], call.service.now_s()),
+        next_cursor=str(found[limit - 1].seq) if len(found) > limit else None,
     )
     return as_json(document)
 
@@ -252,6 +249,6 @@ def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
 
 
 def _shown(service: ApiParts, job: Job, response: Response) -> JobAnswer:
-    document = job_document(job, service.now_s(), contact_of(service.store, job))
+    [document] = documents(service.store, [job], service.now_s())
     response.headers["ETag"] = etag(document)
     return document

@@ -20,9 +20,8 @@ from distrain.service.api.bodies import (
     CloneRequest,
     JobRequest,
     ResumeRequest,
-    contact_of,
+    documents,
     etag,
-    job_document,
 )
 from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
 from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
@@ -223,7 +222,7 @@ def put_job(
 
 def _answer(call: ApiCall, job: Job, status: int) -> Response:
     call.note(job.id, project=job.project, cluster=job.cluster)
-    document = job_document(job, call.service.now_s(), contact_of(call.store, job))
+    [document] = documents(call.store, [job], call.service.now_s())
     headers = {"Location": f"/v1/jobs/{job.id}", "ETag": etag(document)}
     return as_json(document, status, **headers)
 
