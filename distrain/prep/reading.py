@@ -32,7 +32,7 @@ from distrain.prep.parts import Part, parts_of_row_groups
 from distrain.prep.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
 from distrain.prep.raw_lines import TextLayout
 from distrain.prep.request import PrepRequest
-from distrain.prep.text_files.byte_ranges import plan_all
+from distrain.prep.text_files.byte_ranges import plan_ranges
 from distrain.prep.workers import TaskRunner
 from distrain.prep.workflow import FITTED_ON, Workflow
 from distrain.storage.folder import open_folder
@@ -195,9 +195,7 @@ def read_inputs(
     digests = tuple(side.digest for side in sides)
     staged: list[list[Staged]] = [[] for _ in tables]
     tasks: list[tuple[int, StagingTask]] = []
-    for number, (file, pieces) in enumerate(
-        zip(tables, _pieces(tables, request, runner), strict=True)
-    ):
+    for number, (file, pieces) in enumerate(zip(tables, _pieces(tables, request), strict=True)):
         if features.as_is and not file.is_text:
             staged[number] = [Staged(tuple(pieces))]
             continue
@@ -244,13 +242,9 @@ def _types_for_all(
     return {c: "string" if domains.get(c, c) in texts else "int64" for c in columns}
 
 
-def _pieces(
-    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner
-) -> list[Sequence[Any]]:
-    texts = [(InputFile(file.path, file.size_bytes), file.codec) for file in files if file.is_text]
-    planned = iter(plan_all(texts, request.block_bytes, runner))
+def _pieces(files: Sequence[TableFile], request: PrepRequest) -> list[Sequence[Any]]:
     return [
-        next(planned)
+        plan_ranges(InputFile(file.path, file.size_bytes), file.codec, request.block_bytes)
         if file.is_text
         else parts_of_row_groups(file.path, file.row_groups, request.part_rows)
         for file in files

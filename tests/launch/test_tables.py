@@ -201,12 +201,12 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         assert CliRunner().invoke(command, wrong).exit_code != 0
 
 
-@pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70], [0, 1, 2]])
+@pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])
 def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     target = np.array(values)[table["stars"].to_numpy() % 3]
     run = distrain.fit(
         table.assign(goal=target), target="goal", task="multiclass", run_dir=tmp_path / "run",
-        overrides={"train.epochs": 40, "train.optimizer.lr": 0.05},
+        overrides={"train.epochs": 10, "train.optimizer.lr": 0.05},
     )  # fmt: skip
     assert run.classes.tolist() == sorted(values)
     scores = run.predict(table)

@@ -321,7 +321,8 @@ def test_a_cross_takes_no_lists(tmp_path: Path, client: Client, wording: Wording
 def test_values_that_cannot_be_told_apart_later_are_refused(wording: Wording) -> None:
     fitted = Workflow((ColumnGroup(("b",), (CountEncode(),)),)).fit([TABLE.select(["b"])])
     wording.refused(DataError, lambda: fitted.transform(pa.table({"b": ["1"]})))
-    assert fitted.transform(pa.table({"b": pa.nulls(2)}))["b"].to_pylist() == [0.0, 0.0]
+    least = min(map(TABLE["b"].to_pylist().count, TABLE["b"].to_pylist()))
+    assert fitted.transform(pa.table({"b": pa.nulls(2)}))["b"].to_pylist() == [least, least]
     group = ColumnGroup(("b",), (Bucketize((3, 9)), Categorify()))
     buckets = Workflow((group,)).fit([TABLE.select(["b"])])
     found = buckets.transform(pa.table({"b": [0, 3, 8, 9, None]}))["b"].to_pylist()

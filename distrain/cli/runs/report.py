@@ -63,74 +63,54 @@ def command(
       distrain report runs/today --evaluation evaluation.json
       distrain report dlrm-20260301-123000-ab12
     """
-    if is_remote(run):
-        written = _drawn_in_store(run, out, evaluation, with_curves=with_curves)
-    elif address := server_of_run(Path(run), server):
-        if with_curves:
-            raise click.UsageError("--curves is for a run folder.")
-        written = [str(_drawn_of_service(address, run, out, evaluation))]
-    else:
-        from distrain.runs.report.run_page import write_curves, write_report
+    from distrain.runs.report.run_page import write_curves, write_report
+    from distrain.runs.stored.folder import fetch_run, put_pictures
 
-        root = Path(run)
+    with TemporaryDirectory(prefix="distrain-report-") as folder:
+        root, page = Path(run), out
+        if is_remote(run):
+            root = fetch_run(run, Path(folder))
+        elif address := server_of_run(root, server):
+            if with_curves:
+                raise click.UsageError("--curves is for a run folder.")
+            root = Path(folder)
+            job_id = _fetch_job(address, run, RunPaths(root))
+            page = out or Path(f"{job_id}.html")
+        page = page or RunPaths(root).report
         curves = write_curves(root) if with_curves else []  # before the report
-        page = out or RunPaths(root).report
         write_report(root, page, evaluation)
         written = [str(path) for path in (page, *curves)]
+        if is_remote(run):
+            put_pictures(root, run)
+            written = [path.replace(folder, run.rstrip("/")) for path in written]
     print_answer(files=written)
     for path in written:
         print_result(path)
 
 
-def _drawn_in_store(
-    url: str, out: Path | None, evaluation: Path | None, *, with_curves: bool
-) -> list[str]:
-    """Draw a run in a bucket on this machine, and upload the files to it; return their places."""
-    from distrain.runs.report.run_page import write_curves, write_report
-    from distrain.runs.stored.folder import fetch_run, put_pictures
-
-    with TemporaryDirectory(prefix="distrain-report-") as folder:
-        root = fetch_run(url, Path(folder))
-        page = out or RunPaths(root).report
-        write_report(root, page, evaluation)
-        drawn = [page, *(write_curves(root) if with_curves else ())]
-        put_pictures(root, url)
-        return [
-            f"{url.rstrip('/')}/{path.name}" if path.is_relative_to(root) else str(path)
-            for path in drawn
-        ]
-
-
-def _drawn_of_service(server: str, word: str, out: Path | None, evaluation: Path | None) -> Path:
-    """Download the records of a service's job, draw them here, and return the page's path.
+def _fetch_job(server: str, word: str, paths: RunPaths) -> str:
+    """Download the records of a service's job; return its id.
 
     Raises `InputError` if the job has not begun.
     """
     from distrain.client.errors import NotFound
-    from distrain.runs.report.run_page import write_report
 
-    with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
-        job, paths = client.find(word), RunPaths(Path(folder))
+    with service_at(server, READ_S) as client:
+        job = client.find(word)
         names = [path.name for path in (paths.run, paths.spec, paths.summary)]
         with suppress(NotFound):  # no attempt has begun
             names += [file.name for file in client.artifacts(job.id, below=paths.records.name)]
+        paths.records.mkdir()
         for name in names:
             with suppress(NotFound):
-                client.download(job.id, name, _made(paths.root / name))
+                client.download(job.id, name, paths.root / name)
         if not paths.run.exists():
             raise InputError(
                 f"job {job.id} has not started: there is nothing to draw",
                 where={"server": client.address, "state": job.state},
                 hint=f"distrain status {job.id}{at(server)}",
             )
-        page = out or Path(f"{job.id}.html")
-        write_report(paths.root, page, evaluation)
-    return page
-
-
-def _made(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    return job.id
 
 
 @click.command("compare")

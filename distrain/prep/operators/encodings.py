@@ -95,7 +95,11 @@ class Encoding(LearntByColumn):
 
 @dataclass(frozen=True)
 class CountEncode(Encoding):
-    """The number of training rows with the value; 0 for an unseen value. Null counts as a value."""
+    """The number of training rows with the value. Null counts as a value.
+
+    An unseen value gets the least number of all values: no training row has 0, which is far from
+    all others where each value has many rows.
+    """
 
     kind: ClassVar[str] = "CountEncode"
     key: ClassVar = DocumentKey(
@@ -115,7 +119,12 @@ class CountEncode(Encoding):
         return Cells.of(values, np.zeros(len(values), np.int64), np.zeros(len(values)))
 
     def numbers(self, column: str) -> Floats:
-        return self.tables[column].once("counts", lambda counts, _: counts[:, 0].astype(np.float64))
+        table = self.tables[column]
+
+        def at_least(counts: Ints, _: Floats) -> Floats:
+            return np.maximum(counts[:, 0], table.least_count).astype(np.float64)
+
+        return table.once("counts", at_least)
 
 
 class TargetMeanSpec(Section):

@@ -172,6 +172,10 @@ class ValueTable:
             return self._made[key]
 
     @cached_property
+    def least_count(self) -> int:
+        return int(self.counts.min()) if len(self.values) else 0
+
+    @cached_property
     def totals(self) -> tuple[Ints, Floats]:
         """The sums of `counts` and `sums` over all values, `[1, folds]`."""
         return self.counts.sum(0, keepdims=True), self.sums.sum(0, keepdims=True)

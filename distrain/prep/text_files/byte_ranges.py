@@ -2,14 +2,14 @@
 
 Compressed text is decompressed by one thread, and parsed by other threads at the same time.
 
-A line belongs to the range that holds its first byte. A compressed file is cut at the starts of
-members (`compressed.py`); a single member is one range. Memory is bounded.
+A line belongs to the range that holds its first byte. A compressed file is one range. Memory is
+bounded.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +17,7 @@ from typing import IO, TypeVar, cast
 
 from distrain.errors import DataError
 from distrain.prep.bad_lines import num_lines
-from distrain.prep.text_files.compressed import Inflated, cuts_of
-from distrain.prep.workers import TaskRunner
+from distrain.prep.text_files.compressed import Inflated
 from distrain.storage.inputs import InputFile, open_input
 from distrain.storage.retrying import RETRY_S
 
@@ -38,7 +37,7 @@ Parsed = TypeVar("Parsed")
 def read_pieces(text: TextRange, block_bytes: int) -> Generator[tuple[int, bytes], None, None]:
     """Yield a range's text in pieces of whole lines, in order, each with the number of its block.
 
-    A plain range is one block; a compressed range has one block for each `block_bytes` of text.
+    A plain range is one block; a compressed file has one block for each `block_bytes` of text.
     Raises `DataError` for a file that cannot be read, damaged content, or a line that is too long.
     """
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
@@ -120,17 +119,17 @@ def _with_lines_before(
 
 
 def check_stream(text: TextRange) -> None:
-    """Raise if a compressed range is damaged; reads all of it, so only call it on failure.
+    """Raise if a compressed file is damaged; reads all of it, so only call it on failure.
 
     A flipped bit first yields wrong bytes; the checksum at the end detects it.
 
     Raises:
-        DataError: The range cannot be decompressed, or its checksum does not match.
+        DataError: The file cannot be decompressed, or its checksum does not match.
     """
     if text.codec is None:
         return
     with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
-        source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+        source = Inflated(handle, text.path, text.codec)
         while source.read(_COUNT_BYTES):
             pass
 
@@ -141,11 +140,6 @@ def count_lines_before(text: TextRange) -> int:
         return 0
     total = 1  # the line that began before the range; the loops count the other line ends
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
-        if text.codec is not None:
-            source = Inflated(handle, text.path, text.codec, 0, text.start)
-            while data := source.read(_COUNT_BYTES):
-                total += data.count(b"\n")
-            return total
         left = text.start - 1
         while left > 0 and (data := handle.read(min(left, _COUNT_BYTES))):
             total += data.count(b"\n")
@@ -199,7 +193,7 @@ def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
         yield lines.rest + _rest_of_line(handle, text)
 
 
-def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
+def _rest_of_line(handle: IO[bytes], text: TextRange) -> bytes:
     """Return the rest of the handle's current line.
 
     Raises a `DataError` if the rest exceeds 1 MiB; fsspec's `readline` would have no limit.
@@ -220,14 +214,12 @@ def _stream(
 ) -> Generator[tuple[int, bytes], None, None]:
     """Yield pieces of whole lines, each with the number of the block in which its last line ends.
 
-    The lines of a range begin after its first line end (of the first range, at its start), and end
-    after the first line end of the next range. Raises `DataError` for a line that is too long, and
-    for damaged content.
+    Raises `DataError` for a line that is too long, and for damaged content.
     """
     assert text.codec is not None
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
     lines = _WholeLines(text)
-    source = Inflated(handle, text.path, text.codec, text.start, text.stop)
+    source = Inflated(handle, text.path, text.codec)
     number, left = 0, block_bytes
     while data := source.read(min(left, _PIECE_BYTES)):
         of_block = number
@@ -239,12 +231,8 @@ def _stream(
         elif len(lines.rest) > longest:
             check_stream(text)
             raise _no_line_end(text, longest)
-    rest = lines.rest
-    if text.stop is not None and not lines.is_within_line_before:
-        after = Inflated(handle, text.path, text.codec, text.stop)
-        rest += _rest_of_line(after, text)
-    if rest:
-        yield number, rest
+    if lines.rest:
+        yield number, lines.rest
 
 
 @contextmanager
@@ -271,9 +259,8 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
 @dataclass(frozen=True)
 class TextRange:
     path: str
-    start: int = 0  # first byte; for a compressed file the first of a member
-    # one past the last byte in which a line may start; for a compressed file, one past a member's
-    # last byte, or `None` for the file's end
+    start: int = 0  # first byte
+    # one past the last byte in which a line may start; `None` for the end of a compressed file
     stop: int | None = None
     codec: str | None = None  # `gzip`, `zstd` or `None`
 
@@ -288,31 +275,3 @@ def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[Te
         return [TextRange(file.path, codec=codec)]
     starts = range(0, file.size_bytes, block_bytes)
     return [TextRange(file.path, s, min(s + block_bytes, file.size_bytes)) for s in starts]
-
-
-def plan_all(
-    files: Sequence[tuple[InputFile, str | None]], block_bytes: int, runner: TaskRunner
-) -> list[list[TextRange]]:
-    """Return the ranges of each file, given with its codec.
-
-    Tasks on workers search large compressed files for cuts.
-    """
-    large = [
-        number
-        for number, (file, codec) in enumerate(files)
-        if codec and file.size_bytes > block_bytes
-    ]
-    tasks = [(*files[number], block_bytes) for number in large]
-    ranges_of = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
-    return [
-        ranges_of[number] if number in ranges_of else plan_ranges(file, codec, block_bytes)
-        for number, (file, codec) in enumerate(files)
-    ]
-
-
-def plan_compressed(file: InputFile, codec: str, block_bytes: int) -> list[TextRange]:
-    cuts = cuts_of(file.path, codec, file.size_bytes, block_bytes)
-    return [
-        TextRange(file.path, start, stop, codec)
-        for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
-    ]

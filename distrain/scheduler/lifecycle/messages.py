@@ -1,6 +1,6 @@
 """The inputs of the jobs' lifecycle (stimuli) and its outputs (instructions)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distrain.jobs.assignment import RankPlacement, Slot
 from distrain.jobs.events import Event
@@ -10,7 +10,7 @@ from distrain.jobs.spec.job import JobSpec
 @dataclass(frozen=True)
 class Submit:
     job_id: str
-    spec: JobSpec
+    spec: JobSpec = field(repr=False)  # not in logs: its URLs may have secrets
     run_dir: str
     priority: int  # jobs of higher priority start first, and preempt others
     first_attempt: int = 1  # above 1 for a job that is resumed
