@@ -22,6 +22,7 @@ from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
+from distrain.prep.features.inference.suggest import MEASURES_TIME
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
@@ -492,6 +493,28 @@ def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> 
     files = list_inputs([str(tmp_path / "t.parquet")])
     few = infer_features(files, most_rows=9_000).features.document
     assert not any(column.cross for column in few.columns.values())
+
+
+def test_features_of_later_rows_are_those_that_predict_rows_after_a_time(tmp_path: Path) -> None:
+    source = np.random.default_rng(8)
+    date, shop = source.integers(0, [[360], [150]], (2, 24_000))
+    # Each date has its own rate, which says nothing of later dates; that of a shop stays.
+    clicked = source.random(24_000) < source.random(360)[date] * 0.5 + 0.3 * (shop % 2)
+    columns = {"clicked": clicked, "month": date // 30, "day": date % 30, "shop": shop.astype(str)}
+    at = np.datetime64("2024-01-01", "s") + date * 86_400 + source.integers(0, 86_400, 24_000)
+
+    def crossed(**more: object) -> tuple[set[tuple[str, ...]], dict[str, str], bool]:
+        pq.write_table(pa.table({**columns, **more}), tmp_path / "t.parquet")
+        found = infer(tmp_path / "t.parquet")
+        made = found.features.document.columns
+        return (
+            {one.cross for one in made.values() if one.cross},
+            found.left_out,
+            "shop_mean" in made,
+        )
+
+    assert crossed() == ({("month", "day")}, {}, True)
+    assert crossed(at=at) == (set(), {"month": MEASURES_TIME}, True)
 
 
 @pytest.mark.parametrize(("least", "is_log"), [(-3, True), (-500, False)])

@@ -20,6 +20,7 @@ from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
+from distrain.prep.features.inference.later_rows import Rows, measures_time, rows_by_time
 from distrain.prep.features.inference.learnable import (
     Labels,
     is_learnable,
@@ -27,6 +28,7 @@ from distrain.prep.features.inference.learnable import (
     strongest_pairs,
 )
 from distrain.prep.features.inference.suggest import (
+    MEASURES_TIME,
     NAMES_PART,
     SAYS_PART,
     Feature,
@@ -247,6 +249,7 @@ def infer_features(
     taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
     split, split_reason = asked.split_of(columns, taken)
     parts = split.get("column") if split and split.get("by") == "column" else None
+    order = rows_by_time(columns, split)
     suggestions = [
         Suggestion(facts, left_out=SAYS_PART)
         if facts.name == parts
@@ -256,16 +259,23 @@ def infer_features(
         for facts in columns
         if facts.name not in taken
     ]
+    if order is not None:
+        suggestions = [
+            Suggestion(s.facts, left_out=MEASURES_TIME)
+            if s.features and measures_time(s.facts, order)
+            else s
+            for s in suggestions
+        ]
     labels = sampled_labels(values[target.column], target.value, sample.text)
     target_kind = None if labels is None else TargetSpec.model_validate(target.value).kind
     suggestions = [
-        with_further(s, partial(_tells, values[s.facts.name], labels), target_kind)
+        with_further(s, partial(_tells, values[s.facts.name], labels, order), target_kind)
         for s in suggestions
     ]
     combined: list[Feature] = []
     if labels is not None and sum(file.size_bytes for file in files) <= _PAIRS_BYTES:
         names = [s.facts.name for s in suggestions if may_be_crossed(s, target_kind)]
-        pairs = strongest_pairs({name: values[name] for name in names}, labels)
+        pairs = strongest_pairs({name: values[name] for name in names}, labels, order)
         combined = [feature for pair in pairs for feature in of_pair(pair)]
     if not any(s.features for s in suggestions):
         raise DataError(
@@ -311,8 +321,8 @@ def _whole_columns(
     return {name: _flat(table[name]) for name in held}
 
 
-def _tells(values: pa.Array, labels: Labels | None) -> bool:
-    return labels is not None and is_learnable(values, labels)
+def _tells(values: pa.Array, labels: Labels | None, order: Rows | None) -> bool:
+    return labels is not None and is_learnable(values, labels, order)
 
 
 def _facts_of(name: str, values: pa.Array, sample: Sample) -> Facts:

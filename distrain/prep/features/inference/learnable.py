@@ -16,11 +16,14 @@ import pyarrow.compute as pc
 
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.inference.later_rows import Rows
 from distrain.prep.features.rows import labels_of
 from distrain.prep.features.targets import TargetSpec
 
 Labels = np.ndarray[Any, np.dtype[np.float64]]
 Codes = np.ndarray[Any, np.dtype[np.int64]]
+Tested = tuple[Rows, Rows]
+"""The rows that target means are computed from, and the rows that they are tested on."""
 
 _SMOOTHING = 20
 _LEAST_SD = 1e-9  # below it, differences are rounding errors
@@ -53,37 +56,42 @@ _MOST_COLUMNS = 40
 _PAIR_BUCKETS = 65_521  # a prime, so that pairs of ids do not collide regularly
 
 
-def is_learnable(values: pa.Array, labels: Labels) -> bool:
-    """Return True if target means of every second row correlate with the labels of the others.
+def is_learnable(values: pa.Array, labels: Labels, order: Rows | None = None) -> bool:
+    """Return True if target means of half of the rows correlate with the labels of the others.
 
     The test is Pearson's correlation r of these means with the labels of the other n rows. If the
     values predict nothing, r sqrt(n) is about standard normal.
+
+    Args:
+        labels: `[num_rows]`, float64; NaN where missing.
+        order: The rows in the order of their times, `[num_rows]`: the means are those of the
+            earlier half, since a model is used on later rows. `None`: those of every second row.
     """
-    known = np.isfinite(labels)
-    codes, labels = _codes(values)[known], labels[known]
-    return bool(len(labels)) and _strength(_means(codes, labels), labels[1::2]) > _CHANCE_SD
+    tested = _halves(labels, order)
+    return _strength(_means(_codes(values), labels, tested), labels[tested[1]]) > _CHANCE_SD
 
 
-def strongest_pairs(columns: Mapping[str, pa.Array], labels: Labels) -> list[tuple[str, str]]:
+def strongest_pairs(
+    columns: Mapping[str, pa.Array], labels: Labels, order: Rows | None = None
+) -> list[tuple[str, str]]:
     """Return the pairs of columns that predict most beyond the two columns, the strongest first.
 
     The test is that of `is_learnable`, for combined values. A linear model of the two columns'
     own target means is first subtracted from the pair's target means and from the labels.
     """
-    known = np.isfinite(labels)
-    labels = labels[known]
-    if len(labels) < 2:
+    tested_on = _halves(labels, order)
+    if len(tested_on[1]) < 2:
         return []
-    codes = {name: _codes(values)[known] for name, values in columns.items()}
-    means = {name: _means(one, labels) for name, one in codes.items()}
-    others = labels[1::2]
+    codes = {name: _codes(values) for name, values in columns.items()}
+    means = {name: _means(one, labels, tested_on) for name, one in codes.items()}
+    others = labels[tested_on[1]]
     alone = {name: _strength(one, others) for name, one in means.items()}
     tested = sorted(alone, key=lambda name: -alone[name])[:_MOST_COLUMNS]
     found = {}
     for one, other in combinations([name for name in columns if name in tested], 2):
         both = (codes[one] * (int(codes[other].max()) + 1) + codes[other]) % _PAIR_BUCKETS
         single = np.stack([np.ones(len(others)), means[one], means[other]], axis=1)
-        of_pair = _without(single, _means(both, labels))
+        of_pair = _without(single, _means(both, labels, tested_on))
         found[one, other] = _strength(of_pair, _without(single, others))
     strong = [pair for pair, strength in found.items() if strength > _PAIRS_CHANCE_SD]
     return sorted(strong, key=lambda pair: -found[pair])[:_MOST_PAIRS]
@@ -95,13 +103,26 @@ def _codes(values: pa.Array) -> Codes:
     return codes
 
 
-def _means(codes: Codes, labels: Labels) -> Labels:
-    """Return the target means of every second row, for the values of the other rows."""
-    made, mean = codes[::2], float(labels[::2].mean())
+def _halves(labels: Labels, order: Rows | None) -> Tested:
+    """Return the two halves of the rows with a label: every second row, or earlier and later."""
+    if order is None:
+        known = np.flatnonzero(np.isfinite(labels))
+        return known[::2], known[1::2]
+    known = order[np.isfinite(labels[order])]
+    half = len(known) - len(known) // 2
+    return known[:half], known[half:]
+
+
+def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
+    """Return the target means of the first rows of `tested`, for the values of the second rows."""
+    learnt, others = tested
+    if not len(others):
+        return np.zeros(0)
+    made, mean = codes[learnt], float(labels[learnt].mean())
     size = int(codes.max()) + 1
     counts = np.bincount(made, minlength=size)
-    sums = np.bincount(made, labels[::2], size)
-    means: Labels = ((sums + _SMOOTHING * mean) / (counts + _SMOOTHING))[codes[1::2]]
+    sums = np.bincount(made, labels[learnt], size)
+    means: Labels = ((sums + _SMOOTHING * mean) / (counts + _SMOOTHING))[codes[others]]
     return means
 
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.prep.features.inference.column_facts import FEW_VALUES, MOST, Facts
+from distrain.prep.features.inference.later_rows import FEW_TIMES
 from distrain.prep.features.times import microseconds
 
 _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
-_FEW_TIMES = 10
 _FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amounts, not categories
 _MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
 _MOST_RATINGS = 101  # 0 to 100
@@ -45,6 +45,7 @@ _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bough
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 SAYS_PART = "it selects the validation rows"
 NAMES_PART = "it names the parts of an earlier split"
+MEASURES_TIME = "most of its latest values are outside the range of the earlier ones"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
 _DAY_US = 86_400_000_000
@@ -515,7 +516,7 @@ def split_of(
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
     share = 0.1 if share is None else share
     for facts in columns:
-        if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
+        if facts.kind == "time" and not facts.missing and facts.distinct > FEW_TIMES:
             return split_by(facts, share)
     key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
     last: dict[str, Any] = {"by": "fraction", "last": share}

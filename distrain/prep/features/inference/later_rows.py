@@ -1,0 +1,51 @@
+"""Finds the rows of a sample that are later than others, and columns that measure the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distrain.prep.features.inference.column_facts import Facts
+from distrain.prep.features.times import microseconds
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+FEW_TIMES = 10
+"""A column with at most so many distinct times does not split the rows."""
+_LATEST = 0.1
+_MOST_OUTSIDE = 0.5
+
+
+def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> Rows | None:
+    """Return the sample's rows in the order of their times, `[num_rows]`.
+
+    `None` unless the latest rows are for validation.
+    """
+    if split is None or split["by"] not in ("time", "fraction"):
+        return None
+    by = [facts for facts in columns if split.get("column") in (None, facts.name)]
+    for facts in by:
+        if facts.kind == "time" and not facts.missing and facts.distinct > FEW_TIMES:
+            times = microseconds(facts.times).to_numpy(zero_copy_only=False)
+            order: Rows = np.argsort(times, kind="stable")
+            return order
+    return None
+
+
+def measures_time(facts: Facts, order: Rows) -> bool:
+    """Return True if most numbers of the latest tenth of the rows are new minima or maxima.
+
+    Such a column, for example a month in a table of one year, has no value in common with later
+    rows. `order` are the rows in the order of their times.
+    """
+    if facts.kind != "number" or facts.missing:
+        return False
+    numbers = facts.numbers[order]
+    start = int(len(numbers) * (1 - _LATEST))
+    earlier, latest = numbers[:start], numbers[start:]
+    if not (len(earlier) and len(latest)):
+        return False
+    outside = (latest < earlier.min()) | (latest > earlier.max())
+    return bool(outside.mean() > _MOST_OUTSIDE)
