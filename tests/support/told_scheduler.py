@@ -28,11 +28,10 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
-from distrain.jobs.spec import JobSpec
 from distrain.runs.finish_run import finish_run
 from distrain.runs.run_file import paths_of
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
-from distrain.scheduler.lifecycle.messages import LaunchGang, WorkersChanged
+from distrain.scheduler.lifecycle.messages import LaunchGang, Submit, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.scheduler.recording import Recordings
 from distrain.workers.supervisor import SUMMARY_OP
@@ -212,7 +211,7 @@ class _ToldGangs:
         self._told = told
 
     async def launch(
-        self, gang: LaunchGang, spec: JobSpec, run_dir: str, still_wanted: Any, first: int = 1
+        self, gang: LaunchGang, _request: Submit, still_wanted: Callable[[], bool]
     ) -> bool:
         if not still_wanted():
             return False
