@@ -13,7 +13,7 @@ from distrain.prep.features.times import microseconds
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 FEW_TIMES = 10
-"""A column with at most so many distinct times does not split the rows."""
+"""The rows are not split by a column with at most this number of distinct times."""
 _LATEST = 0.1
 _MOST_OUTSIDE = 0.5
 
