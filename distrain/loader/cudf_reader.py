@@ -105,8 +105,8 @@ def why_not_cudf(
 class CudfReader(Reader):
     """Reads row groups into device memory, from any thread whose current GPU is the stream's.
 
-    Cells are tensors, `[rows]`, of the file's dtype, and lists are `DeviceLists`; both are valid on
-    `stream` only. At most `open_groups` row groups stay decoded while their slices are read.
+    Cells are tensors, `[rows]`, of the file's dtype, which are valid on `stream` only. At most
+    `open_groups` row groups stay decoded while their slices are read.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 from wording import Wording
 
 from distrain.cli.data.prep import command
-from distrain.errors import DataError, OutputError
+from distrain.errors import DataError, OutputError, SpecError
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
@@ -194,6 +194,8 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
         inferred = infer_features(files, Asked(("bought",), valid=valid, time=time))
         assert ("split" in inferred.features.document.columns) == is_feature
         assert ("split" in inferred.left_out) != is_feature
+    with pytest.raises(SpecError, match=r"split\.by: required"):
+        infer_features(files, Asked(("bought",), valid={"last": 0.1}))
     for targets in (("split",), ("bought", "split")):
         split = infer_features(files, Asked(targets)).features.document.split
         assert getattr(split, "column", None) != "split"  # all rows of a part have one label

@@ -23,7 +23,7 @@ def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> R
 
     `None` unless the latest rows are for validation.
     """
-    if split is None or split["by"] not in ("time", "fraction"):
+    if split is None or split.get("by") not in ("time", "fraction"):
         return None
     by = [facts for facts in columns if split.get("column") in (None, facts.name)]
     for facts in by:
