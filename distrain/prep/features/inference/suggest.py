@@ -25,7 +25,8 @@ _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
-_PAIR_BUCKETS = 1_000_000  # every worker holds a number for each
+_PAIR_BUCKETS = 1 << 16
+"""Each process of `prep` holds up to 500 bytes for each bucket of each pair: 1 GB for 30 pairs."""
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
