@@ -30,7 +30,7 @@ class LimitType(click.ParamType):  # type: ignore[type-arg]
         if not text.isdigit():
             self.fail(f"{text!r} is neither a count nor `{NO_LIMIT}`", param, ctx)
         if int(text) >= 2**31:
-            self.fail(f"{text} is not below 2^31; `{NO_LIMIT}` is no limit", param, ctx)
+            self.fail(f"{text} is not below 2^31; or write `{NO_LIMIT}`", param, ctx)
         return int(text)
 
 
