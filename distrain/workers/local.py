@@ -9,13 +9,14 @@ import ctypes
 import importlib.util
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ _QUIET_LOOPS = {
 
 _FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 """Worker processes are forked from one that has imported their modules (`begin_imports`)."""
+
+_AT_START = {
+    "PYTHONSAFEPATH": "1",  # nothing is imported from the current folder
+    # As Dask's nannies set for what they spawn; C libraries read it only at their start.
+    "MALLOC_TRIM_THRESHOLD_": str(2**16),
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Environment variables of the process that imports, unless they are set already."""
 
 _starts = threading.Lock()
 
@@ -70,7 +81,17 @@ def begin_imports() -> None:
     Returns at once: that process imports what workers need while this one does other work.
     """
     get_context("forkserver").set_forkserver_preload(["distrain.workers.supervisor"])
-    ensure_running()
+    added = {name: value for name, value in _AT_START.items() if name not in os.environ}
+    # Ctrl-C is for this process; the other one, and all that it forks, begin with it blocked.
+    resource_tracker.ensure_running()  # its start, at first use, would unblock it
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(added)
+    try:
+        ensure_running()
+    finally:
+        for name in added:
+            del os.environ[name]
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import copy
 import logging
 import os
 import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -20,6 +21,44 @@ from distrain.workers import local
 from distrain.workers.local import dashboard_link, local_cluster, local_threads
 from distrain.workers.open_cluster import connect
 from distrain.workers.worker_replacement import GIVE_UP_S, WorkerReplacer, nannies_kept, why_lost
+
+FORKS = """
+import os, signal, time
+from multiprocessing import get_context
+from distrain.workers.local import begin_imports
+
+def names():
+    return {name: os.environ.get(name) for name in ("PYTHONSAFEPATH", "OMP_NUM_THREADS")}
+
+if __name__ == "__main__":
+    begin_imports()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for _ in range(5):
+        os.killpg(os.getpgrp(), signal.SIGINT)  # as Ctrl-C
+        time.sleep(0.2)
+    with get_context("forkserver").Pool(1) as pool:
+        print(pool.apply(names), names())
+"""
+
+
+def test_the_process_that_imports_keeps_off_the_current_folder_and_ctrl_c(tmp_path):
+    (tmp_path / "cwd").mkdir()
+    (tmp_path / "cwd" / "yaml.py").write_text("raise SystemExit('a module of the user')")
+    (tmp_path / "forks.py").write_text(FORKS)
+    unset = ("PYTHONSAFEPATH", "OMP_NUM_THREADS")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "forks.py")],
+        cwd=tmp_path / "cwd",
+        env={name: value for name, value in os.environ.items() if name not in unset},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    ours = {"PYTHONSAFEPATH": None, "OMP_NUM_THREADS": None}
+    assert done.stderr == ""
+    assert done.stdout == f"{dict.fromkeys(ours, '1')} {ours}\n"
 
 
 def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):

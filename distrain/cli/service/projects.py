@@ -29,6 +29,8 @@ class LimitType(click.ParamType):  # type: ignore[type-arg]
             return text
         if not text.isdigit():
             self.fail(f"{text!r} is neither a count nor `{NO_LIMIT}`", param, ctx)
+        if int(text) >= 2**31:
+            self.fail(f"{text} is not below 2^31; or write `{NO_LIMIT}`", param, ctx)
         return int(text)
 
 
@@ -60,7 +62,11 @@ def project() -> None:
     type=LimitType(),
     help="The maximum number of waiting jobs of one user, or `none`.",
 )
-@click.option("--max-priority", type=int, help="The highest priority that submitters may request.")
+@click.option(
+    "--max-priority",
+    type=click.IntRange(-(2**31) + 1, 2**31 - 1),
+    help="The highest priority that submitters may request.",
+)
 @json_option("Print one JSON document.")
 def put(
     settings: "Settings",

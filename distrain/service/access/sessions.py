@@ -92,4 +92,4 @@ def csrf_token(cookie: str) -> str:
 
 
 def is_csrf_token(cookie: str, given: str) -> bool:
-    return secrets.compare_digest(csrf_token(cookie).encode(), given.encode())
+    return secrets.compare_digest(csrf_token(cookie).encode(), given.encode(errors="replace"))

@@ -177,9 +177,9 @@ def _request(text: str, parent: Job, most_bytes: int) -> JobRequest:
     if len(text.encode(errors="replace")) > most_bytes:  # a form's charset may yield surrogates
         raise bad_spec([Mistake("/spec", f"it has more than {most_bytes} bytes")])
     try:
+        document = parse_yaml(text)  # first, since it refuses deep nesting, which takes hours here
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("YAML aliases are not allowed here: repeat the value")
-        document = parse_yaml(text)
         # Dates become texts, as users write them; keys become texts, as in JSON.
         document = json.loads(json.dumps(document, default=str))
         return JobRequest(spec=document, project=parent.project, cluster=parent.cluster)

@@ -282,7 +282,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
 def _quota_of(row: Any, project: str) -> Quota:
     if row is None or row.quota is None:
         raise NotThere("no such project", where={"project": project})
-    return Quota(**row.quota)
+    return Quota.model_construct(**row.quota)
 
 
 def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:

@@ -2,6 +2,7 @@
 
 import html
 import re
+import time
 from urllib.parse import quote
 
 import httpx2
@@ -218,6 +219,12 @@ def test_a_job_is_edited_and_submitted_again(site, browser):
     assert (new.parent, new.owner) == (job, "alice")
     assert site.world.store.spec(new_id)["train"]["epochs"] == 9
     assert browser("bob").get(f"/jobs/{job}/edit").status_code == 404
+
+
+def test_a_deeply_nested_spec_is_refused_at_once(form):
+    start_s = time.monotonic()
+    assert form(spec="[" * 20_000).status_code == 422
+    assert time.monotonic() - start_s < 10  # PyYAML needs minutes to find its aliases
 
 
 @pytest.fixture

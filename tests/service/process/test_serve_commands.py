@@ -77,6 +77,8 @@ def test_projects_keep_what_is_not_named(prepared):
     assert default["project"] == "default"
     prepared("project", "set", "ads", "--max-ranks", "none")
     assert json.loads(prepared("project", "list", "--json"))[0]["quota"]["max_ranks"] is None
+    with pytest.raises(ClickException, match="below 2"):
+        prepared("project", "set", "ads", "--max-ranks", 2**31)
 
 
 def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):

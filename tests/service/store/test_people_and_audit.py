@@ -32,6 +32,15 @@ def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):
         store.revoke_token("t9")
 
 
+def test_a_quota_that_an_earlier_version_stored_is_read(store):
+    store.put_project("ads", Quota.model_construct(max_ranks=10**10))
+    store.put_token(_token())
+    store.set_member("ads", "alice", Role.VIEWER)
+    assert store.project("ads").quota.max_ranks == 10**10
+    _, caller = store.token_and_user(_token().sha256)
+    assert caller.quotas["ads"].max_ranks == 10**10
+
+
 def test_roles_by_project(store):
     assert store.principal("alice") == (False, {})
     store.put_project("ads", Quota())
