@@ -16,6 +16,7 @@ FEW_TIMES = 10
 """The rows are not split by a column with at most this number of distinct times."""
 _LATEST = 0.1
 _MOST_OUTSIDE = 0.5
+_FEWEST_LATEST = 10  # fewer rows are outside by chance too often
 
 
 def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> Rows | None:
@@ -45,7 +46,7 @@ def measures_time(facts: Facts, order: Rows) -> bool:
     numbers = facts.numbers[order]
     start = int(len(numbers) * (1 - _LATEST))
     earlier, latest = numbers[:start], numbers[start:]
-    if not (len(earlier) and len(latest)):
+    if len(latest) < _FEWEST_LATEST:
         return False
     outside = (latest < earlier.min()) | (latest > earlier.max())
     return bool(outside.mean() > _MOST_OUTSIDE)
