@@ -24,6 +24,7 @@ from distrain.client.retries import (
     Retries,
     is_for_good,
     json_of,
+    rejects_certificate,
     retry_after_s,
     why_again,
 )
@@ -237,8 +238,15 @@ def _unavailable(
 ) -> ServiceUnavailable:
     times = "once" if tries == 1 else f"{tries} times"
     hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
+    if address.startswith("http://") and not isinstance(error, UNSENT):
+        hint += " With TLS it begins with https://."
     if not call.repeats and not isinstance(error, UNSENT):
         hint = "The request may have been carried out: check before you repeat it."
+    if rejects_certificate(error):
+        hint = (
+            "Name the file of its authority with `distrain login --ca-file FILE ADDRESS` or "
+            "DISTRAIN_CA_FILE, and a host that its certificate contains."
+        )
     return ServiceUnavailable(
         f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},

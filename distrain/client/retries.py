@@ -57,8 +57,11 @@ def why_again(answer: httpx2.Response) -> str:
 
 def is_for_good(error: BaseException | None) -> bool:
     """Return True if a retry cannot succeed, as with an invalid certificate."""
-    if isinstance(error, _FOR_GOOD):
-        return True
+    return isinstance(error, _FOR_GOOD) or rejects_certificate(error)
+
+
+def rejects_certificate(error: BaseException | None) -> bool:
+    """Return True if an invalid certificate is the error's cause."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True

@@ -11,6 +11,7 @@ import httpx2
 
 from distrain.client.client import Client
 from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
+from distrain.client.retries import rejects_certificate
 from distrain.errors import ClusterError, InputError
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
@@ -56,12 +57,17 @@ class Dashboard:
         except NotFound as error:
             raise InputError(error.message, where=where, hint=error.hint) from None
         except ServiceUnavailable as error:
-            raise ClusterError(
-                f"cannot reach the dashboard: {error.message}",
-                where=where,
-                hint="Name it with --dashboard, as `distrain train` prints it, or its scheduler "
-                "with --scheduler.",
-            ) from None
+            hint = (
+                "Name it with --dashboard, as `distrain train` prints it (with TLS it begins with "
+                "https://), or its scheduler with --scheduler."
+            )
+            if rejects_certificate(error):
+                hint = (
+                    "Name the file of its authority with --tls-ca-file, and a host that its "
+                    "certificate contains."
+                )
+            text = f"cannot reach the dashboard: {error.message}"
+            raise ClusterError(text, where=where, hint=hint) from None
         except ServiceError as error:
             text = f"this is not a dashboard of distrain: {error.message}"
             raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None
