@@ -22,9 +22,9 @@ from distrain.client.errors import (
 from distrain.client.retries import (
     UNSENT,
     Retries,
+    certificate_hint,
     is_for_good,
     json_of,
-    rejects_certificate,
     retry_after_s,
     why_again,
 )
@@ -242,11 +242,8 @@ def _unavailable(
         hint += " With TLS it begins with https://."
     if not call.repeats and not isinstance(error, UNSENT):
         hint = "The request may have been carried out: check before you repeat it."
-    if rejects_certificate(error):
-        hint = (
-            "Name the file of its authority with `distrain login --ca-file FILE ADDRESS` or "
-            "DISTRAIN_CA_FILE, and a host that its certificate contains."
-        )
+    authority = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
+    hint = certificate_hint(error, authority) or hint
     return ServiceUnavailable(
         f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},

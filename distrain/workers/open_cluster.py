@@ -58,8 +58,8 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         if isinstance(error, ssl.SSLError):
             hint = (
                 "--tls-ca-file must be the cluster's authority, and --tls-cert a client "
-                "certificate that it signed. `openssl x509 -in FILE -noout -issuer -enddate` "
-                "prints a certificate's issuer and expiry."
+                "certificate that it signed. Neither may have expired, nor the scheduler's: "
+                "`openssl x509 -in FILE -noout -issuer -enddate`."
             )
         raise ClusterError(
             f"cannot reach the Dask scheduler: {error or f'no answer for {timeout_s:g} s'}",

@@ -11,7 +11,7 @@ import httpx2
 
 from distrain.client.client import Client
 from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
-from distrain.client.retries import rejects_certificate
+from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError, InputError
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
@@ -61,11 +61,7 @@ class Dashboard:
                 "Name it with --dashboard, as `distrain train` prints it (with TLS it begins with "
                 "https://), or its scheduler with --scheduler."
             )
-            if rejects_certificate(error):
-                hint = (
-                    "Name the file of its authority with --tls-ca-file, and a host that its "
-                    "certificate contains."
-                )
+            hint = certificate_hint(error, "--tls-ca-file") or hint
             text = f"cannot reach the dashboard: {error.message}"
             raise ClusterError(text, where=where, hint=hint) from None
         except ServiceError as error:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import httpx2
 from pydantic_core import from_json
 
-from distrain.client.retries import rejects_certificate
+from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
@@ -209,11 +209,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             "Is it running, with `--preload distrain.preload`, and is this the address of its "
             "dashboard? With TLS it begins with https://."
         )
-        if rejects_certificate(error):
-            hint = (
-                "Set the cluster's tls.ca_file to the authority of its certificate, and url to a "
-                "host that the certificate contains."
-            )
+        hint = certificate_hint(error, "the cluster's tls.ca_file") or hint
         return Unreachable(
             f"the scheduler gave no answer: {why}", where={"scheduler": self.url}, hint=hint
         )
