@@ -22,6 +22,7 @@ from distrain.client.errors import (
 from distrain.client.retries import (
     UNSENT,
     Retries,
+    certificate_hint,
     is_for_good,
     json_of,
     retry_after_s,
@@ -237,8 +238,12 @@ def _unavailable(
 ) -> ServiceUnavailable:
     times = "once" if tries == 1 else f"{tries} times"
     hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."
+    if address.startswith("http://") and not isinstance(error, UNSENT):
+        hint += " With TLS it begins with https://."
     if not call.repeats and not isinstance(error, UNSENT):
         hint = "The request may have been carried out: check before you repeat it."
+    authority = "`distrain login --ca-file FILE ADDRESS` or DISTRAIN_CA_FILE"
+    hint = certificate_hint(error, authority) or hint
     return ServiceUnavailable(
         f"the service gave no answer to {call.method} {call.path}: {_words(error)}",
         where={"server": address, "tried": f"{times} in {took_s:.0f} s"},

@@ -14,6 +14,8 @@ from distrain.backoff import doubled_s
 _LATER = frozenset({429, 502, 503, 504})
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 """Errors after which the service cannot have received the request."""
+# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH
+_EXPIRED, _OTHER_HOST = 10, (62, 64)
 _FOR_GOOD = (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)
 
 
@@ -57,13 +59,30 @@ def why_again(answer: httpx2.Response) -> str:
 
 def is_for_good(error: BaseException | None) -> bool:
     """Return True if a retry cannot succeed, as with an invalid certificate."""
-    if isinstance(error, _FOR_GOOD):
-        return True
+    return isinstance(error, _FOR_GOOD) or _certificate_error(error) is not None
+
+
+def certificate_hint(error: BaseException | None, option: str) -> str:
+    """Return a hint if a server's certificate was not accepted, "" for other errors.
+
+    `option` names the setting of the authority's file.
+    """
+    found = _certificate_error(error)
+    if found is None:
+        return ""
+    if found.verify_code == _EXPIRED:
+        return "Renew the server's certificate, and restart the server."
+    if found.verify_code in _OTHER_HOST:
+        return "Use a name or address of the server that its certificate contains."
+    return f"Name the file of the authority that signed the server's certificate with {option}."
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            return True
+            return error
         error = error.__cause__ or error.__context__
-    return False
+    return None
 
 
 def json_of(answer: httpx2.Response) -> object:

@@ -1,6 +1,7 @@
 """Opens the cluster for a request: an existing one, threads, or a new local one."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -49,12 +50,21 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
             thread.submit(asyncio.run, _check_is_scheduler(address, timeout_s)).result()
         client = Client(address, timeout=timeout_s)
     except (OSError, TimeoutError, TypeError, ValueError) as error:
+        hint = (
+            "Check the address; with TLS it begins with tls://. `dask scheduler --preload "
+            "distrain.preload` starts a scheduler; without an address `distrain train` starts a "
+            "local cluster."
+        )
+        if isinstance(error, ssl.SSLError):
+            hint = (
+                "--tls-ca-file must be the cluster's authority, and --tls-cert a client "
+                "certificate that it signed. Neither may have expired, nor the scheduler's: "
+                "`openssl x509 -in FILE -noout -issuer -enddate`."
+            )
         raise ClusterError(
             f"cannot reach the Dask scheduler: {error or f'no answer for {timeout_s:g} s'}",
             where={"scheduler": address},
-            hint="Check the address; with TLS it begins with tls://. `dask scheduler --preload "
-            "distrain.preload` starts a scheduler; without an address `distrain train` starts a "
-            "local cluster.",
+            hint=hint,
         ) from error
     with client:
         yield client

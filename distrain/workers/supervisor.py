@@ -193,12 +193,19 @@ async def supervise(assignment_text: str) -> int:
         return refuse(Reason.OUTPUT_ERROR, f"cannot write on its worker: {error}")
     finally:
         if records is not None:
-            await records.close(END_S if key in plugin.records else 0.0)
+            more = key in plugin.records and _has_scheduler(worker)
+            await records.close(END_S if more else 0.0)
             plugin.records.pop(key, None)
         if upload is not None:
             await asyncio.to_thread(upload.close, UPLOADED_S)
         if records is not None:
             worker.batched_send({"op": RECORDED_OP, **about, "error": ""})
+
+
+def _has_scheduler(worker: Worker) -> bool:
+    """Return False if the connection has closed: no entries arrive, and the worker ends."""
+    comm = worker.batched_stream.comm
+    return comm is not None and not comm.closed()
 
 
 def _with_upload(assignment: Assignment, local_directory: str) -> tuple[Assignment, RankUpload]:

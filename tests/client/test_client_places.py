@@ -148,6 +148,7 @@ def test_a_certificate_that_nobody_vouches_for_is_told_at_once(tmp_path: Path) -
         ):
             client.me()
         assert "once" in caught.value.where["tried"]
+        assert "--ca-file" in str(caught.value.hint)
         with Client(service.address, TOKEN, ca_file=certificate) as client:
             assert client.me().user == "alice"
 

@@ -11,6 +11,7 @@ import httpx2
 
 from distrain.client.client import Client
 from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
+from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError, InputError
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
@@ -56,12 +57,13 @@ class Dashboard:
         except NotFound as error:
             raise InputError(error.message, where=where, hint=error.hint) from None
         except ServiceUnavailable as error:
-            raise ClusterError(
-                f"cannot reach the dashboard: {error.message}",
-                where=where,
-                hint="Name it with --dashboard, as `distrain train` prints it, or its scheduler "
-                "with --scheduler.",
-            ) from None
+            hint = (
+                "Name it with --dashboard, as `distrain train` prints it (with TLS it begins with "
+                "https://), or its scheduler with --scheduler."
+            )
+            hint = certificate_hint(error, "--tls-ca-file") or hint
+            text = f"cannot reach the dashboard: {error.message}"
+            raise ClusterError(text, where=where, hint=hint) from None
         except ServiceError as error:
             text = f"this is not a dashboard of distrain: {error.message}"
             raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import httpx2
 from pydantic_core import from_json
 
+from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
@@ -177,7 +178,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             with self._http.stream(method, f"/distrain/v1/{path}", **request) as answer:
                 return answer.status_code, self._document(answer)
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-            raise self._unreachable(str(error) or repr(error)) from error
+            raise self._unreachable(str(error) or repr(error), error) from error
 
     def _document(self, answer: httpx2.Response) -> dict[str, Any]:
         status = answer.status_code
@@ -203,12 +204,14 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         ended = _read(job_of_scheduler, job) if code == "ended" and job else None
         raise Refused(code, status, refused, ended)
 
-    def _unreachable(self, why: str) -> Unreachable:
+    def _unreachable(self, why: str, error: Exception | None = None) -> Unreachable:
+        hint = (
+            "Is it running, with `--preload distrain.preload`, and is this the address of its "
+            "dashboard? With TLS it begins with https://."
+        )
+        hint = certificate_hint(error, "the cluster's tls.ca_file") or hint
         return Unreachable(
-            f"the scheduler gave no answer: {why}",
-            where={"scheduler": self.url},
-            hint="Is it running, with `--preload distrain.preload`, and is this the address of "
-            "its dashboard?",
+            f"the scheduler gave no answer: {why}", where={"scheduler": self.url}, hint=hint
         )
 
 
