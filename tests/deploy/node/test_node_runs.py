@@ -260,5 +260,5 @@ def back_up(machine: Machine) -> None:
         words = ["/bin/sh", "-c", machine.root.path(line).replace("$$", "$")]
         subprocess.run(words, check=True, env=machine.root.environment(of), timeout=120)
     kept = Path(machine.root.path("/var/backups/distrain"))
-    assert {file.suffix for file in kept.iterdir()} == {".db", ".key"}
+    assert {file.suffix for file in kept.iterdir()} == {".db"}
     assert all(file.stat().st_mode & 0o077 == 0 for file in kept.iterdir())
