@@ -109,6 +109,7 @@ def test_charts_are_smoothed_clipped_and_logarithmic_and_times_are_of_the_whole_
     site.write_run(tmp_path / "run", num_records=40)
     alice.goto(f"{site.url}/jobs/{job}")
     alice.wait_for_selector("figure canvas")
+    alice.wait_for_selector("#phases tbody tr")
     phases = alice.locator("#phases tbody tr").all_inner_texts()
     assert [row.split("\t")[:2] for row in phases] == [
         ["forward backward", "0:03:00"],  # 40 records of training and 20 of validation, 3 s each
