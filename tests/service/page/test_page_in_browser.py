@@ -295,7 +295,7 @@ def test_pages_pass_axe_and_have_no_inline_styles(site, alice):
         seen = set()
         for width, scheme in ((390, "light"), (1280, "dark")):
             alice.set_viewport_size({"width": width, "height": 800})
-            alice.emulate_media(color_scheme=scheme)
+            alice.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no colours between
             alice.wait_for_function(f"() => document.documentElement.scrollWidth <= {width}")
             seen.add(alice.evaluate("getComputedStyle(document.body).backgroundColor"))
             found = axe.run(alice)
