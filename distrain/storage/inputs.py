@@ -221,7 +221,7 @@ def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, An
     infos = [_followed(fs, info) for info in found_paths.values()]
     if not spelled.startswith((".", "_")):
         infos = [info for info in infos if not _is_hidden(info["name"], fixed)]
-    files = [info for info in infos if info["type"] != "directory"]
+    files = [info for info in infos if _is_file(info)]
     return files or [file for info in infos for file in _list_folder(fs, info["name"], suffixes)]
 
 
@@ -252,10 +252,15 @@ def _list_folder(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[dict[s
     return [
         _followed(fs, info)
         for info in fs.find(folder, detail=True, **_raising(fs)).values()
-        if info["type"] != "directory"
+        if _is_file(info)
         and info["name"].endswith(suffixes or "")
         and not _is_hidden(info["name"], folder)
     ]
+
+
+def _is_file(info: dict[str, Any]) -> bool:
+    """Return False for folders, and for the empty objects `FOLDER/` that some S3 tools write."""
+    return info["type"] != "directory" and not info["name"].endswith("/")
 
 
 def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:

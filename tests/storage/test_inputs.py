@@ -5,6 +5,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFile  # type: ignore[import-untyped, unused-ignore]
 
 from distrain.errors import DataError
 from distrain.storage import inputs
@@ -145,6 +146,13 @@ def test_a_filesystem_whose_package_is_missing_names_the_package(monkeypatch, wo
     wording.refused(
         DataError, lambda: list_inputs("s3://bucket/x"), lambda: open_input("s3://bucket/x")
     )
+
+
+def test_the_empty_objects_that_stand_for_folders_are_no_files(memory):
+    memory.pipe("/days/day=1/a.csv", b"a")
+    memory.store["/days/day=1/"] = MemoryFile(memory, "/days/day=1/", b"")
+    for path in ("memory://days", "memory://days/*", "memory://days/**"):
+        assert [file.size_bytes for file in list_inputs([path])] == [1]
 
 
 def test_urls_stay_urls(memory, wording):
