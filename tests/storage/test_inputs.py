@@ -153,6 +153,7 @@ def test_the_empty_objects_that_stand_for_folders_are_no_files(memory):
     memory.store["/days/day=1/"] = MemoryFile(memory, "/days/day=1/", b"")
     for path in ("memory://days", "memory://days/*", "memory://days/**"):
         assert [file.size_bytes for file in list_inputs([path])] == [1]
+    del memory.store["/days/day=1/"]
 
 
 def test_urls_stay_urls(memory, wording):
