@@ -11,6 +11,7 @@ from distrain.jobs.spec.targets import with_targets
 from distrain.loader.memory import LoaderMemory
 from distrain.models import build_model
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.models.embeddings.averaging import Averaging
 from distrain.models.embeddings.canonical_state import canonical_state, canonical_weights
 from distrain.models.embeddings.sharding.placing import plan_placements
 from distrain.models.embeddings.sharding.table_bytes import RankShare, RowBytes, TableSize
@@ -99,6 +100,24 @@ def test_tables_and_their_state_are_those_of_the_collection(placement, num_ranks
     assert largest[0] <= weights <= largest[0] + rounding
     planned = sum(term.host_bytes for term in memory.terms if term.name == "table state")
     assert largest[1] <= planned <= largest[1] + 2 * rounding
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_averages_are_planned_with_the_copy_of_the_weights_while_rows_are_scored(dtype):
+    sizes = [TableSize(f"t{i}", size, 8) for i, size in enumerate((17, 40, 3))]
+    share = RankShare(1, 100, RowBytes("sgd", dtype.itemsize, averaged=True))
+    plan = plan_placements(sizes, share, budget_bytes=None, wanted="replicated")
+    memory = predicted(plan, job(ema=0.9).train)
+    columns = [TableColumn(one.name, one.rows, 8) for one in sizes]
+    tables = EmbeddingCollection(columns, dtype=dtype)
+    optimizer = SparseOptimizer(tables, "sgd", averaging=Averaging(0.9))
+    state = optimizer.state_dict()
+    del state["num_steps"]
+    assert term(memory, "table state").host_bytes == size_of(state.values())
+    with optimizer.averaged():
+        copies = size_of(weight.data for weight in tables.weights)
+    dense = 2 * 4 * SMALL.dense_values  # the gaps, and the weights that the averages replace
+    assert term(memory, "averages").host_bytes == copies + dense
 
 
 @pytest.mark.parametrize("optimizer", KINDS)
