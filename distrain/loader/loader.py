@@ -217,13 +217,7 @@ class Loader(IterableDataset[Any]):
             most_idle=self.memory.batches,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
-        self._source = new_source(
-            self.reader_choice,
-            self.dataset,
-            self.options,
-            device=self.device,
-            streams=self._streams,
-        )
+        self._source = new_source(self.reader_choice, self.dataset, self.options, self._streams)
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -331,7 +325,6 @@ class Loader(IterableDataset[Any]):
                 self.dataset,
                 self._pool,
                 self._stats,
-                device=self.device,
                 streams=self._streams,
                 list_limits=self._list_limits,
             ),
