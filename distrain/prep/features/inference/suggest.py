@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -81,8 +81,8 @@ UNKNOWN = Gaps("unknown", "are only used for the other targets")
 @dataclass(frozen=True)
 class Suggestion:
     facts: Facts  # the facts about the column, from the sample
-    features: tuple[Feature, ...] = field(default=())  # the features made of the column
-    doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
+    features: tuple[Feature, ...] = ()  # the features made of the column
+    doubtful: tuple[Feature, ...] = ()  # features that probably predict nothing
     left_out: str = ""  # why the column has no features
 
 
