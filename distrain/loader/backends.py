@@ -44,13 +44,13 @@ class CpuBackend:
         source: Lease,
         pool: BlockPool,
         stats: StatsRecorder,
-        list_limits: Mapping[str, int] | None = None,
+        list_limits: Mapping[str, int],
     ):
         self._lists = tuple(column for column in columns if column.is_list)
         flat = [column for column in columns if not column.is_list]
         self._filler = Filler(flat, pool.tiles)
         self._layout = BatchLayout.of(columns)
-        self._limits = dict(list_limits or {})
+        self._limits = list_limits
         self._pool = pool
         self._source = source
         self.stats = stats
@@ -209,7 +209,7 @@ def choose_reader(
 
 
 def new_source(
-    choice: ReaderChoice,
+    kind: ReaderKind,
     dataset: Dataset,
     options: LoaderOptions,
     streams: CudaStreams | None = None,
@@ -219,7 +219,7 @@ def new_source(
         set_up_pool(streams.device, options.gpu_memory_fraction)
         return CudfReader(dataset.columns, streams, open_groups(dataset, options))
 
-    new_reader = on_gpu if choice.kind.on_gpu else partial(new_host_reader, dataset, options)
+    new_reader = on_gpu if kind.on_gpu else partial(new_host_reader, dataset, options)
     cache = None
     if options.cache_dir is not None:
         cache = RowGroupCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
