@@ -44,13 +44,13 @@ class CpuBackend:
         source: Lease,
         pool: BlockPool,
         stats: StatsRecorder,
-        list_limits: Mapping[str, int] | None = None,
+        list_limits: Mapping[str, int],
     ):
         self._lists = tuple(column for column in columns if column.is_list)
         flat = [column for column in columns if not column.is_list]
         self._filler = Filler(flat, pool.tiles)
         self._layout = BatchLayout.of(columns)
-        self._limits = dict(list_limits or {})
+        self._limits = list_limits
         self._pool = pool
         self._source = source
         self.stats = stats
@@ -117,23 +117,21 @@ class GpuBackend:
         self,
         columns: Sequence[WantedColumn],
         source: Lease,
-        device: torch.device,
         streams: CudaStreams,
         stats: StatsRecorder,
     ):
         self._columns = tuple(columns)
         self._layout = BatchLayout.of(columns)
         self._source = source
-        self._device = device
         self._streams = streams
         self._stats = stats
         with streams.beside():
-            self._filler = TorchFiller(self._columns, device)
+            self._filler = TorchFiller(self._columns, streams.device)
 
     def new_block(self, num_rows: int) -> Tensor:
         with self._streams.beside():
             shape = (self._layout.num_columns, num_rows)
-            return torch.empty(shape, dtype=torch.int32, device=self._device)
+            return torch.empty(shape, dtype=torch.int32, device=self._streams.device)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
         return self._source.expect(groups)
@@ -211,20 +209,17 @@ def choose_reader(
 
 
 def new_source(
-    choice: ReaderChoice,
+    kind: ReaderKind,
     dataset: Dataset,
     options: LoaderOptions,
-    *,
-    device: torch.device | None = None,
     streams: CudaStreams | None = None,
 ) -> Source:
     def on_gpu() -> Reader:
-        assert device is not None
         assert streams is not None
-        set_up_pool(device, options.gpu_memory_fraction)
-        return CudfReader(dataset.columns, device, streams.side, open_groups(dataset, options))
+        set_up_pool(streams.device, options.gpu_memory_fraction)
+        return CudfReader(dataset.columns, streams, open_groups(dataset, options))
 
-    new_reader = on_gpu if choice.kind.on_gpu else partial(new_host_reader, dataset, options)
+    new_reader = on_gpu if kind.on_gpu else partial(new_host_reader, dataset, options)
     cache = None
     if options.cache_dir is not None:
         cache = RowGroupCache(dataset.columns, options.cache_dir, parse_bytes(options.cache_size))
@@ -252,17 +247,15 @@ def new_backend(
     pool: BlockPool,
     stats: StatsRecorder,
     *,
-    device: torch.device | None,
     streams: CudaStreams | None,
     list_limits: Mapping[str, int],
 ) -> Backend:
     """Return the backend that loads a dataset's row groups into batches; it leases the source.
 
-    Only a GPU reader needs `device` and `streams`; only a CPU reader uses `pool`.
+    Only a GPU reader needs `streams`; only a CPU reader uses `pool`.
     """
     lease = source.lease()
     if kind.on_gpu:
-        assert device is not None
         assert streams is not None
-        return GpuBackend(dataset.columns, lease, device, streams, stats)
+        return GpuBackend(dataset.columns, lease, streams, stats)
     return CpuBackend(dataset.columns, lease, pool, stats, list_limits)

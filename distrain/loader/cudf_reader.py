@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from distrain.errors import DataError
+from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.filling.torch_filler import signed_bits, with_capacity
 from distrain.loader.partition.table import RowGroup, Selection, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
@@ -103,26 +104,20 @@ def why_not_cudf(
 
 
 class CudfReader(Reader):
-    """Reads row groups into device memory, from any thread whose current GPU is the stream's.
+    """Reads row groups into device memory, from any thread whose current GPU is the streams'.
 
-    Cells are tensors, `[rows]`, of the file's dtype, which are valid on `stream` only. At most
-    `open_groups` row groups stay decoded while their slices are read.
+    Cells are tensors, `[rows]`, of the file's dtype, which are valid on the side stream only. At
+    most `open_groups` row groups stay decoded while their slices are read.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[WantedColumn],
-        device: torch.device,
-        stream: torch.cuda.Stream,
-        open_groups: int = 1,
-    ):
+    def __init__(self, columns: Sequence[WantedColumn], streams: CudaStreams, open_groups: int = 1):
         # pylibcudf has no type stubs where it is not installed, so it is untyped here.
         self._plc: Any = importlib.import_module("pylibcudf")
         type_ids = self._plc.TypeId
         self._types = {getattr(type_ids, name): kind for name, kind in _TORCH_TYPES.items()}
         self._names = [column.name for column in columns]
-        self._device = device
-        self._stream = _StreamHandle(stream)
+        self._device = streams.device
+        self._stream = _StreamHandle(streams.side)
         self._footers: dict[str, CudfFooter] = {}
         self._open_groups = max(1, open_groups)
         self._large: OrderedDict[tuple[str, int, Selection | None], DecodedColumns] = OrderedDict()

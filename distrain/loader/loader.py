@@ -217,13 +217,8 @@ class Loader(IterableDataset[Any]):
             most_idle=self.memory.batches,
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
-        self._source = new_source(
-            self.reader_choice,
-            self.dataset,
-            self.options,
-            device=self.device,
-            streams=self._streams,
-        )
+        kind = self.reader_choice.kind
+        self._source = new_source(kind, self.dataset, self.options, self._streams)
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -258,12 +253,11 @@ class Loader(IterableDataset[Any]):
     @property
     def memory(self) -> LoaderMemory:
         """An upper bound of this loader's memory on the host."""
-        on_gpu = self.device is not None and self.device.type == "cuda"
         return memory_of(
             self.dataset,
             self.options,
             reader=self.reader_choice.kind,
-            pinned=self.options.pin_memory or on_gpu,
+            pinned=self.options.pin_memory or self._streams is not None,
         )
 
     def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
@@ -331,7 +325,6 @@ class Loader(IterableDataset[Any]):
                 self.dataset,
                 self._pool,
                 self._stats,
-                device=self.device,
                 streams=self._streams,
                 list_limits=self._list_limits,
             ),

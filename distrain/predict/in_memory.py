@@ -101,15 +101,9 @@ def evaluate_rows(
         return evaluate_saved(scorer)
 
 
-def importance_of_rows(
-    model_dir: Path | str,
-    rows: Any,
-    seed: int = 0,
-    *,
-    raw: RawOptions = RawOptions(),  # noqa: B008
-) -> Importance:
+def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importance:
     """Return the importance of each column in labelled rows; arguments as in `score_rows`."""
-    with _labelled(model_dir, rows, raw) as scorer:
+    with _labelled(model_dir, rows, RawOptions()) as scorer:
         return column_importance(scorer, evaluate_saved(scorer), seed)
 
 

@@ -238,7 +238,7 @@ def test_a_backend_is_closed_once_when_nobody_loads_any_more(
             super().close()
 
     def backend(_: Any, source: Any, dataset: Dataset, pool: Any, stats: Any, **__: Any) -> Any:
-        return Watched(dataset.columns, source.lease(), pool, stats)
+        return Watched(dataset.columns, source.lease(), pool, stats, {})
 
     monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
     loader = Loader(Dataset(write_table([[20] * 6]), schema), batch_size=20)

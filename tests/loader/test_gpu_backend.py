@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from cudf_on_cpu import pylibcudf
 from hypothesis import HealthCheck, given, settings, strategies as st
 from same_batches import assert_same
@@ -33,16 +32,15 @@ def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
     streams = CpuStreams()
 
     def source(_: Any, dataset: Dataset, *__: Any, **___: Any) -> Source:
-        stream: Any = streams.side
-        new = partial(CudfReader, dataset.columns, torch.device("cpu"), stream, open_groups=4)
+        found: Any = streams
+        new = partial(CudfReader, dataset.columns, found, open_groups=4)
         return Source(dataset.columns, new, 0.0)
 
     def backend(
         _: Any, source: Source, dataset: Dataset, __: Any, stats: Any, **___: Any
     ) -> GpuBackend:
-        device = torch.device("cpu")
         found: Any = streams
-        return GpuBackend(dataset.columns, source.lease(), device, found, stats)
+        return GpuBackend(dataset.columns, source.lease(), found, stats)
 
     def delivery(_: Any, transforms: Any) -> DeviceDelivery:
         return DeviceDelivery(streams, transforms)

@@ -14,8 +14,6 @@ ON_GPU = [
 on_gpu = pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
 """For tests whose bodies would say on a CPU what other tests say."""
 
-each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
-
 
 @contextmanager
 def no_waiting(device: str) -> Iterator[None]:

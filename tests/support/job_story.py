@@ -115,9 +115,9 @@ class Story:
             answers += self.rank(job_id, RankExited(rank, 0, saved_step is not None), attempt)
         return answers
 
-    def beat(self, job_id, rank, progress, waiting_for="", doing="exchange"):
+    def beat(self, job_id, rank, progress, waiting_for=""):
         attempt = self.lifecycle.jobs[job_id].attempt
-        event = Heartbeat(rank, progress, progress, doing, waiting_for)
+        event = Heartbeat(rank, progress, progress, "exchange", waiting_for)
         return self.rank(job_id, event, attempt)
 
     def job(self, job_id="a"):

@@ -47,15 +47,12 @@ class Postgres:
     """A server on a free port of the loopback and on a Unix socket; use it in a `with` block.
 
     It ends with the process that started it, whatever becomes of that.
-
-    Args:
-        durable: Wait for the disk, as production does. A killed server loses nothing without that
-            either, since the machine goes on and writes what it has taken.
+    It does not wait for the disk: a killed server loses nothing, since the machine goes on and
+    writes what it has taken.
     """
 
-    def __init__(self, durable: bool = False) -> None:
-        self._durable = durable
-        place = _fast_folder(durable)
+    def __init__(self) -> None:
+        place = _fast_folder()
         remove_left(place or Path(tempfile.gettempdir()))
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         self._owned = (self.folder / OWNED).open("w")
@@ -121,7 +118,7 @@ class Postgres:
                     *("-p", str(self.port)),
                     *("-c", "listen_addresses=127.0.0.1"),
                     *("-c", f"unix_socket_directories={self.folder}"),
-                    *("-c", f"fsync={'on' if self._durable else 'off'}"),
+                    *("-c", "fsync=off"),
                     *("-c", "max_connections=60"),
                     *("-c", "shared_buffers=64MB"),
                 ],
@@ -179,11 +176,11 @@ class Postgres:
         self._remover.communicate()
 
 
-def remove_left(place: Path, older_than_s: float = 60) -> None:
+def remove_left(place: Path) -> None:
     """Remove the folders of test processes that were killed: in memory, they hold 50 MB each."""
     for owned in place.glob(f"{PREFIX}*/{OWNED}"):
         try:
-            if time.time() - owned.stat().st_mtime < older_than_s:
+            if time.time() - owned.stat().st_mtime < 60:
                 continue  # its owner may be about to lock it
             with owned.open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,10 +189,10 @@ def remove_left(place: Path, older_than_s: float = 60) -> None:
             continue
 
 
-def _fast_folder(durable: bool) -> Path | None:
+def _fast_folder() -> Path | None:
     """Memory, where there is enough: a database has 300 files, and a slow disk feels each."""
     memory = Path("/dev/shm")
-    if durable or not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < 2**31:
+    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < 2**31:
         return None
     return memory
 

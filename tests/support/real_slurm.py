@@ -107,7 +107,7 @@ class Slurm:
         pairs = (word.partition("=") for word in done.stdout.split())
         return {name: value for name, _, value in pairs}
 
-    def wait_for(self, number: str, *states: str, wait_s: float = START_S) -> dict[str, str]:
+    def wait_for(self, number: str, *states: str) -> dict[str, str]:
         """Wait until a job has one of these states."""
 
         def job() -> dict[str, str]:
@@ -115,7 +115,7 @@ class Slurm:
             return found if found.get("JobState") in states else {}
 
         wanted = " or ".join(states)
-        return until(job, lambda: f"job {number} is {wanted}, not {self.job(number)}", wait_s)
+        return until(job, lambda: f"job {number} is {wanted}, not {self.job(number)}", START_S)
 
     def _is_up(self) -> bool:
         for process in self._daemons:

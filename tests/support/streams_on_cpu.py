@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 
@@ -27,6 +28,7 @@ class CpuEvent:
 class CpuStreams:
     """Keeps a log of what was asked of it, each entry with the thread that asked."""
 
+    device = torch.device("cpu")
     side = None
 
     def __init__(self) -> None:

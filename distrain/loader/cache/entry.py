@@ -272,7 +272,7 @@ class EntryFile:
         for column in columns:
             dtype = _dtype_of(column)
             if not column.is_list:
-                values = self._values(written, column, dtype, num_rows, may_be_narrow=True)
+                values = self._values(written, column, dtype, num_rows)
                 if not before <= values.start < before + ALIGNMENT:
                     raise self._error("the columns are not side by side")
                 self.cells.append(values)
@@ -300,16 +300,10 @@ class EntryFile:
         return content
 
     def _values(
-        self,
-        written: Any,
-        column: WantedColumn,
-        dtype: np.dtype[Any],
-        rows: int | None,
-        *,
-        may_be_narrow: bool = False,
+        self, written: Any, column: WantedColumn, dtype: np.dtype[Any], rows: int | None
     ) -> Values:
         name, kind, count, start, sum_ = next(written, ("", "", 0, 0, 0))
-        if may_be_narrow and column.kind == "id":
+        if column.kind == "id" and not column.is_list:
             dtype = _NARROW.get(kind, dtype)
         values = Values(name, dtype, count, start, sum_)
         inside = 0 <= start <= values.end <= self.num_bytes

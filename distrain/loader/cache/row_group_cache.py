@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,23 +53,15 @@ class RowGroupCache:
     continues without new entries. Values that training rejects are stored unchanged or not at all,
     so errors are the same as without a cache.
 
-    `fingerprint_of` returns a file's identity and version by its path; if it returns `None`, the
-    file's row groups are not cached. For a URL it is called once, and again before an entry is
-    written.
+    If a file's identity and version are unknown, its row groups are not cached. For a URL they are
+    requested once, and again before an entry is written.
     """
 
-    def __init__(
-        self,
-        columns: Sequence[WantedColumn],
-        directory: str | Path,
-        max_bytes: int,
-        fingerprint_of: Callable[[str], str | None] = file_identity,
-    ):
+    def __init__(self, columns: Sequence[WantedColumn], directory: str | Path, max_bytes: int):
         self._columns = tuple(columns)
         # All columns: an entry also has constant columns (from folders' names).
         self._policy = repr([(c.name, c.kind, c.is_list, c.fill_null) for c in columns])
         self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX,))
-        self._fingerprint_of = fingerprint_of
         # fingerprints by URL, since a request to a server may take long
         self._remote: dict[str, str | None] = {}
         self._buffers = Buffers()
@@ -129,7 +121,7 @@ class RowGroupCache:
 
     def _fingerprint_now(self, group: RowGroup) -> str | None:
         try:
-            return self._fingerprint_of(group.file)
+            return file_identity(group.file)
         except (OSError, DataError):
             return None  # the reader will report what is wrong with the file
 

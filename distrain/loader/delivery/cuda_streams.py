@@ -22,7 +22,7 @@ class CudaStreams:
     """A GPU's side stream, for the loaders' work, and its order with the consumers' streams."""
 
     def __init__(self, device: torch.device):
-        self._device = device
+        self.device = device
 
     @property
     def side(self) -> torch.cuda.Stream:
@@ -31,17 +31,17 @@ class CudaStreams:
         torch caches memory per stream, so a stream for each loader would keep memory unused.
         """
         with _side_streams_lock:  # otherwise two threads could create two streams
-            if self._device not in _side_streams:
-                stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-                _side_streams[self._device] = stream
-            return _side_streams[self._device]
+            if self.device not in _side_streams:
+                stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+                _side_streams[self.device] = stream
+            return _side_streams[self.device]
 
     def holds(self, tensor: Tensor) -> bool:
-        return tensor.device == self._device
+        return tensor.device == self.device
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Start a copy on the current stream; the source must live until it is complete."""
-        return tensor.to(self._device, non_blocking=True)
+        return tensor.to(self.device, non_blocking=True)
 
     def beside(self) -> AbstractContextManager[Any]:
         """Return a context in which the side stream is the calling thread's current stream."""
@@ -60,7 +60,7 @@ class CudaStreams:
         `memory` was allocated on the side stream. After it is dropped, torch reuses it only when
         the work that was queued on the current stream until then is done.
         """
-        current = torch.cuda.current_stream(self._device)
+        current = torch.cuda.current_stream(self.device)
         current.wait_event(event)
         for tensor in memory:
             tensor.record_stream(current)

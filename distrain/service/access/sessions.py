@@ -16,7 +16,6 @@ from distrain.service.store.people import Token
 from distrain.service.store.store import Store
 from distrain.service.values import Scope
 
-PREFIX = "dtr"
 DEFAULT_DAYS, MOST_DAYS = 90, 365
 _DAY_S = 86400.0
 _FORM = re.compile(r"dtr_([0-9a-f]{12})_([0-9A-Za-z]{43}|[0-9a-f]{64})_([0-9a-f]{8})")
@@ -31,7 +30,7 @@ class NewToken:
 
 def make_token() -> NewToken:
     token_id = secrets.token_hex(6)
-    body = f"{PREFIX}_{token_id}_{secrets.token_hex(32)}"
+    body = f"dtr_{token_id}_{secrets.token_hex(32)}"
     text = f"{body}_{_crc(body)}"
     return NewToken(token_id, text, token_sha256(text))
 

@@ -228,16 +228,15 @@ async def _check_origin(request: Request) -> None:
     """
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
-        origin = request.headers.get(
-            "origin"
-        )  # "null" for a sandboxed page, which is not a page of this service
+        # "null" for a sandboxed page, which is not a page of this service
+        origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             raise Problem("forbidden", "a page of another site sent the request")
         return
     given = request.headers.get(CSRF_HEADER, "")
     if not given and request.headers.get("content-type", "").startswith(_FORMS):
         form = await request.form()
-        given = str(form.get("csrf_token") or form.get("csrf") or "")
+        given = str(form.get("csrf") or "")
     if not is_csrf_token(cookie, given):
         raise Problem(
             "forbidden",

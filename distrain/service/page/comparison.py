@@ -34,7 +34,7 @@ def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
     [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
     """
     return [
-        Row(field, tuple(UNKNOWN if value is None else _text(value) for value in values))
+        _setting(field, values)
         for field, values in sorted(differences(specs).items())
         if field != "name"
     ]
@@ -64,10 +64,11 @@ def hyperparameters(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
     order = sorted(
         found, key=lambda f: (found[f].count(None), not f.startswith("train."), f.count("."), f)
     )
-    return [
-        Row(field, tuple(UNKNOWN if value is None else _text(value) for value in found[field]))
-        for field in order[:_MOST_COLUMNS]
-    ]
+    return [_setting(field, found[field]) for field in order[:_MOST_COLUMNS]]
+
+
+def _setting(field: str, values: Sequence[Any]) -> Row:
+    return Row(field, tuple(UNKNOWN if value is None else _text(value) for value in values))
 
 
 def _text(value: Any) -> str:

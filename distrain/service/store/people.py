@@ -114,7 +114,7 @@ class People:
         is_admin = bool(fields.pop("is_admin"))
         del fields["project"], fields["role"], fields["quota"]
         roles = {row.project: Role(row.role) for row in found if row.project is not None}
-        quotas = {row.project: _quota(row.quota) for row in found if row.quota is not None}
+        quotas = {row.project: stored_quota(row.quota) for row in found if row.quota is not None}
         token = _token(fields)
         return token, Principal(token.user, is_admin, roles, token.scopes, token.id, quotas)
 
@@ -243,10 +243,10 @@ def _refuse_declared(connection: Connection, name: str, declared: bool) -> None:
 
 
 def _project(row: Row[Any]) -> Project:
-    return Project(row.name, _quota(row.quota), row.declared, row.created_at_s)
+    return Project(row.name, stored_quota(row.quota), row.declared, row.created_at_s)
 
 
-def _quota(stored: dict[str, Any]) -> Quota:
+def stored_quota(stored: dict[str, Any]) -> Quota:
     """Return a stored quota, unchecked: version 0.2.0 stored numbers beyond today's limits."""
     return Quota.model_construct(**stored)
 

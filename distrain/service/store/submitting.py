@@ -35,6 +35,7 @@ from distrain.service.store import rows, tables
 from distrain.service.store.auditing import AUDITED, AuditEntry, audit_row, put_audit_entry
 from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import IdTaken, NotNow, NotThere, quota_exceeded
+from distrain.service.store.people import stored_quota
 from distrain.service.values import Intent, Job, Phase, Quota
 
 WITH_WORKERS = tuple(
@@ -282,7 +283,7 @@ def _see_quota(connection: Connection, job: Job) -> None:
 def _quota_of(row: Any, project: str) -> Quota:
     if row is None or row.quota is None:
         raise NotThere("no such project", where={"project": project})
-    return Quota.model_construct(**row.quota)
+    return stored_quota(row.quota)
 
 
 def _requeue(connection: Connection, job: Job, num_ranks: int) -> Job:

@@ -20,7 +20,7 @@ from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
-from distrain.prep.features.inference.later_rows import Rows, measures_time, rows_by_time
+from distrain.prep.features.inference.later_rows import Rows, rows_by_time
 from distrain.prep.features.inference.learnable import (
     Labels,
     is_learnable,
@@ -28,7 +28,6 @@ from distrain.prep.features.inference.learnable import (
     strongest_pairs,
 )
 from distrain.prep.features.inference.suggest import (
-    MEASURES_TIME,
     NAMES_PART,
     SAYS_PART,
     Feature,
@@ -255,17 +254,10 @@ def infer_features(
         if facts.name == parts
         else Suggestion(facts, left_out=NAMES_PART)
         if part_for_validation(facts) is not None and not asked.ignores_parts
-        else suggestion_of(facts, sample.file.has_types_in(facts.name))
+        else suggestion_of(facts, sample.file.has_types_in(facts.name), order)
         for facts in columns
         if facts.name not in taken
     ]
-    if order is not None:
-        suggestions = [
-            Suggestion(s.facts, left_out=MEASURES_TIME)
-            if s.features and measures_time(s.facts, order)
-            else s
-            for s in suggestions
-        ]
     labels = sampled_labels(values[target.column], target.value, sample.text)
     target_kind = None if labels is None else TargetSpec.model_validate(target.value).kind
     suggestions = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,16 @@ from distrain.prep.features.times import microseconds
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
-FEW_TIMES = 10
-"""The rows are not split by a column with at most this number of distinct times."""
+_FEW_TIMES = 10  # at most this number of distinct times are too few to split rows by
 _LATEST = 0.1
 _MOST_OUTSIDE = 0.5
 _FEWEST_LATEST = 10  # fewer rows are outside by chance too often
+
+
+def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
+    """Return the first column of many distinct times without missing values, if any."""
+    times = (facts for facts in columns if facts.kind == "time" and not facts.missing)
+    return next((facts for facts in times if facts.distinct > _FEW_TIMES), None)
 
 
 def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> Rows | None:
@@ -26,13 +31,11 @@ def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> R
     """
     if split is None or split.get("by") not in ("time", "fraction"):
         return None
-    by = [facts for facts in columns if split.get("column") in (None, facts.name)]
-    for facts in by:
-        if facts.kind == "time" and not facts.missing and facts.distinct > FEW_TIMES:
-            times = microseconds(facts.times).to_numpy(zero_copy_only=False)
-            order: Rows = np.argsort(times, kind="stable")
-            return order
-    return None
+    by = times_to_split_by(f for f in columns if split.get("column") in (None, f.name))
+    if by is None:
+        return None
+    order: Rows = np.argsort(microseconds(by.times).to_numpy(zero_copy_only=False), kind="stable")
+    return order
 
 
 def measures_time(facts: Facts, order: Rows) -> bool:

@@ -56,7 +56,7 @@ _MOST_COLUMNS = 40
 _PAIR_BUCKETS = 65_521  # a prime, so that pairs of ids do not collide regularly
 
 
-def is_learnable(values: pa.Array, labels: Labels, order: Rows | None = None) -> bool:
+def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
     """Return True if target means of half of the rows correlate with the labels of the others.
 
     The test is Pearson's correlation r of these means with the labels of the other n rows. If the
@@ -72,7 +72,7 @@ def is_learnable(values: pa.Array, labels: Labels, order: Rows | None = None) ->
 
 
 def strongest_pairs(
-    columns: Mapping[str, pa.Array], labels: Labels, order: Rows | None = None
+    columns: Mapping[str, pa.Array], labels: Labels, order: Rows | None
 ) -> list[tuple[str, str]]:
     """Return the pairs of columns that predict most beyond the two columns, the strongest first.
 
@@ -80,8 +80,6 @@ def strongest_pairs(
     own target means is first subtracted from the pair's target means and from the labels.
     """
     tested_on = _halves(labels, order)
-    if len(tested_on[1]) < 2:
-        return []
     codes = {name: _codes(values) for name, values in columns.items()}
     means = {name: _means(one, labels, tested_on) for name, one in codes.items()}
     others = labels[tested_on[1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.prep.features.inference.column_facts import FEW_VALUES, MOST, Facts
-from distrain.prep.features.inference.later_rows import FEW_TIMES
+from distrain.prep.features.inference.later_rows import Rows, measures_time, times_to_split_by
 from distrain.prep.features.times import microseconds
 
 _FEWEST_ROWS = 50
@@ -81,17 +81,21 @@ UNKNOWN = Gaps("unknown", "are only used for the other targets")
 @dataclass(frozen=True)
 class Suggestion:
     facts: Facts  # the facts about the column, from the sample
-    features: tuple[Feature, ...] = field(default=())  # the features made of the column
-    doubtful: tuple[Feature, ...] = field(default=())  # features that probably predict nothing
+    features: tuple[Feature, ...] = ()  # the features made of the column
+    doubtful: tuple[Feature, ...] = ()  # features that probably predict nothing
     left_out: str = ""  # why the column has no features
 
 
-def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
+def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestion:
     """Return a column's suggestion.
 
-    `is_typed`: the column is from parquet, where texts become numbers only with `as: number`.
+    Args:
+        is_typed: The column is from parquet, where texts become numbers only with `as: number`.
+        order: The rows in the order of their times, if the latest ones are for validation.
     """
     reason = _why_left_out(facts)
+    if not reason and order is not None and measures_time(facts, order):
+        reason = MEASURES_TIME
     if reason:
         return Suggestion(facts, left_out=reason)
     match facts.kind:
@@ -516,9 +520,8 @@ def split_of(
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
             return of_part, f"{facts.name} says which rows are for it; all other rows train"
     share = 0.1 if share is None else share
-    for facts in columns:
-        if facts.kind == "time" and not facts.missing and facts.distinct > FEW_TIMES:
-            return split_by(facts, share)
+    if (times := times_to_split_by(columns)) is not None:
+        return split_by(times, share)
     key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
     last: dict[str, Any] = {"by": "fraction", "last": share}
     if key is None:
