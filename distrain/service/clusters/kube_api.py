@@ -1,8 +1,7 @@
-"""A client of the Kubernetes API: requests with timeouts and retries, and errors with hints."""
+"""A client of the Kubernetes API: requests with timeouts, and errors with hints."""
 
 import json
 import os
-import random
 import socket
 import ssl
 import time
@@ -21,7 +20,6 @@ CONNECT_S = 2.0
 READ_S = 4.0
 WHOLE_S = 8.0  # for all calls of one `KubeApi`, since a reconciler waits for them
 
-_FIRST_PAUSE_S = 0.1
 _MOST_ANSWER_BYTES = 8 * 2**20
 _MOST_WORDS = 1000  # the longest text of an error response that is repeated in messages
 
@@ -63,7 +61,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
-        """Apply a JSON merge patch to an object, and return it; failed requests are retried.
+        """Apply a JSON merge patch to an object, and return it.
 
         Raises KubeRefused with the status 409 if the object has changed since the `resourceVersion`
         in the patch. After KubeRefused with a status from 500 on, and after any other ClusterError,
@@ -74,29 +72,18 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None
     ) -> dict[str, Any]:
-        pause_s, tries_of_token = _FIRST_PAUSE_S, 2  # the token file may just be changing
-        while True:
-            pause_s *= 2
-            wait_s = min(pause_s * random.uniform(0.5, 1.0), READ_S)
-            try:
-                status, answer, asked_s = self._once(method, path, query, body)
-            except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-                trouble, may_pass = self._failed(error), not _cause(error, ssl.SSLError)
-            else:
-                if 200 <= status < 300:
-                    return answer
-                trouble = self._refused(status, answer)
-                tries_of_token -= status == 401
-                may_pass = status == 429 or status >= 500 or (status == 401 and tries_of_token > 0)
-                wait_s = max(wait_s, asked_s or 0.0)  # the server may name 0
-            if not may_pass or time.monotonic() + wait_s >= self._until_s:
-                raise trouble
-            time.sleep(wait_s)
+        try:
+            status, answer = self._answered(method, path, query, body)
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            raise self._failed(error) from error
+        if not 200 <= status < 300:
+            raise self._refused(status, answer)
+        return answer
 
-    def _once(
+    def _answered(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
-    ) -> tuple[int, dict[str, Any], float | None]:
-        """Send a request once; return status, document, and the server's Retry-After in seconds.
+    ) -> tuple[int, dict[str, Any]]:
+        """Send a request; return the response's status and document.
 
         Raises `ClusterError` if the token cannot be read or the server is not a Kubernetes API, and
         httpx2's errors for a broken connection, a response that is too large, or a timeout.
@@ -122,8 +109,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
                     where={"api": self.url},
                     hint="Check kubernetes.api_url.",
                 )
-            wait_s = answer.headers.get("Retry-After", "")
-            return status, document, float(wait_s) if wait_s.isdecimal() else None
+            return status, document
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
         said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]
@@ -151,9 +137,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         else:
             words = f"the Kubernetes API does not answer: {str(error) or repr(error)}"
             hint = "Check kubernetes.api_url, and whether a NetworkPolicy lets the service there."
-        failed = ClusterError(words, where={"api": self.url}, hint=hint)
-        failed.__cause__ = error
-        return failed
+        return ClusterError(words, where={"api": self.url}, hint=hint)
 
     def _trust(self, ca_file: Path | None) -> ssl.SSLContext:
         try:
