@@ -29,7 +29,7 @@ from distrain.client.retries import (
     why_again,
 )
 from distrain.client.service_target import ServiceTarget
-from distrain.jobs.api_answers import Mistake, Problem
+from distrain.jobs.api_answers import Problem
 
 SLOW_S = 2.0  # `on_retry` is called if the headers of a response take longer
 _CONNECT_S = 10.0
@@ -244,7 +244,7 @@ def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
     document = document if isinstance(document, dict) else {}
     told = Problem.read({**document, "errors": _objects(document.get("errors"))})
     where: dict[str, object] = {"server": address}
-    message = _without(told.errors, told.detail) or told.title
+    message = told.detail or told.title
     message = message or f"the service answered {status} to {call.method} {call.path}"
     for one in told.errors[:_MOST_POINTERS]:
         if one.detail != message:
@@ -260,19 +260,6 @@ def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
 
 def _objects(value: Any) -> list[Any]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _without(mistakes: list[Mistake], message: str) -> str:
-    """Remove the list of mistakes from the end of a message, since each is also shown alone.
-
-    >>> _without([Mistake(pointer="/spec/name", detail="too long")], "the spec: too long")
-    'the spec'
-    """
-    for count in range(len(mistakes), 0, -1):
-        told = "; ".join(one.detail for one in mistakes[:count])
-        if told and message.endswith(f": {told}"):
-            return message.removesuffix(f": {told}")
-    return message
 
 
 def _kind(status: int, code: str) -> type[ServiceError]:

@@ -1,7 +1,7 @@
 """The service that a client connects to: its address, token and certificate authority."""
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,8 @@ from distrain.version import __version__
 @dataclass(frozen=True)
 class ServiceTarget:
     address: Address
-    token: str | None
+    token: str | None = field(repr=False)
     ca_file: Path | None
-
-    def __repr__(self) -> str:
-        return f"Target({self.address.text})"
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's clients for this service."""

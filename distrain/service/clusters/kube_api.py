@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -12,7 +11,9 @@ from typing import Any
 
 import httpx2
 
+from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError
+from distrain.service.clusters.answers import content_of
 from distrain.service.profiles import Kubernetes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # a pod's, mounted
@@ -95,14 +96,8 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         left_s = max(self._until_s - time.monotonic(), 0.1)
         request["timeout"] = httpx2.Timeout(min(READ_S, left_s), connect=min(CONNECT_S, left_s))
         with self._http.stream(method, path, **request) as answer:
-            content = bytearray()
-            for chunk in answer.iter_bytes():
-                content += chunk
-                if len(content) > _MOST_ANSWER_BYTES:
-                    raise httpx2.ReadError(f"more than {_MOST_ANSWER_BYTES:,} bytes")
-                if time.monotonic() > self._until_s:
-                    raise httpx2.ReadTimeout(f"no complete answer within {WHOLE_S:g} s")
-            status, document = answer.status_code, _document(bytes(content))
+            content = content_of(answer, _MOST_ANSWER_BYTES, self._until_s)
+            status, document = answer.status_code, _document(content)
             if "kind" not in document and status not in (401, 403, 429) and status < 500:
                 raise ClusterError(
                     f"this is not a Kubernetes API: it answers {status} with something else",
@@ -128,16 +123,15 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         return refused
 
     def _failed(self, error: Exception) -> ClusterError:
-        if _cause(error, socket.gaierror):
-            words = f"the name of the Kubernetes API cannot be looked up: {error}"
-            hint = "Check kubernetes.api_url, and the pod's DNS."
-        elif _cause(error, ssl.SSLError):
-            words = f"TLS with the Kubernetes API failed: {error}"
-            hint = "kubernetes.ca_file is the certificate of the cluster's authority (ca.crt)."
-        else:
-            words = f"the Kubernetes API does not answer: {str(error) or repr(error)}"
-            hint = "Check kubernetes.api_url, and whether a NetworkPolicy lets the service there."
-        return ClusterError(words, where={"api": self.url}, hint=hint)
+        hint = (
+            "Check kubernetes.api_url, the pod's DNS, and whether a NetworkPolicy lets the service "
+            "there."
+        )
+        return ClusterError(
+            f"the Kubernetes API does not answer: {str(error) or repr(error)}",
+            where={"api": self.url},
+            hint=certificate_hint(error, "kubernetes.ca_file") or hint,
+        )
 
     def _trust(self, ca_file: Path | None) -> ssl.SSLContext:
         try:
@@ -184,11 +178,3 @@ def _document(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _cause(error: BaseException | None, kind: type[BaseException]) -> bool:
-    while error is not None:
-        if isinstance(error, kind):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -12,10 +12,9 @@ from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.job_actions import (
     PROGRESS_PER_S,
-    Finish,
     HandOver,
     PutAgain,
-    Take,
+    Write,
     answered_cancel,
     cancel as cancel_order,
     first_attempt,
@@ -23,8 +22,8 @@ from distrain.service.decisions.job_actions import (
     progress_every_s,
     reconcile,
 )
-from distrain.service.decisions.world import Change, JobOrder, Silence
-from distrain.service.values import Intent, Job, Phase
+from distrain.service.decisions.world import JobOrder, Silence
+from distrain.service.values import Change, Intent, Job, Phase
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
 HANDED = replace(
@@ -60,7 +59,7 @@ def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
 
 def test_a_cancelled_job_that_waits_here_ends_at_once_whatever_the_cluster_does() -> None:
     (finish,) = reconcile(_cancelled(a_job()), None, GONE, NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["state"] == "cancelled"
     assert finish.columns["message"] == "alice asked"
 
@@ -77,7 +76,7 @@ def test_an_uncertain_put_is_sent_again_to_the_same_boot() -> None:
 
 def test_a_job_that_is_there_is_adopted() -> None:
     (take,) = reconcile(HANDING, a_sighting(HANDING, "pending"), a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert take.columns["phase"] is Phase.HANDED_OVER
     assert take.columns["state"] == "pending"
 
@@ -86,7 +85,7 @@ def test_another_boot_gets_a_new_submission_within_bounds() -> None:
     assert reconcile(HANDED, None, ANOTHER, NOW_S) == (HandOver("boot-2", 1),)
     often = replace(HANDED, scheduler_losses=5)
     (finish,) = reconcile(often, None, ANOTHER, NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["reason"] == "CoordinatorLost"
 
 
@@ -111,13 +110,13 @@ def test_cancel_is_repeated_until_the_job_has_ended() -> None:
     assert reconcile(job, a_sighting(job, "running", attempt=1), a_cluster(), NOW_S) == (cancel,)
     done = a_sighting(job, "succeeded", attempt=1)
     (finish,) = reconcile(job, done, a_cluster(), NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["state"] == "succeeded"
 
 
 def test_cancel_outranks_the_restart_after_a_lost_scheduler() -> None:
     (finish,) = reconcile(_cancelled(HANDED), None, ANOTHER, NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["state"] == "cancelled"
 
 
@@ -126,12 +125,12 @@ def test_a_put_under_way_is_refused_once_its_job_is_cancelled() -> None:
     (cancel,) = reconcile(job, None, a_cluster(), NOW_S)
     assert cancel == cancel_order("alice asked", 1, 3.0)
     never_begun = a_sighting(job, "cancelled", attempt=1)
-    (finish,) = answered_cancel(job, never_begun, NOW_S)
-    assert (finish.columns["first_attempt"], finish.columns["message"]) == (2, "alice asked")
-    assert "attempt" not in finish.columns
-    (finish,) = answered_cancel(job, never_begun.model_copy(update={"state": "succeeded"}), NOW_S)
-    assert finish.columns["state"] == "succeeded"
-    assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) == ()
+    row = answered_cancel(job, never_begun, NOW_S) or {}
+    assert (row["first_attempt"], row["message"]) == (2, "alice asked")
+    assert "attempt" not in row
+    won = never_begun.model_copy(update={"state": "succeeded"})
+    assert (answered_cancel(job, won, NOW_S) or {})["state"] == "succeeded"
+    assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) is None
 
 
 def test_an_earlier_submission_is_not_this_one() -> None:
@@ -145,7 +144,7 @@ def test_an_earlier_submission_is_not_this_one() -> None:
 def test_only_what_changed_is_written() -> None:
     seen = a_sighting(HANDED, "running", attempt=1, step=5)
     (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     row: dict[str, Any] = dict(take.columns)
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
@@ -158,19 +157,19 @@ def test_only_what_changed_is_written() -> None:
     assert written_s == list(range(written_s[0], 21)), "once its moment has come"
     assert written_s[0] <= 10
     (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
-    assert isinstance(figures, Take)
+    assert isinstance(figures, Write)
     assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
 
 
 def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
     seen = a_sighting(HANDED, "running", attempt=1, step=5, gpus=3, num_ranks=3)
     (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert take.columns["progress"] == {"step": 5, "gpus": 3, "ranks": 3}
     again = a_sighting(HANDED, "starting", attempt=2, step=6, num_ranks=4)
     row: dict[str, Any] = dict(take.columns)
     (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert take.columns["progress"] == {"step": 6, "gpus": 3, "ranks": 3}
 
 
@@ -211,7 +210,7 @@ def test_two_hours_in_the_queue_end_nothing() -> None:
     waits = replace(HANDED, state="pending", attempt=0, started_at_s=None)
     seen = a_sighting(waits, "pending", why_pending="no workers")
     (take,) = reconcile(waits, seen, a_cluster(), NOW_S + 7200)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert set(take.columns) == {"why_pending", "observed_at_s"}  # what stays is not written
     assert shown(waits, NOW_S + 7200, contact_s=NOW_S + 7199)["state"] == "pending"
 
@@ -226,7 +225,8 @@ def seen(state: str, last_known: str | None = None, why_pending: str = "") -> di
     [
         (a_job(), seen("queued", None, "it has just been submitted")),
         (a_job(why_pending="behind job-0"), seen("queued", None, "behind job-0")),
-        (HANDING, seen("handing_over", None, "it is being handed over to cluster east")),
+        (replace(HANDING, why_pending="no answer"), seen("handing_over", None, "no answer")),
+        (replace(HANDING, attempt=1), seen("handing_over", "queued")),
         (HANDED, seen("running")),
         (_cancelled(HANDED), seen("cancelling", "running")),
         (replace(HANDED, phase=Phase.FINAL, state="failed"), seen("failed")),

@@ -13,8 +13,7 @@ from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
-from distrain.service.store.rows import Attempt
-from distrain.service.values import Scope
+from distrain.service.values import Attempt, Scope
 
 
 @pytest.fixture

@@ -20,9 +20,8 @@ from distrain.runs.run_file import RunFile
 from distrain.service.process.checks import check_service
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.errors import DatabaseInUse, NotThere
-from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.store import open_store
-from distrain.service.values import Phase
+from distrain.service.values import Change, Phase
 from distrain.storage.objects import Objects
 
 
@@ -110,7 +109,7 @@ def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
         ended_s = store.now_s() - 200 * 86400
         for job in (old, kept):
             gone = {"phase": Phase.FINAL, "state": "succeeded", "finished_at_s": ended_s}
-            assert not store.record("local", [JobChange(job.id, job.rev, gone)])
+            assert not store.record("local", [Change(job, gone)])
             paths = RunPaths(settings.run_root("local") / "default" / job.id)
             paths.root.mkdir(parents=True)
             RunFile.new(job.id, store.service_id).write(paths)
