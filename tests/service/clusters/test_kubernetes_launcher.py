@@ -1,7 +1,6 @@
 """Workers scaled in Kubernetes, against an API over HTTPS as strict as the real one."""
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fake_kube import Clock, FakeKube, Workload, make_certificate
@@ -36,14 +35,13 @@ def kube(tmp_path, certificate, clock, monkeypatch):
         yield server
 
 
-def launcher_of(kube, tmp_path, *, of_profile=(), **section):
+def launcher_of(kube, tmp_path, **section):
     section = {"workload": "statefulset/workers", "max_workers": 8, **section}
     profile = ClusterProfile(
         kind="kubernetes",
         url="http://127.0.0.1:1",
         run_root=tmp_path,
         kubernetes=section,
-        **dict(of_profile),
     )
     return KubernetesLauncher("gpu", profile, kube.account)
 
@@ -63,14 +61,6 @@ def test_the_workload_grows_to_what_is_wanted_within_the_bounds_and_never_shrink
     workers.replicas = 20  # by hand, beyond the bounds: ranks may be there
     launcher.start(2)
     assert workers.replicas == 20
-
-
-def test_the_scheduler_is_found_where_the_profile_says_without_the_kubernetes_api(kube, tmp_path):
-    (tmp_path / "scheduler.token").write_text("secret\n")
-    token_file = {"token_file": tmp_path / "scheduler.token"}
-    found = launcher_of(kube, tmp_path, of_profile=token_file).find()
-    assert (found.url, found.token) == ("http://127.0.0.1:1", "secret")
-    assert kube.asked == []
 
 
 @pytest.mark.parametrize(
@@ -108,13 +98,6 @@ def test_changes_of_others_are_looked_at_again_and_given_up_where_they_never_end
     with pytest.raises(KubeRefused) as refused:
         launcher.start(4)
     assert (refused.value.status, workers.replicas) == (409, 0)
-
-
-def test_two_that_grow_and_one_that_shrinks_lose_nothing(kube, tmp_path):
-    launcher, workers = launcher_of(kube, tmp_path), kube.workers()
-    with ThreadPoolExecutor(3) as threads:
-        list(threads.map(launcher.start, (3, 5, 7)))
-    assert workers.replicas == 7
 
 
 @pytest.mark.parametrize("fault", ["close", "lose", 503])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
-from distrain.service.decisions.api_values import shown
+from distrain.service.decisions.api_values import event_document, shown
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.job_actions import (
@@ -22,8 +22,8 @@ from distrain.service.decisions.job_actions import (
     progress_every_s,
     reconcile,
 )
-from distrain.service.decisions.world import JobOrder, Silence
-from distrain.service.values import Change, Intent, Job, Phase
+from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Silence, Workers
+from distrain.service.values import Change, Event, Intent, Job, Phase, Quota
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
 HANDED = replace(
@@ -37,24 +37,56 @@ def _cancelled(job: Job) -> Job:
     return replace(job, intent=Intent.CANCEL, cancel_why="alice asked", cancel_grace_s=3.0)
 
 
-def _why_told(memory: Memory, job: Job, now_s: float, hold: str) -> list[Change]:
-    """What a pass writes of a job that waits, of a cluster that starts."""
-    told: list[Change] = []
+def _written(
+    memory: Memory, jobs: list[Job], answer: SchedulerAnswer | Silence, now_s: float, **more: Any
+) -> list[Change]:
+    """What a pass writes after an answer of the scheduler."""
+    written: list[Change] = []
     world: Any = SimpleNamespace(
-        alive=lambda: [job],
-        changes=lambda epoch, since: Silence(),
-        commit=lambda changes: told.extend(changes) or (),
+        alive=lambda: jobs,
+        changes=lambda epoch, since: answer,
+        commit=lambda changes: written.extend(changes) or (),
+        ranks_in_use=lambda projects: {"ads": 1},
     )
-    Pass(world, memory, "service", now_s, starting=True, hold=hold).run()
-    return told
+    Pass(world, memory, "s1", now_s, **more).run()
+    return written
 
 
 def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
-    memory, job = Memory("gpu"), a_job()
-    assert _why_told(memory, job, NOW_S, "one")
-    job = replace(job, why_pending="one")
-    assert not _why_told(memory, job, NOW_S + 1, "two")  # not too often
-    assert _why_told(memory, job, NOW_S - 86_400, "two")
+    memory, job, starts = Memory("gpu"), a_job(), {"starting": True}
+    assert _written(memory, [job], Silence(), NOW_S, hold="one", **starts)
+    job = replace(job, why_pending="one")  # and then not too often
+    assert not _written(memory, [job], Silence(), NOW_S + 1, hold="two", **starts)
+    assert _written(memory, [job], Silence(), NOW_S - 86_400, hold="two", **starts)
+
+
+def test_jobs_that_are_there_use_the_quota_of_those_that_wait() -> None:
+    running, waits = replace(HANDED, observed_at_s=NOW_S), a_job(2)
+    seen = a_sighting(running, "running", attempt=1)
+    answer = SchedulerAnswer("boot-1", 1, workers=Workers(4, 4, 3), jobs=(seen,))
+    quotas = {"ads": Quota(max_ranks=1)}
+    [change] = _written(Memory("east"), [running, waits], answer, NOW_S, quotas=quotas)
+    assert change.job == waits
+    assert "1 of 1 rank in use by job-1" in change.columns["why_pending"]
+
+
+def test_a_cluster_answers_from_a_whole_answer_until_a_miss() -> None:
+    memory = Memory("east")
+    memory.hear(SchedulerAnswer("boot-1", 1, more=True), 5.0)
+    assert memory.cluster().epoch is None
+    for revision in (2, 3):
+        memory.hear(SchedulerAnswer("boot-1", revision), 4.0 + revision)
+        assert (memory.cluster().epoch, memory.cluster().since_s) == ("boot-1", 6.0)
+    memory.miss("refused", 8.0)
+    now = memory.cluster()
+    assert (now.epoch, now.since_s, now.trouble) == (None, 8.0, "refused")
+
+
+def test_an_event_has_the_state_that_was_written() -> None:
+    words = ("phase", "intent", "state", "why_pending", "attempt", "cluster")
+    body = {word: getattr(HANDED, word) for word in words}
+    event = Event(1, HANDED.id, "ads", "alice", "job.state", body, NOW_S)
+    assert event_document(event) | seen("running") == event_document(event)
 
 
 def test_a_cancelled_job_that_waits_here_ends_at_once_whatever_the_cluster_does() -> None:

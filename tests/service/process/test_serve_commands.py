@@ -14,12 +14,12 @@ from scripted_service import Reply, ScriptedService
 from service_store import submitted
 
 from distrain.cli.main import cli
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DistrainError
 from distrain.jobs.run_paths import RunPaths
 from distrain.runs.run_file import RunFile
 from distrain.service.process.checks import check_service
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store.errors import DatabaseInUse, NotThere
+from distrain.service.store.errors import NotThere
 from distrain.service.store.store import open_store
 from distrain.service.values import Change, Phase
 from distrain.storage.objects import Objects
@@ -196,19 +196,6 @@ def test_a_backup_is_put_back_with_its_projects_and_tokens(prepared, tmp_path):
     [token] = json.loads(prepared("token", "list", "--json"))
     assert (token["id"], token["state"]) == (made["id"], "ok")
     assert all(found["verdict"] != "fail" for found in json.loads(prepared("check", "--json")))
-
-
-def test_what_cannot_be_put_back_changes_nothing(prepared, tmp_path):
-    prepared("project", "set", "ads")
-    (tmp_path / "damaged.db").write_bytes(b"no database")
-    for name in ("damaged.db", "absent.db"):
-        with pytest.raises(InputError, match=name):
-            prepared("restore", tmp_path / name)
-    copy = tmp_path / "copy.db"
-    prepared("backup", copy)
-    with open_store(Settings(data_dir=tmp_path / "data")), pytest.raises(DatabaseInUse):
-        prepared("restore", copy)
-    assert "ads" in prepared("project", "list", "--json")
 
 
 def test_mistakes(run, tmp_path, wording):
