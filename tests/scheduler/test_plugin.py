@@ -155,10 +155,10 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
         opening, ended = threading.Event(), threading.Event()
         make = rendezvous.make_store
 
-        def slow(host: str, listens_at: str) -> Any:
+        def slow(*where: Any) -> Any:
             opening.set()
             assert ended.wait(60)
-            return make(host, listens_at)
+            return make(*where)
 
         monkeypatch.setattr(rendezvous, "make_store", slow)
         monkeypatch.setattr("distrain.scheduler.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
