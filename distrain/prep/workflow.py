@@ -27,6 +27,7 @@ from distrain.prep.column_group import (
     training_rows,
 )
 from distrain.prep.operators.categorify import Categorify, category_type
+from distrain.prep.operators.encodings import Encoding
 from distrain.prep.operators.history import History
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
 from distrain.prep.operators.operator import FittedOperator, takes_of
@@ -127,6 +128,12 @@ class Workflow:
     @property
     def learns_labels(self) -> bool:
         return bool(self.labelled)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether some columns have counts or target means, whose tables workers hold."""
+        operators = (operator for group in self.groups for operator in group.operators)
+        return any(isinstance(operator, Encoding) for operator in operators)
 
     @property
     def by_time(self) -> bool:

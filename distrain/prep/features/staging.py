@@ -48,6 +48,7 @@ from distrain.prep.features.text_rows import (
 )
 from distrain.prep.features.values import category_texts_of, flat, staged_values
 from distrain.prep.lists import holds_lists
+from distrain.prep.operators.buckets import HashBucket
 from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import crossed
 from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
@@ -343,13 +344,15 @@ def _staged(
         except BadValues as bad:
             raise _BadColumn(column, bad) from None
 
-    # Several features may use one cross, and many crosses one column.
+    # Several features may use one cross, and many crosses one column: each text is made once.
     @cache
     def texts_of(column: str) -> pa.Array:
         return of(column, _category_texts)
 
     @cache
-    def cross_of(columns: tuple[str, ...]) -> pa.Array:
+    def cross_of(columns: tuple[str, ...], num_buckets: int | None) -> pa.Array:
+        if num_buckets is not None:
+            return HashBucket(num_buckets).staged(cross_of(columns, None))
         return crossed([texts_of(column) for column in columns])
 
     for side in same_side_tables(document.joins, task.side_digests):
@@ -385,7 +388,7 @@ def _staged(
     for name, column in task.features.staged.items():
         holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
         if column.cross:
-            values = cross_of(column.cross)
+            values = cross_of(column.cross, column.hash_buckets)
         else:
             (source,) = column.sources(name)
             values = of(source, partial(staged_values, column=column, holds=holds))

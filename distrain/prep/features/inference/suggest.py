@@ -27,7 +27,7 @@ _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough row
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
 _PAIR_BUCKETS = 1 << 16
-"""Each process of `prep` holds up to 500 bytes for each bucket of each pair: 1 GB for 30 pairs."""
+"""Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
