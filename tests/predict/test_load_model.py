@@ -164,3 +164,6 @@ def test_a_url_in_place_of_a_models_folder_is_refused_as_it_was_written():
             find_model(Path("s3://bucket/runs/a"), checkpoint)
         assert refused.value.where == {"path": "s3://bucket/runs/a"}
         assert "URL" in refused.value.message
+    with pytest.raises(InputError) as refused:
+        distrain.load("s3://bucket/runs/a")
+    assert refused.value.where == {"path": "s3://bucket/runs/a"}
