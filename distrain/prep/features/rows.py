@@ -268,7 +268,10 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
 def _labelled(values: pa.Array, role: str = "label") -> pa.Array:
     gaps = _gaps(values)
     if len(gaps):
-        hint = f"target: {{column: ..., missing: drop}} drops rows without a {role}."
+        hint = "target: {column: ..., missing: drop} drops rows without a label; "
+        hint += "in more_targets, missing: unknown keeps them."
+        if role == "weight":
+            hint = "Give each row a weight, 0 or more."
         nothing = pa.nulls(len(values), values.type)
         raise Unlabelled(gaps, nothing, f"but each row needs a {role}", hint)
     return values
