@@ -25,6 +25,7 @@ from distrain.prep import (
     ColumnGroup,
     CountEncode,
     FeatureConfig,
+    HashBucket,
     History,
     PrepRequest,
     QuantileBuckets,
@@ -88,6 +89,15 @@ def test_a_cross_is_one_category_for_equal_rows_alone(rows: list[tuple[str, str]
     one, other = crossed(columns).to_pylist()
     assert (one == other) == (rows[0] == rows[1])
     assert [one is None, other is None] == [row == (None, None) for row in rows]
+
+
+def test_staged_buckets_are_not_hashed_again_nor_taken_for_those_of_another_number() -> None:
+    texts = pa.array(["a", None, "b", "a"])
+    staged = HashBucket(7).staged(texts)
+    assert HashBucket(7).transform("x", staged).equals(HashBucket(7).transform("x", texts))
+    with pytest.raises(DataError) as refused:
+        HashBucket(8).transform("x", staged)
+    assert refused.value.where == {"column": "x"}
 
 
 def mean_of(rows: Sequence[tuple[Any, float]], value: Any, smoothing: float) -> float:
@@ -271,7 +281,9 @@ def test_a_cluster_writes_what_the_loops_give(
     assert train["tags_count"].to_pylist() == [[items.count(t) for t in r] for r in raw["tags"]]
     for gone, held in (("x_gone", "x"), ("a_gone", "a")):
         assert train[gone].to_pylist() == [value is None for value in raw[held]]
-    assert len(set(train["ab_few"].to_pylist())) == 7
+    texts = crossed([TABLE["a"].combine_chunks(), TABLE["b"].combine_chunks().cast(pa.string())])
+    buckets = HashBucket(7).transform("ab", texts)
+    assert len({*zip(buckets.to_pylist()[:first], train["ab_few"].to_pylist(), strict=True)}) == 7
     if by == "time":
         # By blocks of time, of which no row sees its own: the oracle takes earlier times alone.
         operator = Workflow.load(tmp_path / "d" / "workflow")
