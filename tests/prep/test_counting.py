@@ -181,7 +181,7 @@ def test_memory_is_shared_out_among_threads_and_too_little_is_refused(wording: W
     plan_memory(Workers((4, 0)), 832 * mib, 64 * mib, False)
     with pytest.raises(InputError) as refused:
         plan_memory(Workers((4, 0)), 832 * mib, 64 * mib, True)
-    least = refused.value.where["at least"]
+    least = int(str(refused.value.where["at least"]))
     plan_memory(Workers((4, 0)), least * mib, 64 * mib, True)
 
 

@@ -109,7 +109,7 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
         return {"number": self.number, "edges": {c: list(e) for c, e in self.edges.items()}}
 
 
-class StagedBuckets(pa.ExtensionType):
+class StagedBuckets(pa.ExtensionType):  # type: ignore[misc]
     """Buckets of texts that are hashed while rows are staged, so that no later pass hashes them."""
 
     def __init__(self, num_buckets: int):
