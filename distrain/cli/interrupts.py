@@ -26,7 +26,7 @@ class Ended(click.ClickException):
         is_signal = isinstance(error, Terminated)
         how = "terminated" if is_signal else "interrupted"
         super().__init__(f"{how}: {left}" if left else how)
-        self.exit_code = TERMINATED if is_signal else INTERRUPTED
+        self.exit_code = TERMINATED if is_signal else INTERRUPTED  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(clean(self.message), file=file, err=file is None)
