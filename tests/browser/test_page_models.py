@@ -12,6 +12,7 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.models import ColumnDataSource, DataTable, GlyphRenderer
 from made_documents import MadeDocuments, job
 
+from distrain.runs.report import colours
 from distrain.scheduler.dashboard.page import TrainingPage
 from distrain.scheduler.dashboard.watching import Watch
 
@@ -105,6 +106,34 @@ def test_all_losses_are_in_range_but_a_wild_start(documents: MadeDocuments) -> N
     page.look()
     assert drawn.y_range.end > 3.0
     assert drawn.title.text == "Loss"
+
+
+def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> None:
+    documents.steps["a"] = 7
+    page = TrainingPage(Watch(lambda: documents), "tcp://a:1", Watch(lambda: documents, "a"))
+
+    models = named(page)
+    head = models["headline"]
+    dashed = [
+        line
+        for name in ("loss", "auc", "rows-per-second", "learning-rate")
+        for line in models[name].renderers
+        if getattr(line.glyph, "line_dash", []) == [6] and line.glyph.line_color == colours.GREY
+    ]
+
+    def points() -> list[int]:
+        return [len(line.data_source.data["step"]) for line in dashed]
+
+    page.look()
+    assert points() == [7, 7, 7, 7]
+    assert "compared with a: succeeded" in head.text
+    assert "b: running" in head.text or "clicks: running" in head.text
+    documents.steps["a"] = 8
+    page.look()
+    assert points() == [8, 8, 8, 8]
+    models["with"].value = ""
+    assert points() == [0, 0, 0, 0]
+    assert "compared with" not in head.text
 
 
 def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) -> None:

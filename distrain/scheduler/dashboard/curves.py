@@ -35,19 +35,26 @@ _WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elaps
 
 
 class Curves:
-    """The data sources of a job's curves."""
+    """The data sources of a job's curves, and of a second job's for comparison."""
 
     def __init__(self) -> None:
         self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)
+        self.other_train, self.other_valid = source_of(*_TRAIN), source_of(*_VALID)
+        self._of_other: list[LegendItem] = []
 
     def show(self, view: View) -> None:
         extend(self.train, train_series(view.metrics.get("train", {})), view.replaces)
         extend(self.valid, valid_series(view.metrics.get("valid", {})), view.replaces)
+        other = view.other or View((), None, {}, replaces=len(self.other_train.data["step"]) > 0)
+        extend(self.other_train, train_series(other.metrics.get("train", {})), other.replaces)
+        extend(self.other_valid, valid_series(other.metrics.get("valid", {})), other.replaces)
+        for item in self._of_other:
+            item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
         """Draw column `y` of training and, if it has that column, of validation, over column `x`.
 
-        Returns the glyphs.
+        Returns the glyphs, of the compared job too.
         """
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
@@ -55,14 +62,20 @@ class Curves:
         for source, color, dash, label in (
             (self.train, colours.TRAIN, of_train, "training"),
             (self.valid, colours.VALID, "solid", "validation"),
+            (self.other_train, colours.GREY, "dashed", "other training"),
+            (self.other_valid, colours.GREY, "solid", "other validation"),
         ):
             if y in source.data:
                 line = drawn.line(x, y, source=source, color=color, line_dash=dash, line_width=1.5)
                 glyphs = [line]
                 if "rows_per_s" not in source.data:  # validation: few points
                     glyphs.append(drawn.scatter(x, y, source=source, color=color, size=6))
-                legend.items.append(LegendItem(label=label, renderers=glyphs))
+                item = LegendItem(label=label, renderers=glyphs)
+                legend.items.append(item)
                 lines += glyphs
+                if color == colours.GREY:
+                    item.visible = False
+                    self._of_other.append(item)
         drawn.hover.renderers = lines
         show_over(drawn, x)
         return lines
@@ -72,11 +85,12 @@ class Curves:
 
         The title says how many points are outside.
         """
-        train = list(self.train.data[y])
-        limits = curve_limits([train], list(self.valid.data[y]))
+        trains = [list(source.data[y]) for source in (self.train, self.other_train)]
+        whole = [*self.valid.data[y], *self.other_valid.data[y]]
+        limits = curve_limits(trains, whole)
         if limits is None:
             return
-        beyond = sum(not limits[0] <= value <= limits[1] for value in train)
+        beyond = sum(not limits[0] <= value <= limits[1] for values in trains for value in values)
         text = f"{title} ({beyond} at the start outside)" if beyond else title
         if drawn.title.text != text:
             drawn.title.text = text

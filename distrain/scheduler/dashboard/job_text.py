@@ -22,7 +22,7 @@ from distrain.scheduler.dashboard.figure_data import Columns, Document
 from distrain.scheduler.history.ranks import stands_out
 
 NEWEST = ""  # the selector's first value: the newest running job, or else the newest job
-FOLLOW = "the running one, or the newest"
+FOLLOW, NOTHING = "the running one, or the newest", "nothing"
 
 
 def job_columns(jobs: Sequence[Document]) -> Columns:
@@ -40,19 +40,21 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
     }
 
 
-def job_options(jobs: Sequence[Document]) -> list[tuple[str, str]]:
-    """Return the selector's entries as (value, label): `NEWEST`, then all jobs."""
+def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str, str]]:
+    """Return the selector's entries as (value, label): `first` as `NEWEST`, then all jobs."""
     labels = [
         (str(job["id"]), f"{job.get('name') or ''} ({job['state']}) {job['id']}".strip())
         for job in jobs
     ]
-    return [(NEWEST, FOLLOW), *labels]
+    return [(NEWEST, first), *labels]
 
 
-def headline(job: Document | None, address: str, missing: str = "") -> str:
+def headline(
+    job: Document | None, address: str, missing: str = "", other: Document | None = None
+) -> str:
     """Return the lines above the figures, as HTML; all texts from users are escaped.
 
-    `missing` is the id of a requested job that is unknown.
+    `missing` is the id of a requested job that is unknown; `other` is the job to compare with.
     """
     if job is None and missing:
         return (
@@ -78,6 +80,8 @@ def headline(job: Document | None, address: str, missing: str = "") -> str:
     lines = [f"<b{colour}>{name}</b> &nbsp; {escape(' · '.join(facts))}{_link(job)}"]
     trouble = _trouble_text(job)
     lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
+    if other is not None:
+        lines.append(f"compared with {escape(str(other['id']))}: {escape(state_text(other))}")
     lines += [escape(_slowest_text(job))] if stands_out(job.get("slowest")) else []
     why = job.get("message") or job.get("why_pending")
     if why:

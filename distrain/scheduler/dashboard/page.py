@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,13 +14,15 @@ from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, Template
 
 from distrain.scheduler.dashboard import bars, curves, tables
 from distrain.scheduler.dashboard.job_text import (
+    FOLLOW,
     NEWEST,
+    NOTHING,
     headline,
     job_options,
     spec_html,
 )
 from distrain.scheduler.dashboard.panel import Panel
-from distrain.scheduler.dashboard.watching import DOCUMENTS, View, Watch
+from distrain.scheduler.dashboard.watching import DOCUMENTS, Documents, View, Watch
 
 _UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
 """Bokeh's scripts for formulas and WebGL, which are not used: half of what a page would load."""
@@ -53,10 +56,11 @@ _WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """The page in one browser, with its visitor's choices."""
+    """The page in one browser, with its visitor's choices; `other` follows the compared job."""
 
-    def __init__(self, watch: Watch, address: str):
+    def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch
+        self._other = other or Watch(watch.documents)
         self._address = address
         self._panels = [make() for make in PANELS]
         by_name = {panel.name: panel for panel in self._panels}
@@ -65,25 +69,35 @@ class TrainingPage:
         self._spec_of: tuple[str, str] | None = None
         self._select = Select(title="Job", options=job_options([]), name="job", **_CHOICE)
         self._select.value = watch.wanted
+        self._with = Select(title="Compare with", options=[], name="with", **_CHOICE)
+        self._with.value = self._other.wanted
         self._axis = RadioButtonGroup(labels=["over rows", "over time"], active=0, name="x")
         self._window = RadioButtonGroup(
             labels=["this attempt", "last report"], active=0, name="window"
         )
         self._table = by_name["jobs"].root.source
         self._select.on_change("value", self._selected)
+        self._with.on_change("value", self._other_selected)
         self._axis.on_change("active", self._axis_chosen)
         self._window.on_change("active", self._window_chosen)
         self._table.selected.on_change("indices", self._row_clicked)
         self.root = self._lay_out(by_name)
 
     def look(self) -> None:
-        view, select = self._watch.look(), self._select
-        options = job_options(view.jobs)
-        if select.value not in [value for value, _ in options]:
-            options.append((select.value, f"{select.value} (not known here)"))
-        if select.options != options:
-            select.options = options
-        text = headline(view.job, self._address, view.missing)
+        view = self._watch.look()
+        if self._other.wanted != NEWEST:
+            view = replace(view, other=self._other.look())
+        self._show(view)
+
+    def _show(self, view: View) -> None:
+        for select, first in ((self._select, FOLLOW), (self._with, NOTHING)):
+            options = job_options(view.jobs, first)
+            if select.value not in [value for value, _ in options]:
+                options.append((select.value, f"{select.value} (not known here)"))
+            if select.options != options:
+                select.options = options
+        other = view.other.job if view.other else None
+        text = headline(view.job, self._address, view.missing, other)
         if self._headline.text != text:
             self._headline.text = text
         self._show_spec(view)
@@ -109,6 +123,10 @@ class TrainingPage:
     def _selected(self, _name: str, _old: str, new: str) -> None:
         self._follow(new)
 
+    def _other_selected(self, _name: str, _old: str, new: str) -> None:
+        self._other.wanted = new
+        self.look()
+
     def _row_clicked(self, _name: str, _old: list[int], new: list[int]) -> None:
         if new and not self._showing:
             self._follow(self._table.data["job_id"][new[0]])
@@ -130,6 +148,7 @@ class TrainingPage:
 
         choices = row(
             self._select,
+            self._with,
             column(Div(text="Loss, AUC, learning rate"), self._axis),
             column(Div(text="Where the time goes"), self._window),
             sizing_mode="stretch_width",
@@ -149,7 +168,9 @@ class TrainingPage:
 
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
-    page = TrainingPage(_watch_of(scheduler, doc), scheduler.address)
+    documents = _documents_of(scheduler)
+    watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
+    page = TrainingPage(watch, scheduler.address, other)
     page.look()
     doc.add_root(page.root)
     doc.add_periodic_callback(page.look, LOOK_EVERY_MS)
@@ -166,7 +187,7 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
     """
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
-        panel, watch = make(), _watch_of(scheduler, doc)
+        panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
         panel.root.sizing_mode = "stretch_both"
 
         def look() -> None:
@@ -181,12 +202,15 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
     return fill
 
 
-def _watch_of(scheduler: Any, doc: BokehDocument) -> Watch:
-    """Return what follows the job in the URL's `?job=`, or else the one of `NEWEST`."""
+def _asked_for(doc: BokehDocument, name: str) -> str:
     context = doc.session_context
-    values = context.request.arguments.get("job", []) if context and context.request else []
-    wanted = values[0].decode(errors="replace") if values else NEWEST
-    return Watch(lambda: scheduler.extensions.get(DOCUMENTS), wanted)
+    values = context.request.arguments.get(name, []) if context and context.request else []
+    return values[0].decode(errors="replace") if values else NEWEST
+
+
+def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
+    """Return a function for a scheduler's `Documents`; it returns `None` until they exist."""
+    return lambda: scheduler.extensions.get(DOCUMENTS)
 
 
 @cache

@@ -73,6 +73,7 @@ def legend_above(drawn: figure) -> Legend:
         items=[],
         orientation="horizontal",
         location="left",
+        ncols=2,  # a second row if another job is compared
         label_text_font_size="8pt",
         border_line_color=None,
         background_fill_alpha=0,

@@ -29,6 +29,7 @@ class View:
     metrics: Mapping[str, Any] = field(default_factory=dict)  # its new points
     replaces: bool = False  # whether these points replace all that was drawn
     missing: str = ""  # the job that was asked for, if it is unknown
+    other: "View | None" = None  # the view of the job to compare with
 
 
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
