@@ -76,6 +76,8 @@ CORE = {
     "distrain/scheduler/lifecycle/lifecycle.py": "tests/scheduler/lifecycle/test_job_states.py "
     "tests/scheduler/lifecycle/test_job_stories.py tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_machine_rules.py",
+    "distrain/scheduler/lifecycle/job.py": "tests/scheduler/lifecycle/test_job_stories.py "
+    "tests/scheduler/lifecycle/test_job_restarts.py",
     "distrain/scheduler/lifecycle/queue.py": "tests/scheduler/lifecycle/test_place_gang.py "
     "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_stories.py "
