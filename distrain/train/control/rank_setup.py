@@ -11,7 +11,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from distrain.errors import DataError, SpecError
+from distrain.errors import ClusterError, DataError, SpecError
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.spec.resources import ResourcesSpec
 from distrain.models.embeddings.peers import Peers
@@ -20,6 +20,10 @@ from distrain.train.checkpoint.rank_store import gather_texts
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
 """Environment variable; if it is `gloo`, ranks on GPUs communicate through gloo, not NCCL."""
+
+
+class MissingRanks(ClusterError):
+    """Other ranks did not join in time."""
 
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
@@ -84,7 +88,7 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
     """Join the other ranks; does nothing for a single rank without a rendezvous.
 
     `timeout_s` is the longest wait for a peer, here and in each collective operation. Raises
-    `SpecError` if two ranks would use NCCL on one GPU.
+    `SpecError` if two ranks would use NCCL on one GPU, and `MissingRanks`.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -92,18 +96,33 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
     backend = choose_backend(device)
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
-    own = PrefixStore(meeting.prefix, store)
-    if backend == "nccl":
-        gpu = str(torch.cuda.get_device_properties(device).uuid)
-        check_own_gpu(PrefixStore("gpus", own), assignment.world, gpu, timeout)
-    dist.init_process_group(
-        backend,
-        store=own,
-        rank=assignment.world.rank,
-        world_size=assignment.world.num_ranks,
-        timeout=timeout,
-        device_id=device if backend == "nccl" else None,
-    )
+    own, world = PrefixStore(meeting.prefix, store), assignment.world
+    here = PrefixStore("here", own)
+    here.set(str(world.rank), "")
+    try:
+        if backend == "nccl":
+            gpu = str(torch.cuda.get_device_properties(device).uuid)
+            check_own_gpu(PrefixStore("gpus", own), world, gpu, timeout)
+        dist.init_process_group(
+            backend,
+            store=own,
+            rank=world.rank,
+            world_size=world.num_ranks,
+            timeout=timeout,
+            device_id=device if backend == "nccl" else None,
+        )
+    except dist.DistStoreError:
+        missing = [rank for rank in range(world.num_ranks) if not here.check([str(rank)])]
+        if not missing:
+            raise
+        ranks = ", ".join(map(str, missing))
+        raise MissingRanks(
+            f"{'rank' if len(missing) == 1 else 'ranks'} {ranks} did not join within "
+            f"{timeout_s:g} s (deadlines.collective_s)",
+            where={"at": f"{meeting.host}:{meeting.port}"},
+            hint="Start all ranks at about the same time, and see the output of those that did "
+            "not join: each must reach this address.",
+        ) from None
 
 
 def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
