@@ -50,6 +50,15 @@ class MulticlassMetrics(SummedState):
 
     __slots__ = ()
 
+    @staticmethod
+    def of_rows(place: Any, losses: Any) -> tuple[Any, ...]:
+        """Return what each row adds to each of `SUMS`, without its weight.
+
+        The arguments may be NumPy's arrays or torch's tensors, each `[rows]`: the numbers of
+        classes before the row's own, and log losses.
+        """
+        return 1.0, place == 0, place < TOP_K, losses
+
     def update(
         self, logits: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
@@ -84,8 +93,7 @@ class MulticlassMetrics(SummedState):
         highest = z.max(axis=1, initial=-np.inf, keepdims=True)
         losses = np.log(np.exp(z - highest).sum(axis=1)) + (highest - own)[:, 0]
         self.rows += len(z)
-        parts = (1.0, place == 0, place < TOP_K, losses)
-        self.sums += [float((w * part).sum()) for part in parts]
+        self.sums += [float((w * part).sum()) for part in self.of_rows(place, losses)]
 
     def compute(self) -> MulticlassReport:
         weight, right, among_top, log_loss = self.sums.tolist()

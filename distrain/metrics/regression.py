@@ -70,6 +70,15 @@ class RegressionMetrics(SummedState):
 
     __slots__ = ()
 
+    @staticmethod
+    def of_rows(e: Any, size: Any, y: Any) -> tuple[Any, ...]:
+        """Return what each row adds to each of `SUMS`, without its weight.
+
+        Only operators are used, so the arguments may be NumPy's arrays or torch's tensors: errors,
+        their absolute values and targets, each `[rows]`.
+        """
+        return 1.0, e, size, e * e, y, y * y
+
     def update(
         self, predictions: Floats, targets: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
@@ -92,7 +101,7 @@ class RegressionMetrics(SummedState):
         e = predictions.astype(np.float64) - y
         size = np.abs(e)
         self.rows += len(y)
-        self.sums += [float((w * part).sum()) for part in (1.0, e, size, e * e, y, y * y)]
+        self.sums += [float((w * part).sum()) for part in self.of_rows(e, size, y)]
         self.bins += np.bincount(error_bin_of(size), w, minlength=ERROR_BINS)
 
     def compute(self) -> RegressionReport:

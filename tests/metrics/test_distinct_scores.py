@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
-from distrain.metrics.exact import DistinctScores, key_of
+from distrain.metrics.exact import DistinctScores
 from distrain.metrics.grouped import grouped_metrics
 
 # What bins cannot tell apart: logits beyond them, within one of them, and of both zeros.
@@ -58,14 +58,6 @@ def test_with_too_many_distinct_scores_the_bounds_hold(rows, max_entries, cut):
     assert abs(auc.value - roc_auc_score(labels, scores)) <= auc.bound + 1e-12
     error = abs(precision.value - average_precision_score(labels, scores))
     assert error <= precision.bound + 1e-12
-
-
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=50))
-def test_keys_are_in_the_order_of_scores(values):
-    scores = np.array(values, np.float32)
-    keys = key_of(scores).astype(np.int64)
-    wide = scores.astype(np.float64)  # in which no difference overflows
-    assert (np.sign(keys[:, None] - keys) == np.sign(wide[:, None] - wide)).all()
 
 
 def test_scores_that_cannot_be_ordered_are_refused_and_change_nothing(wording):

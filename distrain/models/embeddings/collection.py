@@ -17,7 +17,7 @@ from distrain.models.embeddings import kernels
 from distrain.models.embeddings.columns import TableColumn, first_of_tables
 from distrain.models.embeddings.device_row_cache import DeviceRowCache
 from distrain.models.embeddings.peers import Peers
-from distrain.models.embeddings.route import ListRoute, Route
+from distrain.models.embeddings.route import Route
 from distrain.models.embeddings.table_store import (
     Store,
     StoreWeights,
@@ -251,8 +251,7 @@ class EmbeddingCollection(nn.Module):
             for store, own, values in zip(self.stores, route.stores, rows, strict=True):
                 store.expand(values, own, bounded, embedded[self.group_of(store)])
             for i in self.sequences:
-                number, whole = self._sequence(i, route)
-                inverse = whole.part(bounded).inverse
+                number, inverse = self._sequence(i, route, bounded)
                 found = self._lend_like(rows, len(inverse), self.columns[i].dim)
                 kernels.expand(rows[number], inverse[None], _FIRST, found.unsqueeze(1))
                 embedded.append(found)
@@ -291,8 +290,7 @@ class EmbeddingCollection(nn.Module):
             sums.append(total)
         for i, grad in zip(self.sequences, grads[len(self.groups) :], strict=True):
             if grad is not None:
-                number, whole = self._sequence(i, route)
-                inverse = whole.part(bounded).inverse
+                number, inverse = self._sequence(i, route, bounded)
                 kernels.collect(grad.unsqueeze(1), inverse[None], _FIRST, sums[number])
         return tuple(sums)
 
@@ -444,14 +442,14 @@ class EmbeddingCollection(nn.Module):
         first = (store.flat + store.lists)[0]
         return next(n for n, group in enumerate(self.groups) if first in group)
 
-    def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
-        """Return the index of the store of a sequence column, and the column's `ListRoute`.
+    def _sequence(self, column: int, route: Route, part: slice) -> tuple[int, Tensor]:
+        """Return the index of a sequence column's store, and the row number of each id of a part.
 
         Raises `IndexError` for another column.
         """
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:
-                return number, own.lists[store.lists.index(column)]
+                return number, own.lists[store.lists.index(column)].part(part).inverse
         raise IndexError(column)
 
     def _lend_like(self, rows: Sequence[Tensor], *shape: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from distrain.errors import DataError
 from distrain.loader.batch import Batch
 from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, NUM_BINS
-from distrain.metrics.multiclass import TOP_K, MulticlassMetrics, rows_at_once
+from distrain.metrics.multiclass import MulticlassMetrics, rows_at_once
 from distrain.metrics.regression import ERROR_BINS, ERROR_SHIFT, RegressionMetrics
 from distrain.metrics.state import Parts, State
 from distrain.metrics.targets import STATES, TargetMetrics
@@ -135,20 +135,18 @@ class DeviceMetrics:
         size = e.abs()
         index = size.float().view(torch.int32).bitwise_right_shift(ERROR_SHIFT)
         _add_at(self._weights, index.long().clamp_(max=ERROR_BINS - 1), mass)
-        parts = (torch.ones_like(y), e, size, e * e, y, y * y)
-        self._add(usable, [(mass * part).sum() for part in parts])
+        self._add(usable, mass, RegressionMetrics.of_rows(e, size, y))
 
     def _multiclass(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
         own_class, classes = y.long()[:, None], torch.arange(self._classes, device=y.device)
         own = x.gather(1, own_class)
         place = ((x > own) | ((x == own) & (classes < own_class))).sum(1)
         losses = x.logsumexp(1) - own[:, 0]
-        parts = (torch.ones_like(y), place == 0, place < TOP_K, losses)
-        self._add(usable, [(mass.double() * part).sum() for part in parts])
+        self._add(usable, mass.double(), MulticlassMetrics.of_rows(place, losses))
 
-    def _add(self, usable: Tensor, sums: list[Tensor]) -> None:
+    def _add(self, usable: Tensor, mass: Tensor, of_rows: Sequence[Tensor | float]) -> None:
         self._counts.add_(usable.sum())
-        self._sums.add_(torch.stack(sums))
+        self._sums.add_(torch.stack([(mass * part).sum() for part in of_rows]))
 
     def _begin_weights(self) -> None:
         self._counts.copy_(torch.stack([self._bins.sum(), self._bins[NUM_BINS:].sum()]))

@@ -7,7 +7,6 @@ import torch
 from kernel_cases import by_column, take_step
 from torch import nn
 
-from distrain.errors import InputError
 from distrain.jobs.optimizers import UPDATE_RULES
 from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.models.embeddings.collection import TouchedRows
@@ -155,11 +154,6 @@ def test_gradients_are_left_as_they_were(kind):
     ]
     SparseOptimizer(tables, kind).apply(touched, 0.1, scale=0.5)
     assert all((rows.grads == 1).all() for rows in touched)
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(InputError):
-        SparseOptimizer(new_tables(torch.float32), "nosuch")
 
 
 def test_bfloat16_is_rounded_otherwise_in_every_step_and_width():

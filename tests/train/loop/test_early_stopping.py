@@ -94,16 +94,6 @@ def test_another_metric_begins_a_new_record_at_the_rate_that_was_reached():
     assert not is_over(None, EarlyStoppingSpec())
 
 
-def test_patience_runs_out_and_a_small_gain_is_none():
-    stopping = EarlyStoppingSpec(patience=2, min_delta=0.1)
-    told = Validations("log_loss").after(1, 0.5, 0.1).after(2, 0.45, 0.1)
-    assert not is_over(told, stopping)
-    told = told.after(3, 0.42, 0.1)
-    assert is_over(told, stopping)
-    assert told.best_step == 3, "the model is still that of the lowest loss"
-    assert not is_over(told.after(4, 0.3, 0.1), stopping)
-
-
 REFUSED = [
     {"train": {"early_stopping": {"metric": "log_loss"}}, "checkpoint": {"keep_best": "auc"}},
     {"train": {"early_stopping": {}}, "evaluate": {"every_steps": None}},

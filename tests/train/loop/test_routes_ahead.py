@@ -69,4 +69,3 @@ def test_a_refit_of_ranks_with_unlike_rows_plays_graphs_with_the_bits_of_plain_s
         assert any(first != second for first, second in of_refit)
         assert replays > 0
         assert asked == gang[0][2]
-        assert replays > 0

@@ -133,17 +133,6 @@ def test_frozen_parameters_beside_others_stay():
     assert changed == [False, False, True, True]
 
 
-def test_a_scale_multiplies_the_gradients():
-    module = nn.Linear(3, 1)
-    dense = DenseTraining(module, TrainSpec(optimizer=OptimizerSpec(kind="sgd")))
-    before = [p.detach().clone() for p in module.parameters()]
-    for p in module.parameters():
-        p.grad.fill_(8.0)
-    dense.step(0.5, torch.tensor(0.25))
-    for p, old in zip(module.parameters(), before, strict=True):
-        assert torch.equal(p, old - 1.0)
-
-
 def small_inputs(rows, seed=0):
     generator = torch.Generator().manual_seed(seed)
     embedded = torch.randn(rows, 4, 8, generator=generator).requires_grad_()
@@ -221,23 +210,28 @@ class FakeCompiler:
         return run
 
 
-def test_numbers_of_rows_that_come_again_are_compiled_and_others_are_not(monkeypatch):
-    fake = FakeCompiler()
-    monkeypatch.setattr(torch, "compile", fake)
-    forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
+@pytest.fixture
+def compiled(monkeypatch):
+    """Runs batches of so many rows, and returns the numbers of rows of those that were compiled."""
+
+    def run(numbers):
+        fake = FakeCompiler()
+        monkeypatch.setattr(torch, "compile", fake)
+        forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
+        for rows in numbers:
+            forward(*small_inputs(rows))
+        return fake.rows
+
+    return run
+
+
+def test_numbers_of_rows_that_come_again_are_compiled_and_others_are_not(compiled):
     epoch = [64, 65, 64, 64, 65, 3, 0]  # an epoch's last batches are smaller, or empty
-    for rows in epoch + [64] * 40 + [3, 3, 3]:
-        forward(*small_inputs(rows))
-    assert fake.rows == [64, 64, 65] + [64] * 40
+    assert compiled(epoch + [64] * 40 + [3, 3, 3]) == [64, 64, 65] + [64] * 40
 
 
-def test_no_more_than_a_few_sizes_are_compiled(monkeypatch):
-    fake = FakeCompiler()
-    monkeypatch.setattr(torch, "compile", fake)
-    forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
-    for rows in [*range(2, 12), *range(2, 12), *range(2, 12)]:
-        forward(*small_inputs(rows))
-    assert set(fake.rows) == {2, 3, 4, 5}
+def test_no_more_than_a_few_sizes_are_compiled(compiled):
+    assert set(compiled([*range(2, 12)] * 3)) == {2, 3, 4, 5}
 
 
 def test_what_stops_the_compiler_is_told_in_words(monkeypatch, wording):

@@ -15,7 +15,7 @@ from distrain.jobs.spec.training import OptimizerSpec
 from distrain.loader.batch import Batch
 from distrain.models import build_model
 from distrain.models.blocks import MLPBlock
-from distrain.models.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.models.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.heads import BinaryClassificationTask, MulticlassTask, RegressionTask
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema
@@ -66,28 +66,6 @@ def test_groups_are_clipped_by_norms_of_their_own() -> None:
     table, dense = stepped(sgd.model_copy(update={"clip_groups": "apart"}))
     for moved in (table - first, dense - before):
         assert float(moved.norm()) == pytest.approx(0.5 * 0.01, rel=1e-3)
-    table, dense = stepped(sgd)
-    both = math.hypot(float((table - first).norm()), float((dense - before).norm()))
-    assert both == pytest.approx(0.5 * 0.01, rel=1e-3)
-
-
-@pytest.mark.parametrize("start", [0.1, 1.0])
-def test_sums_of_adagrad_begin_with_the_given_value(start: float) -> None:
-    tables = EmbeddingCollection([TableColumn("a", 5, 2)], generator=torch.Generator())
-    weight = torch.nn.Parameter(tables.table("a").clone())
-    torch_optimizer = torch.optim.Adagrad([weight], lr=0.1, initial_accumulator_value=start)
-    own = SparseOptimizer(tables, "adagrad", initial_accumulator_value=start)
-    ids = torch.tensor([[1], [3], [1]], dtype=torch.int32)
-    for _ in range(3):
-        route = tables.route(ids)
-        (leaf,) = tables.expand(route, tables.fetch(route))
-        leaf.square().sum().backward()
-        sums = tables.collect(route, [leaf.grad])
-        own.apply(tables.exchange(route, sums), 0.1)
-        torch_optimizer.zero_grad()
-        weight[ids[:, 0].long()].square().sum().backward()
-        torch_optimizer.step()
-    torch.testing.assert_close(tables.table("a"), weight.detach())
 
 
 def test_initial_values_lie_within_the_given_bound_and_scale_with_it() -> None:

@@ -52,6 +52,15 @@ def content():
     return some_content(new_state(), 5)
 
 
+def saved_place(folder, content):
+    """A place with a checkpoint of step 7, and the state that it has."""
+    (state,) = states_of("one")
+    fill(state, content)
+    place = CheckpointDir(str(folder / "place"))
+    save_together(place, [state], step=7)
+    return place, state
+
+
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory, content):
     """The same weights as a saved model, and as checkpoints of several ways."""
@@ -119,10 +128,7 @@ def test_equal_ids_reach_every_placement(sources, content, which, to):
 
 
 def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monkeypatch):
-    (state,) = states_of("one")
-    fill(state, content)
-    place = CheckpointDir(str(tmp_path / "place"))
-    save_together(place, [state], step=7)
+    place, state = saved_place(tmp_path, content)
     told = []
 
     def gather_texts(peers, device, text):
@@ -142,10 +148,7 @@ def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monk
 
 
 def test_a_checkpoint_that_is_removed_meanwhile_is_not_damaged(tmp_path, content, wording):
-    (state,) = states_of("one")
-    fill(state, content)
-    place = CheckpointDir(str(tmp_path / "place"))
-    save_together(place, [state], step=7)
+    place, state = saved_place(tmp_path, content)
     source = open_source(place.url)
     save_together(place, [state], step=8)
     prune(place, name_of(8, 1), keep=1, best_step=None)
@@ -255,10 +258,7 @@ def some_fresh(state):
 
 
 def test_damage_is_found_while_reading(sources, tmp_path, content, wording):
-    (state,) = states_of("one")
-    fill(state, content)
-    place = CheckpointDir(str(tmp_path / "place"))
-    save_together(place, [state], step=7)
+    place, _ = saved_place(tmp_path, content)
     (shard,) = (tmp_path / "place").glob("*/rank-0*")
     bytes_of = bytearray(shard.read_bytes())
     manifest = place.read_manifest(name_of(7, 1))
