@@ -14,7 +14,6 @@ from service_jobs import a_job
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.service.decisions.world import (
     Accepted,
-    Change,
     JobOrder,
     Outcome,
     Refusal,
@@ -22,7 +21,7 @@ from distrain.service.decisions.world import (
     Silence,
     Workers,
 )
-from distrain.service.values import Intent, Job, Phase
+from distrain.service.values import Change, Intent, Job, Phase
 
 SERVICE = "s1"
 

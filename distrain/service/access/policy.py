@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,17 +105,11 @@ def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
     yield place
     if is_remote(place):
         return
-    real = _without_links(place)
+    real = os.path.realpath(place)
     yield real
     for root in map(_place, roots):
-        if root and not is_remote(root) and _holds(real_root := _without_links(root), real):
+        if root and not is_remote(root) and _holds(real_root := os.path.realpath(root), real):
             yield posixpath.join(root, real[len(real_root) :].lstrip("/"))
-
-
-@cache
-def _without_links(path: str) -> str:
-    # Cached: a filesystem that hangs later must not block every submission.
-    return os.path.realpath(path)
 
 
 def _files_of_database(url: str) -> list[str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from distrain.service.access.policy import closed_places
 from distrain.service.api.dependencies import ApiParts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
 from distrain.service.api.openapi import openapi
@@ -27,6 +28,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         reads=RequestRates(limits.reads_per_s),
         submits=RequestRates(limits.submits_per_s),
         strangers=RequestRates(_STRANGERS_PER_S),
+        closed=closed_places(settings),
     )
     app.state.streams = ApiStreams(store, settings)
     register(app)

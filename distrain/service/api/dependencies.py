@@ -42,6 +42,7 @@ class ApiParts:
     reads: RequestRates
     submits: RequestRates
     strangers: RequestRates
+    closed: tuple[str, ...]  # the `closed_places` of the settings; workers may be able to read them
     clock: Callable[[], float] = time.monotonic  # for rates
     now_s: Callable[[], float] = time.time  # Unix time
     # by token id: the Unix time when its use was last written to the store
@@ -68,15 +69,15 @@ _cookie = APIKeyCookie(
 
 async def principal(
     request: Request,
-    parts: Service,
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """Return the caller, by token, session or a proxy's header; count reads against their rate.
+    """Return the caller, by token, session or a proxy's header, and count the request.
 
     Raises `unauthenticated`, `forbidden` (a browser sent the request for another site's page) or
     `rate`.
     """
+    parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
         await _check_origin(request)
@@ -91,8 +92,8 @@ async def principal(
         )
     note = audit_note(request)
     note.user, note.token_id = caller.user, caller.token_id
-    if request.method not in CHANGING:
-        _count(parts.reads, caller.user, parts.clock(), request)
+    rates = parts.submits if request.method in CHANGING else parts.reads
+    _count(rates, caller.user, parts.clock(), request)
     return caller
 
 
@@ -142,18 +143,11 @@ class ApiCall:
         note.target, note.details = target, details
 
 
-async def _call(request: Request, caller: Caller, service: Service) -> ApiCall:
-    return ApiCall(request, caller, service)
+async def _call(request: Request, caller: Caller) -> ApiCall:
+    return ApiCall(request, caller, request.app.state.parts)
 
 
 Call = Annotated[ApiCall, Depends(_call)]
-
-
-async def _count_submit(call: Call) -> None:
-    _count(call.service.submits, call.caller.user, call.service.clock(), call.request)
-
-
-Counted = Depends(_count_submit)
 
 
 def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> None:

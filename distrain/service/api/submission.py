@@ -14,7 +14,6 @@ from distrain.jobs.states import JobState
 from distrain.service.access.policy import (
     Judged,
     Mistake,
-    closed_places,
     judge,
     pointer,
     tag_mistakes,
@@ -50,7 +49,7 @@ def checked(
     settings = call.service.settings
     quota = quota_for(call, Action.SUBMIT, request.project)
     cluster = choose_cluster(settings, request.project, request.cluster)
-    judged = judge_for(settings, cluster, request.project, request.spec)
+    judged = judge_for(settings, call.service.closed, cluster, request.project, request.spec)
     mistakes = [Mistake(where + m.pointer, m.detail) for m in judged.mistakes]
     tags = {**(judged.spec.tags if judged.spec else {}), **request.tags}
     mistakes += tag_mistakes(tags if judged.spec else request.tags, settings.limits, "/tags")
@@ -118,10 +117,14 @@ def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
 
 
 def judge_for(
-    settings: Settings, cluster: str, project: str, document: Mapping[str, Any]
+    settings: Settings,
+    closed: Sequence[str],
+    cluster: str,
+    project: str,
+    document: Mapping[str, Any],
 ) -> Judged:
+    """Check a spec for a cluster; `closed` are the settings' `closed_places`."""
     profile, root = settings.clusters[cluster], settings.run_place(cluster)
-    closed = closed_places(settings)  # workers may be able to read them
     return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 
 

@@ -26,7 +26,7 @@ from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.service.access.policy import Mistake
 from distrain.service.access.rules import Action, may, visible
 from distrain.service.api.bodies import JobRequest, documents
-from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.problems import Problem, problem_of
 from distrain.service.api.routes.submitting import put_job
 from distrain.service.api.submission import bad_spec, request_sha256
@@ -151,7 +151,7 @@ def edit(call: Call, job_id: str) -> HTMLResponse:
     return _form(call, found, short_text(spec), new_job_id(found.name))
 
 
-@router.post("/jobs/{job_id}/edit", dependencies=[Counted])
+@router.post("/jobs/{job_id}/edit")
 def submit_again(
     call: Call,
     job_id: str,

@@ -131,7 +131,7 @@ class RequestLog:
                 await self._app(scope, receive, noted)
             finally:
                 if scope["path"] not in _QUIET or status >= 400 or not status:
-                    await _log.ainfo(
+                    _log.info(
                         "request",
                         method=scope["method"],
                         path=scope["path"],

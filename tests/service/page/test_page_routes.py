@@ -2,7 +2,6 @@
 
 import html
 import re
-import time
 
 import httpx2
 import pytest
@@ -219,12 +218,6 @@ def test_a_job_is_edited_and_submitted_again(site, browser):
     assert browser("bob").get(f"/jobs/{job}/edit").status_code == 404
 
 
-def test_a_deeply_nested_spec_is_refused_at_once(form):
-    start_s = time.monotonic()
-    assert form(spec="[" * 20_000).status_code == 422
-    assert time.monotonic() - start_s < 10  # PyYAML needs minutes to find its aliases
-
-
 @pytest.fixture
 def form(site, browser):
     """Posts the form of a job of alice's with changed fields, and returns the answer."""
@@ -256,7 +249,7 @@ def test_the_id_of_a_form_is_no_path(site, form, new_id):
         'name: "\\ud800"',
         "x: .nan",
         "x: !!set {a, b}",
-        "[" * 3000,
+        "[" * 20_000,  # PyYAML needs minutes to find its aliases
         "x: " + "a" * 100_000,
     ],
 )

@@ -23,7 +23,6 @@ from distrain.service.api.dependencies import (
     ApiCall,
     ApiParts,
     Call,
-    Counted,
     Service,
     VisibleJob,
     audit_note,
@@ -138,7 +137,6 @@ async def wait(
 
 @router.patch(
     "/v1/jobs/{job_id}",
-    dependencies=[Counted],
     responses=answers(
         "not_found",
         "conflict",
@@ -204,7 +202,6 @@ def _revision(if_match: str | None, job: Job) -> int | None:
 @router.post(
     "/v1/jobs/{job_id}/cancel",
     status_code=202,
-    dependencies=[Counted],
     responses=answers(
         "not_found",
         others={
@@ -228,7 +225,6 @@ def cancel(
 @router.delete(
     "/v1/jobs/{job_id}",
     status_code=204,
-    dependencies=[Counted],
     responses=answers("not_found", "not_final"),
 )
 def delete_job(job_id: str, call: Call) -> None:

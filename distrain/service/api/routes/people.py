@@ -9,7 +9,7 @@ from distrain.jobs.api_answers import Answer, Me, NewToken, Token as TokenAnswer
 from distrain.service.access.rules import Action
 from distrain.service.access.sessions import DEFAULT_DAYS, MOST_DAYS, new_token
 from distrain.service.api.bodies import Request, UserName, answer_of
-from distrain.service.api.dependencies import Call, Counted
+from distrain.service.api.dependencies import Call
 from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Token
@@ -74,7 +74,7 @@ def list_tokens(
     return TokenList(tokens=[_document(token) for token in tokens])
 
 
-@router.post("/v1/tokens", status_code=201, dependencies=[Counted], responses=answers("quota"))
+@router.post("/v1/tokens", status_code=201, responses=answers("quota"))
 def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken:
     """Make a token. Only this response contains its text; it cannot be read again."""
     user = body.user or call.caller.user
@@ -98,9 +98,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
     return NewToken(**_document(token).model_dump(), text=text)
 
 
-@router.delete(
-    "/v1/tokens/{token_id}", status_code=204, dependencies=[Counted], responses=answers("not_found")
-)
+@router.delete("/v1/tokens/{token_id}", status_code=204, responses=answers("not_found"))
 def revoke_token(token_id: str, call: Call) -> None:
     """Revoke a token immediately. A token may always revoke itself, even without scopes for it."""
     call.note(token_id)

@@ -8,7 +8,7 @@ from pydantic import Field
 from distrain.jobs.api_answers import Answer
 from distrain.service.access.rules import Action, role_allows
 from distrain.service.api.bodies import ProjectName, Request, UserName
-from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.dependencies import ApiCall, Call
 from distrain.service.api.openapi import answers
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store.people import Project
@@ -74,9 +74,7 @@ def get_project(project: Name, call: Call) -> ProjectDocument:
     return _document(call, _seen(call, project))
 
 
-@router.put(
-    "/v1/projects/{project}", dependencies=[Counted], responses=answers("not_found", "conflict")
-)
+@router.put("/v1/projects/{project}", responses=answers("not_found", "conflict"))
 def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
     """Make a project, or change its quota; for admins.
 
@@ -100,7 +98,6 @@ def list_members(project: Name, call: Call) -> MemberList:
 
 @router.put(
     "/v1/projects/{project}/members/{user}",
-    dependencies=[Counted],
     responses=answers("not_found", "conflict"),
 )
 def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> MemberList:
@@ -114,7 +111,6 @@ def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> Me
 @router.delete(
     "/v1/projects/{project}/members/{user}",
     status_code=204,
-    dependencies=[Counted],
     responses=answers("not_found", "conflict"),
 )
 def remove_member(project: Name, user: User, call: Call) -> None:

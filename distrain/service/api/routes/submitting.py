@@ -23,7 +23,7 @@ from distrain.service.api.bodies import (
     documents,
     etag,
 )
-from distrain.service.api.dependencies import ApiCall, Call, Counted, audit_note
+from distrain.service.api.dependencies import ApiCall, Call, audit_note
 from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
@@ -42,7 +42,7 @@ from distrain.service.store.errors import NotNow
 from distrain.service.store.store import Store
 from distrain.service.values import Job, Phase
 
-router = APIRouter(tags=["jobs"], dependencies=[Counted])
+router = APIRouter(tags=["jobs"])
 
 _CODES = ("id_taken", "quota", "not_found", "bad_spec")
 _REPLAY = {
@@ -74,7 +74,7 @@ def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
 
 
 @router.post("/v1/jobs", include_in_schema=False)
-def submit_without_id() -> None:
+def submit_without_id(_call: Call) -> None:
     """Reject the submission of an older client, and name the replacement."""
     raise Problem(
         "method_not_allowed",
@@ -129,7 +129,9 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
     call.allow(Action.CHANGE_JOB, before.project, before.owner)
     document = again(call, before, body.set)
     choose_cluster(call.service.settings, before.project, before.cluster)  # may have changed
-    judged = judge_for(call.service.settings, before.cluster, before.project, document)
+    judged = judge_for(
+        call.service.settings, call.service.closed, before.cluster, before.project, document
+    )
     if judged.spec is None:
         raise bad_spec([Mistake("/set" + m.pointer, m.detail) for m in judged.mistakes])
     if before.resumes == body.resumes:
@@ -160,7 +162,7 @@ def validate(
     audit_note(call.request).keep = False
     quota_for(call, Action.SUBMIT, body.project)
     cluster = choose_cluster(call.service.settings, body.project, body.cluster)
-    judged = judge_for(call.service.settings, cluster, body.project, body.spec)
+    judged = judge_for(call.service.settings, call.service.closed, cluster, body.project, body.spec)
     mistakes = [Mistake("/spec" + m.pointer, m.detail) for m in judged.mistakes]
     mistakes += tag_mistakes(body.tags, call.service.settings.limits, "/tags")
     if judged.spec is not None and not mistakes:
