@@ -1,6 +1,8 @@
 """The files of a release: the same bytes each time, and what their readers need."""
 
 import importlib.util
+import itertools
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -97,3 +99,17 @@ def test_an_sbom_is_what_an_install_has_and_what_is_vendored():
     six = "pkg:pypi/six@1.17.0"
     assert edges["pkg:pypi/distrain@1"] == ["pkg:pypi/b-c@2", six, uplot["bom-ref"]]
     assert edges["pkg:pypi/b-c@2"] == [six]
+
+
+def test_an_sbom_is_resolved_with_the_pins_of_an_install_alone(tmp_path, monkeypatch):
+    asked = []
+
+    def run(*words):
+        asked.extend(words)
+        return json.dumps({"install": [installed("distrain", "1")]})
+
+    monkeypatch.setattr(release, "run", run)
+    release.write_sbom(tmp_path / "sbom.json", tmp_path / "a.whl", ROOT, 86_400)
+    pinned = [after for word, after in itertools.pairwise(asked) if word == "--constraint"]
+    # The tools of a release have other versions of the same packages, which would conflict.
+    assert pinned == [str(ROOT / "constraints.txt")]
