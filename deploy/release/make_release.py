@@ -177,6 +177,12 @@ def write_sbom(path: Path, wheel: Path, source: Path, epoch: int) -> None:
         f"{wheel}[{','.join(filter(None, EXTRAS))}]",
     )
     document = sbom(json.loads(report)["install"], [vendored(source)], epoch)
+    unknown = [one["name"] for one in document["components"] if not one.get("licenses")]
+    if unknown:
+        sys.exit(
+            f"these packages have no licence in their metadata: {', '.join(unknown)}. "
+            "Use the pip of deploy/release/requirements.txt, or correct make_release.py"
+        )
     path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 

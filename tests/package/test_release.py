@@ -102,14 +102,20 @@ def test_an_sbom_is_what_an_install_has_and_what_is_vendored():
 
 
 def test_an_sbom_is_resolved_with_the_pins_of_an_install_alone(tmp_path, monkeypatch):
-    asked = []
+    asked, packages = [], [installed("distrain", "1"), installed("six", "1", license="MIT")]
 
     def run(*words):
         asked.extend(words)
-        return json.dumps({"install": [installed("distrain", "1")]})
+        return json.dumps({"install": packages})
+
+    def write():
+        release.write_sbom(tmp_path / "sbom.json", tmp_path / "a.whl", ROOT, 86_400)
 
     monkeypatch.setattr(release, "run", run)
-    release.write_sbom(tmp_path / "sbom.json", tmp_path / "a.whl", ROOT, 86_400)
+    write()
     pinned = [after for word, after in itertools.pairwise(asked) if word == "--constraint"]
     # The tools of a release have other versions of the same packages, which would conflict.
     assert pinned == [str(ROOT / "constraints.txt")]
+    packages.append(installed("numpy", "2"))
+    with pytest.raises(SystemExit, match="numpy"):
+        write()
