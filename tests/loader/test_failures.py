@@ -55,19 +55,6 @@ def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schem
         assert error.where["file"] == planned.row_groups[0].file
 
 
-def test_an_unexpected_error_in_the_thread_reaches_the_caller(
-    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = read_footers(write_table([[20] * 5]), schema)
-
-    def fail(*arguments: Any) -> Any:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr(CpuBackend, "load", fail)
-    with in_order(table, schema).epoch(0) as batches, pytest.raises(ZeroDivisionError):
-        next(batches)
-
-
 def test_however_an_epoch_is_left_nothing_goes_on(write_table: Any, schema: Schema) -> None:
     loader = in_order(read_footers(write_table([[20] * 5]), schema), schema, decode_threads=2)
     with loader.epoch(0):
@@ -127,7 +114,7 @@ def test_an_epoch_that_cannot_begin_is_an_error_after_the_batches_before_it(
         for _ in range(loader.num_steps):
             next(batches)
         wording.refused(RuntimeError, lambda: next(batches))
-    assert not loader._source._leases
+    assert not loader._source._users
 
 
 def test_many_files_do_not_exhaust_the_descriptors(
@@ -238,7 +225,7 @@ def test_a_backend_is_closed_once_when_nobody_loads_any_more(
             super().close()
 
     def backend(_: Any, source: Any, dataset: Dataset, pool: Any, stats: Any, **__: Any) -> Any:
-        return Watched(dataset.columns, source.lease(), pool, stats, {})
+        return Watched(dataset.columns, source.open(), pool, stats, {})
 
     monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
     loader = Loader(Dataset(write_table([[20] * 6]), schema), batch_size=20)

@@ -14,6 +14,8 @@ from torch.distributed import PrefixStore, Store, TCPStore
 from distrain.errors import ClusterError, DataError, SpecError
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.spec.resources import ResourcesSpec
+from distrain.models.embeddings.peers import Peers
+from distrain.train.checkpoint.rank_store import gather_texts
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
@@ -170,16 +172,13 @@ def leave_peers() -> None:
 def check_same_data(fingerprint: str, rank: int) -> None:
     """Raise `DataError`, on every rank, if the fingerprint of a rank differs from rank 0's.
 
-    A collective operation; does nothing without a process group. `fingerprint` is in hex.
+    A collective operation; does nothing without a process group.
     """
     if not dist.is_initialized():
         return
-    own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)
-    if dist.get_backend() == "nccl":
-        own = own.cuda()
-    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, own)
-    differing = [r for r, other in enumerate(gathered) if not torch.equal(other, gathered[0])]
+    peers = Peers(rank, dist.get_world_size())
+    texts = gather_texts(peers, peers.device, fingerprint)
+    differing = [other for other, text in enumerate(texts) if text != texts[0]]
     if differing:
         raise DataError(
             f"ranks {differing} see other files than rank 0",
