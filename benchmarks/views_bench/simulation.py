@@ -48,7 +48,7 @@ class Simulation:
         self.plain = coordinator_of_one_job(num_ranks)
         self.watched = coordinator_of_one_job(num_ranks)
         self.monitor = Monitor(self.watched)
-        self.plain.keep_history = lambda stimulus, instructions: None
+        self.plain.keep_history = lambda *_: None  # type: ignore[method-assign]
         self.registry = CollectorRegistry()
         scraped = JobsCollector()
         scraped.monitor = self.monitor

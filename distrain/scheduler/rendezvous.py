@@ -31,7 +31,7 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> range:
     if not text:
         return range(1)
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
-    first, last = map(int, match.groups()) if match else (0, 0)
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1024 <= first <= last <= 65535:
         raise ClusterError(
             f"{PORTS} is {text!r}; it must be FIRST-LAST, two ports from 1024 to 65535",

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from left_behind import no_loader_left
 from wording import Wording
 
 from distrain.errors import DataError
@@ -53,26 +52,6 @@ def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schem
             taken, error = take_until_error(batches)
         assert taken == expected
         assert error.where["file"] == planned.row_groups[0].file
-
-
-def test_however_an_epoch_is_left_nothing_goes_on(write_table: Any, schema: Schema) -> None:
-    loader = in_order(read_footers(write_table([[20] * 5]), schema), schema, decode_threads=2)
-    with loader.epoch(0):
-        pass
-    with pytest.raises(ZeroDivisionError), loader.epoch(0) as batches:  # noqa: PT012 (as users do)
-        next(batches)
-        raise ZeroDivisionError
-    batches = loader.epoch(0)
-    next(batches)
-    batches.close()
-    batches.close()
-    assert list(batches) == []
-    batches = loader.epoch(0)
-    assert (len(list(batches)), list(batches)) == (10, [])
-    cycle: list[Any] = [loader.epoch(0), loader.epoch(1)]
-    cycle.append(cycle)
-    del cycle, batches
-    no_loader_left()
 
 
 @pytest.mark.slow

@@ -120,16 +120,16 @@ def on_site(story: Callable[[Site], Awaitable[None]], *, dashboard: bool = False
     """Run a story beside a scheduler that was started with the preload."""
 
     async def run() -> None:
-        async with Scheduler(
-            port=0,
-            host="127.0.0.1",
-            dashboard=dashboard,
-            dashboard_address="127.0.0.1:0",
-            preload=["distrain.preload"],
-        ) as scheduler:
+        async with with_preload(dashboard=dashboard) as scheduler:
             await story(Site(scheduler))
 
     asyncio.run(run())
+
+
+def with_preload(**options: Any) -> Scheduler:
+    """A scheduler that was started with the preload."""
+    words = {"dashboard": False, "dashboard_address": "127.0.0.1:0", **options}
+    return Scheduler(port=0, host="127.0.0.1", preload=["distrain.preload"], **words)
 
 
 def _no_constant(name: str) -> None:

@@ -23,9 +23,9 @@ from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.source import Source
 from distrain.storage.outputs import check_apart, whole_dir
+from distrain.storage.retrying import RETRY_S
 
 _MOST_THREADS = 8
-_RETRY_S = 300.0
 
 Progress = Callable[[int, int], None]
 
@@ -70,7 +70,7 @@ def pack(
     with whole_dir(cache_dir, replace=overwrite) as folder:
         cache = RowGroupCache(columns, folder, sys.maxsize)
         new_reader = partial(ArrowReader, columns, open_groups=num_threads, threads=num_threads)
-        source = Source(columns, new_reader, _RETRY_S, cache).open()
+        source = Source(columns, new_reader, RETRY_S, cache).open()
         pool = ThreadPoolExecutor(num_threads)
         try:
             write = partial(_write_entry, columns, source, cache, folder)

@@ -27,8 +27,10 @@ class Changes:
         self._collected_s = -math.inf  # when jobs with only new progress last got new revisions
 
     def acknowledge(self, service: str, revision: int) -> None:
-        newest = max(revision, self._acknowledged.get(service, 0))
-        self._acknowledged[service] = min(newest, self.newest)
+        """Note that a service has seen all changes up to a revision, if it has jobs here."""
+        if any(one.service == service for one in self.coordinator.histories.values()):
+            newest = max(revision, self._acknowledged.get(service, 0))
+            self._acknowledged[service] = min(newest, self.newest)
 
     def is_unseen(self, job_id: str) -> bool:
         """Return True if a service submitted this job and has not acknowledged its last change."""

@@ -32,8 +32,7 @@ class CoordinatorApi:
         """
         if epoch != self.coordinator.epoch or since > self.changes.newest:
             since = 0
-        if service in self.commands.services:
-            self.changes.acknowledge(service, since)
+        self.changes.acknowledge(service, since)
         revision, more, jobs = self.changes.since(since, collect_s)
         head = {
             "epoch": self.coordinator.epoch,

@@ -20,8 +20,6 @@ from distrain.scheduler.job_list import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 
-MOST_SERVICES = 256  # services that are remembered
-
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -62,7 +60,6 @@ class JobCommands:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
-        self.services: set[str] = set()  # the services that have given orders
 
     def put(self, job_id: str, order: PutOrder) -> int:
         """Queue a job, and return 201; return 200 if it is queued or running already.
@@ -191,17 +188,6 @@ class JobCommands:
         """Return the service that submitted a job, even a removed one; `None`: a Dask client."""
         history = self.coordinator.histories.get(job_id)
         return self.coordinator.tombstones[job_id].service if history is None else history.service
-
-    def note_service(self, service: str | None) -> None:
-        """Remember the service that gives an order; `None`: a client over Dask gives it."""
-        if service is None or service in self.services:
-            return
-        if len(self.services) >= MOST_SERVICES:
-            hint = "Restart the scheduler; it forgets them."
-            raise Refusal(
-                409, "too_many_services", f"{MOST_SERVICES} services were here already", hint
-            )
-        self.services.add(service)
 
 
 ORDERS: tuple[tuple[str, str, type[Order], Callable[..., int]], ...] = (

@@ -119,7 +119,7 @@ class EventFollower:
                     self._call = await run_in_threadpool(look_again, self._call, self._job_id)
                 except Problem:  # the caller may not see it any more
                     return
-                await self._look_for_end()  # its event may be missing: nobody may publish
+                await self._look_for_end()  # without a publisher, its event is missing
 
     def _framed(self, events: list[Event]) -> bytes:
         frames = []

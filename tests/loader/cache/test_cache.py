@@ -237,16 +237,6 @@ def entry_bytes(groups, tmp_path):
     return probe.counters.bytes_written
 
 
-def test_the_bound_holds_after_every_read(groups, tmp_path):
-    bound = int(2.5 * entry_bytes(groups, tmp_path))
-    cache = RowGroupCache(COLUMNS, tmp_path / "cache", bound)
-    for turn in range(40):
-        read_group(cache, groups[turn * 7 % len(groups)], PlainReader())
-        assert sum(path.stat().st_size for path in entries(tmp_path / "cache")) <= bound
-    assert cache.counters.evictions >= 10
-    assert cache.counters.hits + cache.counters.misses == 40
-
-
 def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):
     bound = int(2.6 * entry_bytes(groups, tmp_path))
     cache = RowGroupCache(COLUMNS, tmp_path / "cache", bound)
