@@ -168,15 +168,21 @@ def write_tar(path: Path, root: Path, prefix: str, files: Iterable[Path], epoch:
 def write_sbom(path: Path, wheel: Path, source: Path, epoch: int) -> None:
     """Write a CycloneDX document of a fresh install of the wheel, and of vendored files.
 
-    pip only resolves the install, so that packages of this environment have no influence.
+    pip only resolves the install, so that packages of this environment have no influence. The pins
+    are those of docs/install.md; the release tools have other versions of some packages.
     """
-    pins = (source / "constraints.txt", source / "deploy" / "images" / "constraints-build.txt")
     report = run(
         *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"),
-        *("--report", "-", *(word for file in pins for word in ("--constraint", str(file)))),
+        *("--report", "-", "--constraint", str(source / "constraints.txt")),
         f"{wheel}[{','.join(filter(None, EXTRAS))}]",
     )
     document = sbom(json.loads(report)["install"], [vendored(source)], epoch)
+    unknown = [one["name"] for one in document["components"] if not one.get("licenses")]
+    if unknown:
+        sys.exit(
+            f"these packages have no licence in their metadata: {', '.join(unknown)}. "
+            "Use the pip of deploy/release/requirements.txt, or correct make_release.py"
+        )
     path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 

@@ -340,6 +340,11 @@ def fit(
     from distrain.models.custom import handed_over, is_importable, name_of
 
     own = dict(metrics or {})
+    if not isinstance(overrides or {}, Mapping):
+        raise SpecError(
+            f"overrides is {overrides!r}, not values by path",
+            hint='Write overrides={"train.epochs": 3}.',
+        )
     fields = dict(overrides or {})
     if own:
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}

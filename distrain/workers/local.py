@@ -136,6 +136,7 @@ def local_cluster(
         "security": True if private else None,
     }
     _check_main_guard()
+    _check_no_task()
     check_dask_settings()
     gpus = check_this_machine(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []
@@ -254,6 +255,23 @@ def _check_main_guard() -> None:
             where={"script": file},
             hint='Put its code under `if __name__ == "__main__":`; '
             "or train in one process with resources.backend: inline.",
+        )
+
+
+def _check_no_task() -> None:
+    """Raise `ClusterError` in a task of a worker process, where a further cluster never starts."""
+    from distributed import get_worker
+
+    try:
+        worker = get_worker()
+    except ValueError:
+        return
+    if worker.nanny:
+        raise ClusterError(
+            "a local cluster cannot start inside a Dask task",
+            where={"worker": worker.address},
+            hint="In a task, train with resources.backend: inline; or call it outside of tasks, "
+            "with the cluster's client as `scheduler`.",
         )
 
 

@@ -162,6 +162,7 @@ def test_what_cannot_serve_is_refused_before_the_first_step(prepared, tmp_path, 
         {"metrics": {"rows": Accuracy}},
         {"metrics": {"one": Accuracy, "two": made("compute", len)}},
         {"overrides": {"data.train": {1}}},
+        {"overrides": ["train.epochs=3"]},
         {"model_fn": tiny},
     ):
         with pytest.raises(SpecError) as refused:

@@ -1,6 +1,8 @@
 """The files of a release: the same bytes each time, and what their readers need."""
 
 import importlib.util
+import itertools
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -97,3 +99,23 @@ def test_an_sbom_is_what_an_install_has_and_what_is_vendored():
     six = "pkg:pypi/six@1.17.0"
     assert edges["pkg:pypi/distrain@1"] == ["pkg:pypi/b-c@2", six, uplot["bom-ref"]]
     assert edges["pkg:pypi/b-c@2"] == [six]
+
+
+def test_an_sbom_is_resolved_with_the_pins_of_an_install_alone(tmp_path, monkeypatch):
+    asked, packages = [], [installed("distrain", "1"), installed("six", "1", license="MIT")]
+
+    def run(*words):
+        asked.extend(words)
+        return json.dumps({"install": packages})
+
+    def write():
+        release.write_sbom(tmp_path / "sbom.json", tmp_path / "a.whl", ROOT, 86_400)
+
+    monkeypatch.setattr(release, "run", run)
+    write()
+    pinned = [after for word, after in itertools.pairwise(asked) if word == "--constraint"]
+    # The tools of a release have other versions of the same packages, which would conflict.
+    assert pinned == [str(ROOT / "constraints.txt")]
+    packages.append(installed("numpy", "2"))
+    with pytest.raises(SystemExit, match="numpy"):
+        write()

@@ -253,6 +253,17 @@ def test_a_dashboards_link_that_cannot_be_filled_in_ends_nothing():
     assert "NOT_SET" in dashboard_link(Client())
 
 
+def test_a_cluster_inside_a_task_of_a_worker_process_is_refused(monkeypatch, wording):
+    def start():
+        with local_cluster(1, 1, "cpu", ":0"):
+            pass
+
+    worker = SimpleNamespace(nanny="tcp://h:1", address="tcp://h:2")
+    monkeypatch.setattr("distributed.get_worker", lambda: worker)
+    monkeypatch.setattr(local, "check_this_machine", lambda *_: pytest.fail("it went on"))
+    wording.refused(ClusterError, start)
+
+
 @pytest.mark.parametrize("is_guarded", [False, True])
 def test_a_script_without_a_main_guard_is_refused_before_it_starts_itself(
     tmp_path, monkeypatch, is_guarded
