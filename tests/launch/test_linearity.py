@@ -69,6 +69,7 @@ def test_a_small_linear_table_gets_a_model_without_hidden_layers(
     said: list[str] = []
     job = job_of_table(TableRequest(table, tmp_path, ASKED, model=model), said.append)
     assert (job.document["model"].get("hidden") == []) == expected
+    assert (job.document["train"]["optimizer"]["lr"] > 0.001) == expected
     assert len(said) == expected
     again = new_job(next(tmp_path.glob("data-*")), model, said.append)
     assert again["model"] == job.document["model"]
