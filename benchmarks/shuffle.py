@@ -117,10 +117,13 @@ def trained_rows(case: Case, plan: EpochPlan, epoch: int) -> NDArray[np.int64]:
         for piece in lane_pieces(plan, chunks, lane)
     ]
     line = line[np.concatenate(places)]  # lane by lane, each in the lane's order
-    slices = [
-        plan.lane_slice(lane, step) for step in range(plan.num_steps) for lane in range(plan.lanes)
-    ]
-    return np.concatenate([line[start:stop] for start, stop in slices])
+    slices = []
+    for step in range(plan.num_steps):
+        for lane in range(plan.lanes):
+            of_lane = line[slice(*plan.lane_span(lane))]
+            taken = plan.lane_rows_before(lane, step), plan.lane_rows_before(lane, step + 1)
+            slices.append(of_lane[slice(*taken)])
+    return np.concatenate(slices)
 
 
 def line_of_rows(case: Case, epoch: int, chunks: Sequence[Chunk]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ A small table of Criteo-shaped rows is prepared once. Then, in turns:
     train, two ranks   the same with two ranks on a new local cluster
     predict            `distrain predict` of 200,000 prepared rows, from its start to its end
     import distrain    the import alone, in a new process
+    import torch       the same; a lower limit for the three commands, which all need torch
 
 "CPU s" is the processor time of the command and its child processes until then, which other work
 on the machine changes less than the time. With `--before`, the commands of another checkout, whose
@@ -31,12 +32,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 INLINE, RANKS, PREDICT, IMPORT = "train, inline", "train, two ranks", "predict", "import distrain"
+TORCH = "import torch"
 GOALS = {INLINE: 3.0, RANKS: 4.0, PREDICT: 2.0, IMPORT: 0.02}
 """Seconds."""
 PEAK_MB_GOAL = 500
 ROWS = 200_000
 RUN = "finished"
-_IMPORT = "import time; t = time.perf_counter(); import distrain; print(time.perf_counter() - t)"
+_IMPORT = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
 
 Figures = dict[str, float]
 
@@ -156,16 +158,20 @@ def predict(root: Path, folder: Path) -> Figures:
     return {"s": time.perf_counter() - began, "CPU s": used_s, "peak MB": usage.ru_maxrss / 1024}
 
 
-def import_alone(root: Path, _: Path) -> Figures:
-    process = begin(root, "-c", _IMPORT)
-    return {"s": float(process.communicate()[0])}
+def import_alone(module: str) -> Callable[[Path, Path], Figures]:
+    def measure(root: Path, _: Path) -> Figures:
+        process = begin(root, "-c", _IMPORT.format(module))
+        return {"s": float(process.communicate()[0])}
+
+    return measure
 
 
 MEASURES: dict[str, Callable[[Path, Path], Figures]] = {
     INLINE: first_step("inline", 1),
     RANKS: first_step("dask", 2),
     PREDICT: predict,
-    IMPORT: import_alone,
+    IMPORT: import_alone("distrain"),
+    TORCH: import_alone("torch"),
 }
 
 
@@ -178,7 +184,8 @@ def print_table(medians: dict[tuple[str, str], Figures]) -> None:
     for (case, which), figures in medians.items():
         cpu = f"{figures['CPU s']:8.2f}" if "CPU s" in figures else 8 * " "
         peak = f"{figures['peak MB']:9.0f}" if "peak MB" in figures else 9 * " "
-        print(f"{case:18}{which:8}{figures['s']:8.3f}{cpu}{peak}{GOALS[case]:8.2f}")
+        goal = f"{GOALS[case]:8.2f}" if case in GOALS else ""
+        print(f"{case:18}{which:8}{figures['s']:8.3f}{cpu}{peak}{goal}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,26 @@
-"""`python -m distrain`: the command line."""
+"""The command line, as `distrain` and `python -m distrain` start it."""
 
-from distrain.cli.main import main
+import signal
+import sys
+
+from distrain.errors import Terminated, on_sigterm
+
+
+def main() -> None:
+    """Import and run the command line, and exit with its exit code.
+
+    A stop signal during the import ends the process after the import, with one line.
+    """
+    try:
+        with on_sigterm():
+            from distrain.cli.main import main as run
+
+            run()
+    except KeyboardInterrupt as error:
+        is_signal = isinstance(error, Terminated)
+        print("terminated" if is_signal else "interrupted", file=sys.stderr)
+        sys.exit(128 + (signal.SIGTERM if is_signal else signal.SIGINT))
+
 
 if __name__ == "__main__":
     main()

@@ -63,11 +63,12 @@ class Terminated(KeyboardInterrupt):
     """Raised after a stop signal, so that the process ends in an orderly way, as after Ctrl-C."""
 
 
-def _raise_terminated(number: int, frame: FrameType | None) -> None:
-    """Raise `Terminated`; if distrain's code is importing a module, only after the import.
+def _raise_stop(number: int, frame: FrameType | None) -> None:
+    """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C; during an import, only after it.
 
     C extension modules turn exceptions raised during their import into errors of their own, or
-    leave libraries behind that keep the process from ending.
+    leave libraries behind that keep the process from ending. An import that runs distrain's code,
+    such as that of a script that trains, does not count.
     """
     while frame is not None and not _is_of_distrain(frame):
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
@@ -75,7 +76,7 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
             _thread.start_new_thread(_send_again, (number,))
             return
         frame = frame.f_back
-    raise Terminated
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 def _send_again(number: int) -> None:
@@ -89,11 +90,12 @@ def _is_of_distrain(frame: FrameType) -> bool:
 
 
 @contextmanager
-def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Iterator[None]:
+def on_sigterm(handler: Callable[[int, Any], object] = _raise_stop) -> Iterator[None]:
     """Call `handler` for stop signals in the block; by default it raises `Terminated`.
 
-    Does nothing in threads other than the main thread. If the embedding program has its own handler
-    for SIGUSR1, that handler is kept.
+    The default also delays Ctrl-C until the end of an import. Does nothing in threads other than
+    the main thread. If the embedding program has its own handler for SIGUSR1 or Ctrl-C, that
+    handler is kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -102,6 +104,8 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Ite
     # Inside another `on_sigterm` block both signals have the same handler.
     if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, before[signal.SIGTERM]):
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, handler)
+    if handler is _raise_stop and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
@@ -131,11 +135,9 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
 
     replaced: dict[int, Callable[[int, Any], object]] = {}
     if threading.current_thread() is threading.main_thread():
-        raising: dict[int, Callable[[int, Any], object]]
-        raising = {signal.SIGINT: signal.default_int_handler}
-        terminates: Callable[[int, Any], object] = _raise_terminated
-        raising |= dict.fromkeys(STOP_SIGNALS, terminates)
-        replaced |= {n: raises for n, raises in raising.items() if signal.getsignal(n) is raises}
+        ours: tuple[Any, ...] = (signal.default_int_handler, _raise_stop)
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, *STOP_SIGNALS)}
+        replaced |= {n: one for n, one in handlers.items() if callable(one) and one in ours}
     try:
         for number in replaced:
             signal.signal(number, note)

@@ -12,8 +12,7 @@ from benchmarks.service_bench.lags import lags
 from benchmarks.service_bench.server import SPEC, Served
 from distrain.client import Client
 from distrain.jobs.run_paths import RunPaths
-from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.values import Job, Phase
+from distrain.service.values import Change, Job, Phase
 
 _BLOCK_LINES = 100_000
 _LINE_EVERY_S = 1.0
@@ -27,7 +26,7 @@ def running_job(at: Served, job_id: str) -> tuple[Job, Path]:
     job, _ = at.store.submit(new, SPEC)
     columns = {"phase": Phase.HANDED_OVER, "state": "running", "attempt": 1}
     columns["observed_at_s"] = at.store.now_s()
-    assert not at.store.record("gpu", [JobChange(job.id, job.rev, columns)])
+    assert not at.store.record("gpu", [Change(job, columns)])
     log = RunPaths(run_dir).log(0, 1)
     log.parent.mkdir(parents=True)
     return job, log

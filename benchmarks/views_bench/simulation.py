@@ -1,4 +1,4 @@
-"""Simulated ranks that report to a real coordinator and its monitor, without a network."""
+"""Simulated ranks that report to a real coordinator, without a network."""
 
 import gc
 import json
@@ -21,12 +21,11 @@ from distrain.jobs.assignment import Slot
 from distrain.jobs.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
 from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.runs.records.collector import Collector
 from distrain.scheduler.http.monitor import Monitor
 from distrain.scheduler.http.prometheus import JobsCollector
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import Submit, Tick, WorkersChanged
-from distrain.scheduler.plugin import PROGRESS_BYTES, CoordinatorPlugin
+from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.recording import Recordings
 
 SCRAPE_EVERY_S = 15
@@ -49,7 +48,7 @@ class Simulation:
         self.plain = coordinator_of_one_job(num_ranks)
         self.watched = coordinator_of_one_job(num_ranks)
         self.monitor = Monitor(self.watched)
-        self.watched.observers = (self.monitor,)
+        self.plain.keep_history = lambda *_: None  # type: ignore[method-assign]
         self.registry = CollectorRegistry()
         scraped = JobsCollector()
         scraped.monitor = self.monitor
@@ -165,13 +164,14 @@ def coordinator_of_one_job(num_ranks: int) -> CoordinatorPlugin:
     plugin.scheduler = SimpleNamespace(workers={})
     plugin.lifecycle = Lifecycle()
     plugin.recordings = Recordings(lambda worker, message: True)
-    plugin.collectors = {"job": Collector(PROGRESS_BYTES)}
+    plugin.collectors, plugin.histories = {}, {}
+    plugin.follow("job")
     plugin.collectors["job"].begin_attempt(1, num_ranks)
     slots = frozenset(Slot(f"host-{r}", f"tcp://{r}:1", f"w{r}") for r in range(num_ranks))
     now_s = time.monotonic()
     spec = parse_spec(document(num_ranks))
-    plugin.lifecycle.handle(Submit("job", spec, "runs/job", 0), now_s)
-    plugin.lifecycle.handle(WorkersChanged(slots), now_s)
+    for stimulus in (Submit("job", spec, "runs/job", 0), WorkersChanged(slots)):
+        plugin.keep_history(stimulus, plugin.lifecycle.handle(stimulus, now_s))
     return plugin
 
 
@@ -226,7 +226,7 @@ def simulate(num_ranks: int, reports_per_s: int, rows: int, simulated_s: int) ->
         simulation.second(number)
         if (number + 1) % (simulated_s // SAMPLES) == 0:
             gc.collect()
-            kept = list(simulation.monitor.histories.values())
+            kept = list(simulation.watched.histories.values())
             kept_bytes.append(len(pickle.dumps(kept)))
             held_bytes.append(psutil.Process().memory_info().rss)
     view = simulation.monitor.job("job")

@@ -17,21 +17,19 @@ _LEFT = "distrain.left"
 
 
 class Ended(click.ClickException):
-    """Raised if Ctrl-C ends a command; `left` says what continues or remains, for the message."""
+    """Raised if Ctrl-C or a signal ends a command.
 
-    exit_code = INTERRUPTED
-    how = "interrupted"
+    `left` says what continues or remains, for the message.
+    """
 
-    def __init__(self, left: str = ""):
-        super().__init__(f"{self.how}: {left}" if left else self.how)
+    def __init__(self, error: KeyboardInterrupt, left: str):
+        is_signal = isinstance(error, Terminated)
+        how = "terminated" if is_signal else "interrupted"
+        super().__init__(f"{how}: {left}" if left else how)
+        self.exit_code = TERMINATED if is_signal else INTERRUPTED  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(clean(self.message), file=file, err=file is None)
-
-
-class EndedBySignal(Ended):
-    exit_code = TERMINATED
-    how = "terminated"
 
 
 def if_interrupted(left: str) -> None:
@@ -50,5 +48,4 @@ def ends_in_order(context: click.Context) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        kind = EndedBySignal if isinstance(error, Terminated) else Ended
-        raise kind(context.meta.get(_LEFT, "")) from None
+        raise Ended(error, context.meta.get(_LEFT, "")) from None

@@ -29,7 +29,7 @@ from distrain.client.retries import (
     why_again,
 )
 from distrain.client.service_target import ServiceTarget
-from distrain.jobs.api_answers import Mistake, Problem
+from distrain.jobs.api_answers import Problem
 
 SLOW_S = 2.0  # `on_retry` is called if the headers of a response take longer
 _CONNECT_S = 10.0
@@ -66,7 +66,6 @@ class Connection:
     ) -> None:
         self.address = target.address.text
         self.retries = retries
-        self._target = target
         self._on_retry = on_retry
         socket = target.address.socket
         own = httpx2.HTTPTransport(uds=str(socket)) if socket else None
@@ -100,22 +99,18 @@ class Connection:
         document = json_of(answer)
         if isinstance(document, dict):
             return document
-        with self.without_token():
-            raise ServiceError(
-                f"what answered {call.method} {call.path} is not the service: it sent no JSON "
-                "object",
-                where={"server": self.address},
-                hint="Is the address that of `distrain serve`? A proxy or a login page may be "
-                "between.",
-                status=answer.status_code,
-            )
+        raise ServiceError(
+            f"what answered {call.method} {call.path} is not the service: it sent no JSON object",
+            where={"server": self.address},
+            hint="Is the address that of `distrain serve`? A proxy or a login page may be between.",
+            status=answer.status_code,
+        )
 
     def check(self, answer: httpx2.Response, call: Call) -> None:
-        with self.without_token():
-            if not answer.is_success and answer.status_code != 304:
-                with suppress(httpx2.TransportError):
-                    answer.read()
-                raise problem(answer, call, self.address)
+        if not answer.is_success and answer.status_code != 304:
+            with suppress(httpx2.TransportError):
+                answer.read()
+            raise problem(answer, call, self.address)
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[httpx2.Response]:
@@ -128,14 +123,6 @@ class Connection:
             yield answer
         finally:
             answer.close()
-
-    @contextmanager
-    def without_token(self) -> Iterator[None]:
-        """Remove the token, which a service may have repeated, from errors raised in the block."""
-        try:
-            yield
-        except ServiceError as error:
-            raise self._target.cleared(error) from None
 
     def _answered(self, call: Call, *, read: bool) -> httpx2.Response:
         retries, began_s = self.retries, time.monotonic()
@@ -151,16 +138,15 @@ class Connection:
             left_s = max(_LEAST_READ_S, began_s + retries.for_s - time.monotonic())
             return self._send(replace(call, read_s=min(call.read_s, left_s)), read=read)
 
-        with self.without_token():
-            try:
-                return tries(send)
-            except httpx2.TransportError as error:
-                count, took_s = tries.statistics["attempt_number"], time.monotonic() - began_s
-                raise _unavailable(call, self.address, error, count, took_s) from None
+        try:
+            return tries(send)
+        except httpx2.TransportError as error:
+            count, took_s = tries.statistics["attempt_number"], time.monotonic() - began_s
+            raise _unavailable(call, self.address, error, count, took_s) from None
 
     def _tell_why(self, state: RetryCallState, call: Call) -> None:
         if self._on_retry is not None and state.next_action is not None:
-            why = self._target.hidden(_why_again(state, call))
+            why = _why_again(state, call)
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
@@ -258,7 +244,7 @@ def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
     document = document if isinstance(document, dict) else {}
     told = Problem.read({**document, "errors": _objects(document.get("errors"))})
     where: dict[str, object] = {"server": address}
-    message = _without(told.errors, told.detail) or told.title
+    message = told.detail or told.title
     message = message or f"the service answered {status} to {call.method} {call.path}"
     for one in told.errors[:_MOST_POINTERS]:
         if one.detail != message:
@@ -274,19 +260,6 @@ def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
 
 def _objects(value: Any) -> list[Any]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _without(mistakes: list[Mistake], message: str) -> str:
-    """Remove the list of mistakes from the end of a message, since each is also shown alone.
-
-    >>> _without([Mistake(pointer="/spec/name", detail="too long")], "the spec: too long")
-    'the spec'
-    """
-    for count in range(len(mistakes), 0, -1):
-        told = "; ".join(one.detail for one in mistakes[:count])
-        if told and message.endswith(f": {told}"):
-            return message.removesuffix(f": {told}")
-    return message
 
 
 def _kind(status: int, code: str) -> type[ServiceError]:

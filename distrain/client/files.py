@@ -32,7 +32,6 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        sync_folder(path.parent)
     except OSError as error:
         raise _not_written(path, error) from None
     finally:
@@ -46,16 +45,6 @@ def private_folder(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _not_written(path, error) from None
-
-
-def sync_folder(path: Path) -> None:
-    """Sync a folder, so that renamed files survive a power failure; ignores errors."""
-    with suppress(OSError):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def _not_written(path: Path, error: OSError) -> OutputError:

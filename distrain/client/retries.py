@@ -4,8 +4,6 @@ import random
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import httpx2
 
@@ -93,20 +91,10 @@ def json_of(answer: httpx2.Response) -> object:
         return None
 
 
-def retry_after_s(value: str, now: datetime | None = None) -> float:
-    """Return the seconds from `now` that a `Retry-After` header names; 0 if it is invalid.
+def retry_after_s(value: str) -> float:
+    """Return the seconds in a `Retry-After` header; 0 for a date, which services do not send.
 
-    >>> now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-    >>> retry_after_s("7", now), retry_after_s("Sun, 01 Mar 2026 12:00:30 GMT", now)
-    (7.0, 30.0)
-    >>> retry_after_s("soon", now), retry_after_s("-1", now)
-    (0.0, 0.0)
+    >>> retry_after_s("7"), retry_after_s("Sun, 01 Mar 2026 12:00:30 GMT"), retry_after_s("-1")
+    (7.0, 0.0, 0.0)
     """
-    if value.strip().isdigit():
-        return float(min(int(value.strip()[:9]), 86_400))
-    try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    then = then if then.tzinfo else then.replace(tzinfo=UTC)
-    return max(0.0, (then - (now or datetime.now(UTC))).total_seconds())
+    return float(min(int(value[:9]), 86_400)) if value.isdecimal() else 0.0

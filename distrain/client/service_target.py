@@ -1,7 +1,7 @@
 """The service that a client connects to: its address, token and certificate authority."""
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,15 @@ from distrain.client.credentials import (
     find_login,
     parse_address,
 )
-from distrain.client.errors import ServiceError
 from distrain.errors import InputError
-from distrain.jobs.api_answers import Mistake
 from distrain.version import __version__
 
 
 @dataclass(frozen=True)
 class ServiceTarget:
     address: Address
-    token: str | None
+    token: str | None = field(repr=False)
     ca_file: Path | None
-
-    def __repr__(self) -> str:
-        return f"Target({self.address.text})"
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of httpx2's clients for this service."""
@@ -54,24 +49,6 @@ class ServiceTarget:
                 where={"file": self.ca_file},
                 hint="It is a PEM file with the certificate that signed the service's.",
             ) from None
-
-    def hidden(self, text: str) -> str:
-        """Return a text without the token, which a server or a library may have repeated."""
-        return text.replace(self.token, "[token]") if self.token else text
-
-    def cleared(self, error: ServiceError) -> ServiceError:
-        """Return an error whose texts do not contain the token."""
-        return type(error)(
-            self.hidden(error.message),
-            where={name: self.hidden(str(value)) for name, value in error.where.items()},
-            hint=error.hint and self.hidden(error.hint),
-            code=self.hidden(error.code),
-            status=error.status,
-            pointers=[
-                Mistake(pointer=self.hidden(one.pointer), detail=self.hidden(one.detail))
-                for one in error.pointers
-            ],
-        )
 
 
 def find_target(

@@ -14,7 +14,7 @@ from distrain.errors import InputError
 from distrain.jobs.api_answers import Event
 
 _SILENT_S = 45.0  # three pings
-_ENDS = frozenset({"end", "job.end"})
+_END = "end"
 
 
 def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
@@ -62,11 +62,9 @@ def _events(
         _check_stream(answer, call, connection)
         try:
             for event in httpx2.EventSource(answer):
-                if not _is_new(event, last_id):
-                    continue
                 last_id, count = event.id or last_id, count + 1
                 yield _event(event, last_id)
-                if event.event in _ENDS:
+                if event.event == _END:
                     return last_id, count, True
         except httpx2.TransportError:
             pass  # `follow` opens the stream again
@@ -81,19 +79,6 @@ def _check_stream(answer: httpx2.Response, call: Call, connection: Connection) -
             where={"server": connection.address},
             hint="A proxy or a login page may be in between.",
         )
-
-
-def _is_new(event: httpx2.ServerSentEvent, last_id: str) -> bool:
-    """Return True if an event is after the cursor, or a `reset` or `end`, whose ids may be lower.
-
-    >>> _is_new(httpx2.ServerSentEvent("job.state", "{}", "7"), "7")
-    False
-    """
-    if event.event == "reset" or event.event in _ENDS:
-        return True
-    if event.id.isdecimal() and last_id.isdecimal():
-        return int(event.id) > int(last_id)
-    return not event.id or event.id != last_id
 
 
 def _event(event: httpx2.ServerSentEvent, last_id: str) -> Event:

@@ -21,6 +21,7 @@ from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
 from distrain.runs.run_file import read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
+from distrain.storage.urls import url_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -493,9 +494,10 @@ def _function_of(spec: JobSpec) -> str:
 def _read_summary(run_dir: Path) -> "Summary":
     values = read_summary(RunPaths(run_dir))
     if values is None:
+        url = url_of(run_dir)
         raise InputError(
-            "not a finished run",
-            where={"path": str(run_dir)},
+            "not a finished run" if url is None else "a run is read from a local folder",
+            where={"path": url or str(run_dir)},
             hint="Give the directory of a run; it contains summary.json once the run has ended.",
         )
     return Summary(

@@ -32,7 +32,7 @@ from distrain.loader.partition.table import RowGroup, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import READERS, Expected, Reader, ReaderKind
-from distrain.loader.reading.source import Lease, Source
+from distrain.loader.reading.source import Source
 
 
 class CpuBackend:
@@ -41,7 +41,7 @@ class CpuBackend:
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        source: Lease,
+        source: Source,
         pool: BlockPool,
         stats: StatsRecorder,
         list_limits: Mapping[str, int],
@@ -116,7 +116,7 @@ class GpuBackend:
     def __init__(
         self,
         columns: Sequence[WantedColumn],
-        source: Lease,
+        source: Source,
         streams: CudaStreams,
         stats: StatsRecorder,
     ):
@@ -250,12 +250,12 @@ def new_backend(
     streams: CudaStreams | None,
     list_limits: Mapping[str, int],
 ) -> Backend:
-    """Return the backend that loads a dataset's row groups into batches; it leases the source.
+    """Return the backend that loads a dataset's row groups into batches; it opens the source.
 
     Only a GPU reader needs `streams`; only a CPU reader uses `pool`.
     """
-    lease = source.lease()
+    opened = source.open()
     if kind.on_gpu:
         assert streams is not None
-        return GpuBackend(dataset.columns, lease, streams, stats)
-    return CpuBackend(dataset.columns, lease, pool, stats, list_limits)
+        return GpuBackend(dataset.columns, opened, streams, stats)
+    return CpuBackend(dataset.columns, opened, pool, stats, list_limits)

@@ -10,9 +10,7 @@ import importlib.util
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -24,6 +22,7 @@ from torch import Tensor
 from distrain.errors import DataError
 from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.filling.torch_filler import signed_bits, with_capacity
+from distrain.loader.partition.scanning import read_files
 from distrain.loader.partition.table import RowGroup, Selection, Table
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.arrow import null_error
@@ -50,8 +49,6 @@ _TORCH_TYPES = {
     "FLOAT64": torch.float64,
     "TIMESTAMP_DAYS": torch.int32,
 }
-
-_READERS_OF_FOOTERS = 16
 
 # cuDF reads these types like Arrow. (A date64, for example, counts milliseconds in Arrow.)
 _CUDF_TYPES = frozenset(
@@ -98,9 +95,8 @@ def why_not_cudf(
     if table.compact.has_constants:
         return "columns come from the names of folders"
     files = table.compact.files
-    with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
-        reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
-        return next((reason for reason in reasons if reason), None)
+    reasons = read_files(files, lambda number: _why_not_cudf_file(files[number], columns))
+    return next((reason for reason in reasons if reason), None)
 
 
 class CudfReader(Reader):

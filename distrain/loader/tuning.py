@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -17,12 +15,12 @@ from distrain.loader.bucketing.first_pass import use_buckets
 from distrain.loader.dataset import Dataset
 from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_bytes_of
 from distrain.loader.options import LoaderOptions
-from distrain.loader.parquet_pages.footer import codec_bytes
+from distrain.loader.partition.scanning import read_files
+from distrain.loader.partition.statistics import codec_and_bytes, read_chunks
 from distrain.loader.partition.wanted_columns import column_of_leaf
 from distrain.loader.reading.reader import ANY_TABLE
 from distrain.storage.inputs import open_input
 
-_READERS = 16
 _BYTES_OF_TYPE = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
 _SMALL_GROUP_ROWS = 4096
 _GOOD_GROUP_ROWS = 65536
@@ -60,8 +58,7 @@ def footer_summary(dataset: Dataset) -> FooterSummary:
     files = dataset.table.compact.files
     flat = {column.name for column in dataset.columns if not column.is_list}
     lists = {column.name for column in dataset.columns if column.is_list}
-    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-        summaries = list(readers.map(partial(_file_summary, flat=flat, lists=lists), files))
+    summaries = read_files(files, lambda number: _file_summary(files[number], flat, lists))
     wide = set().union(*(file.wide for file in summaries))
     group_bytes = [size for file in summaries for size in file.group_bytes]
     return FooterSummary(
@@ -88,11 +85,11 @@ def _file_summary(file: str, flat: set[str], lists: set[str]) -> _FileSummary:
         used = [number for number, name in enumerate(names) if name is not None]
         codecs: Counter[str] = Counter()
         group_bytes = []
-        for index in range(footer.num_row_groups):
-            chunks = [footer.row_group(index).column(number) for number in used]
-            group_bytes.append(sum(chunk.total_compressed_size for chunk in chunks))
-        for of_group in codec_bytes(handle, used):
-            codecs.update(of_group)
+        for chunks in read_chunks(handle):
+            sizes = [codec_and_bytes(chunks, number) for number in used]
+            group_bytes.append(sum(num_bytes for _, num_bytes in sizes))
+            for codec, num_bytes in sizes:
+                codecs[codec] += num_bytes
     absent = len(flat - types.keys())  # columns from folders' names take 8 bytes a row each
     row_bytes = 8 * absent + sum(_BYTES_OF_TYPE.get(kind, 8) for kind in types.values())
     wide = {name for name, kind in types.items() if kind == "INT64"}

@@ -61,7 +61,7 @@ def column_importance(
     for name, columns in _units(saved).items():
         shuffled = replace(saved, model=_Shuffled(saved.model, columns, seed))
         report_shuffled = evaluate_saved(
-            replace(scorer, saved=shuffled, folder=None), max_auc_bound, on_progress
+            replace(scorer, saved=shuffled), max_auc_bound, on_progress
         )
         loss[name] = sign * (own - _value(report_shuffled, target, metric))
     return Importance(metric, dict(sorted(loss.items(), key=lambda one: -one[1])))

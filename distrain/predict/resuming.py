@@ -12,15 +12,12 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distrain.errors import OutputError
-from distrain.predict.score_file import model_files
 from distrain.storage.identity import file_identity
-from distrain.storage.outputs import check_writable, locked_folder, translated_errors, whole_file
+from distrain.storage.outputs import translated_errors, whole_file
 from distrain.version import __version__
 
 _FINISHED = ".distrain-scores.json"
@@ -62,35 +59,6 @@ def open_scored(folder: Path, name: str) -> Path:
         for left in own.glob(".*.partial-*"):  # files of tasks that were killed
             left.unlink(missing_ok=True)
     return own
-
-
-@contextmanager
-def kept_logits(
-    folder: Path, model_dir: Path | str, files: Sequence[str], settings: dict[str, Any]
-) -> Iterator[Path]:
-    """Yield a folder for logits, inside `folder`, which remains if the work is interrupted.
-
-    If earlier work with the same model, files and settings was interrupted, its logits are in the
-    yielded folder. After the work the folder is removed.
-
-    Raises:
-        OutputError: The folder cannot be made, or another process keeps logits in `folder`.
-    """
-    check_writable(folder)
-    name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])
-    # A process that starts or ends in the folder removes the files of other processes.
-    with locked_folder(folder, _in_use(folder)):
-        place = scored_folder(folder / "logits")
-        yield open_scored(place, name)
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _in_use(folder: Path) -> OutputError:
-    return OutputError(
-        "another process uses this folder for its scores",
-        where={"path": str(folder)},
-        hint="Wait until it has finished, or name another folder.",
-    )
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:

@@ -13,7 +13,12 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.prep.lists import Lists, holds_lists
 from distrain.prep.operators import OPERATORS
-from distrain.prep.operators.buckets import Bucketize, HashBucket, QuantileBuckets
+from distrain.prep.operators.buckets import (
+    Bucketize,
+    HashBucket,
+    QuantileBuckets,
+    StagedBuckets,
+)
 from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.encodings import Encoding, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
@@ -54,7 +59,7 @@ def kind_of(dtype: pa.DataType) -> str:
         return NUMBERS
     if pa.types.is_integer(dtype):
         return INTEGERS
-    return TEXTS if is_text(dtype) else str(dtype)
+    return TEXTS if is_text(dtype) or isinstance(dtype, StagedBuckets) else str(dtype)
 
 
 _BUCKETS = (Bucketize, QuantileBuckets, HashBucket)

@@ -30,6 +30,8 @@ _COLUMNS_HELD = 4
 @dataclass(frozen=True)
 class MemoryPlan:
     thread_bytes: int = _USUAL_THREAD_BYTES
+    # for the tables of counts and target means that a process holds, all its threads together
+    table_bytes: int = _USUAL_THREAD_BYTES
 
     @property
     def held_bytes(self) -> int:
@@ -44,12 +46,15 @@ class MemoryPlan:
         return self.thread_bytes // _TIMES_TO_ADD_UP
 
 
-def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> MemoryPlan:
+def plan_memory(
+    client: Any, process_bytes: int | None, block_bytes: int, has_tables: bool
+) -> MemoryPlan:
     """Return how much memory each thread of the client's workers may use.
 
     `process_bytes` is the limit of a worker process, all threads and libraries together. `None`
     means 320 MiB a thread, but in total at most 0.6 of a worker's limit, and at least 64 MiB a
-    thread. Rows of `block_bytes` of text take twice as much memory while they are written.
+    thread. Rows of `block_bytes` of text take twice as much memory while they are written. With
+    `has_tables`, a quarter is for the tables of counts and target means.
 
     Raises:
         InputError: `process_bytes` is too little for these threads and blocks.
@@ -60,14 +65,20 @@ def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> Mem
         limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
         allowed = min(limits, default=0) * _SHARE_OF_LIMIT - _LIBRARIES_BYTES
         usual = min(_USUAL_THREAD_BYTES, int(allowed / threads)) if limits else _USUAL_THREAD_BYTES
-        return MemoryPlan(max(usual, _LEAST_THREAD_BYTES))
-    of_thread = (process_bytes - _LIBRARIES_BYTES) // threads
+        return _plan(threads * max(usual, _LEAST_THREAD_BYTES), threads, has_tables)
+    plan = _plan(process_bytes - _LIBRARIES_BYTES, threads, has_tables)
     needed = max(_LEAST_THREAD_BYTES, _BLOCKS_HELD * block_bytes)
-    if of_thread < needed:
-        least = _LIBRARIES_BYTES + threads * needed
+    if plan.thread_bytes < needed:
+        least = threads * needed
+        least = _LIBRARIES_BYTES + (-(-least * 4 // 3) if has_tables else least)
         raise InputError(
             f"{process_bytes // _MIB:,} MiB are not enough for {threads} threads",
             where={"memory, MiB": process_bytes // _MIB, "at least": -(-least // _MIB)},
             hint="Raise --memory-mib, or use fewer --workers or a smaller --block-mib.",
         )
-    return MemoryPlan(of_thread)
+    return plan
+
+
+def _plan(usable_bytes: int, threads: int, has_tables: bool) -> MemoryPlan:
+    table_bytes = usable_bytes // 4 if has_tables else 0
+    return MemoryPlan((usable_bytes - table_bytes) // threads, table_bytes)

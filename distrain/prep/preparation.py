@@ -97,8 +97,8 @@ def prepare(
     read = [file.path for file in (*files, *valid_files, *log_files)]
     check_apart(request.out, [*read, *(join.file for join in joins)])
     refuse_files(log_files, [*files, *valid_files], PREP_JSON)
-    memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
+    memory = plan_memory(client, request.memory_bytes, request.block_bytes, workflow.has_tables)
     check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
     out = request.out
     if isinstance(out, Path):

@@ -23,9 +23,11 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FEATURES_FILE, FeatureConfig
+from distrain.prep.features.document import HashSplit
 from distrain.prep.features.file_checks import looked_at, same_in_all, table_file_of
 from distrain.prep.features.inference.infer import rows_of
 from distrain.prep.features.joins import side_tables
+from distrain.prep.features.rows import FEWEST_HASHED
 from distrain.prep.features.staging import Staged, StagingTask, stage_rows
 from distrain.prep.features.table_file import TableFile
 from distrain.prep.parts import Part, parts_of_row_groups
@@ -226,6 +228,7 @@ def read_inputs(
     is_new = request.saved_workflow is None and not features.as_is and is_binary
     if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
         raise _no_ones(features, tables[0], num_rows)
+    _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
     return _split_by_values(read, features)
 
 
@@ -318,6 +321,21 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
         where=where,
         hint="Name a value of the column, or another column, in target of the features document.",
     )
+
+
+def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
+    """Raise a `DataError` for a split by hash of too few different values.
+
+    Each of the hashes is that of another value.
+    """
+    split = features.document.split
+    if isinstance(split, HashSplit) and len(hashes) < FEWEST_HASHED:
+        raise DataError(
+            f"a split by hash needs {FEWEST_HASHED} different values or more",
+            where={"column": split.column, "different values": len(hashes)},
+            hint="Their rows could not be divided by share: set split to another column, or to "
+            "{by: fraction, last: 0.1}.",
+        )
 
 
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:

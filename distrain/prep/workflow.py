@@ -27,6 +27,7 @@ from distrain.prep.column_group import (
     training_rows,
 )
 from distrain.prep.operators.categorify import Categorify, category_type
+from distrain.prep.operators.encodings import Encoding
 from distrain.prep.operators.history import History
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp, Normalize
 from distrain.prep.operators.operator import FittedOperator, takes_of
@@ -127,6 +128,12 @@ class Workflow:
     @property
     def learns_labels(self) -> bool:
         return bool(self.labelled)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether some columns have counts or target means, whose tables workers hold."""
+        operators = (operator for group in self.groups for operator in group.operators)
+        return any(isinstance(operator, Encoding) for operator in operators)
 
     @property
     def by_time(self) -> bool:
@@ -309,30 +316,6 @@ class Workflow:
         fitted = self.record.get(HOLDS, {})
         group.check_type(column, table.schema.field(column).type, fitted.get(column))
         return group.training_values(column, table[column], training_rows(table))
-
-    def with_history(self, table: pa.Table) -> pa.Table:
-        """Return the result of `transform`, with each row's history among the rows of the table.
-
-        The table must also have the columns of the history's keys and times. `prepare` does the
-        same for logs that are larger than memory.
-
-        >>> history = History("user", "time", keep=2, of=("item", "time"))
-        >>> items = ColumnGroup(("item",), (Categorify(),))
-        >>> table = pa.table({"user": [1, 2, 1, 1], "time": [5, 6, 7, 9], "item": [7, 8, 8, 9]})
-        >>> found = Workflow((items,), history=history).fit([table]).with_history(table)
-        >>> found["item"].to_pylist(), found["history_item"].to_pylist()
-        ([4, 3, 3, 5], [[], [], [4], [4, 3]])
-        >>> found["history_time"].to_pylist()
-        [[], [], [2.0], [4.0, 2.0]]
-        """
-        made, history = self.transform(table), self.history
-        if history is None:
-            return made
-        arrays = {name: made[name] for name in history.columns}
-        lists = history.of_rows(table[history.by], table[history.order], arrays)
-        for name, values in lists.items():
-            made = made.append_column(pa.field(name, values.type, nullable=False), values)
-        return made
 
     def save(self, folder: str | Path) -> None:
         """Write `workflow.json` and `categories/` into a folder, created if missing, or to a URL.

@@ -20,6 +20,12 @@ _LATEST = "9"  # later than any time stamp
 
 LINES_BEFORE, LINES_AFTER = 5, 40
 
+_NO_LOGS = (
+    "With the backends inline and env, ranks print where their command was started. With dask, "
+    "logs begin when the ranks start."
+)
+_NO_RUN = "Is it a run folder? It holds spec.yaml and run.json."
+
 
 @dataclass(frozen=True)
 class LogOfRank:
@@ -58,9 +64,9 @@ def find_logs(
     if not chosen:
         there = ", ".join(f"attempt {log.attempt} rank {log.rank}" for log in logs)
         raise InputError(
-            "no such log" if logs else "no rank of this run has printed anything",
+            "no such log" if logs else "this run has no logs of ranks",
             where={"run": str(paths.root)} | ({"there are": there} if there else {}),
-            hint=None if logs else "Is it a run folder? Logs are in its folder `logs`.",
+            hint=None if logs else _NO_LOGS if paths.run.is_file() else _NO_RUN,
         )
     return chosen
 

@@ -11,7 +11,7 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.runs.attempts import EARLIER, read_attempts, records_of
 from distrain.runs.finish_run import as_it_stands
-from distrain.runs.records.merging import add_up
+from distrain.runs.records.merging import add_up, stall_pct
 from distrain.runs.run_file import RunFile, read_run_and_spec, read_summary
 from distrain.runs.run_folder import RunFolder
 
@@ -55,6 +55,28 @@ class RunData:
         train = self.train
         of_model = record_of_model(self.valid, self.summary.get("model_step"))
         return of_model or (train[-1] if train else None)
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The summary's fields; those that it lacks, as while the run trains, from the records."""
+        outcome: dict[str, Any] = {"num_ranks": self.spec.resources.num_ranks}
+        if train := self.train:
+            last, seconds = train[-1], self.mean_seconds()
+            speeds = [(one.rows, one.rows_per_s) for one in train if one.rows_per_s]
+            took_s = sum(rows / speed for rows, speed in speeds)
+            outcome |= {
+                "steps": last.step,
+                "rows": last.rows_total,
+                "wall_s": last.elapsed_s,
+                "rows_per_s": sum(rows for rows, _ in speeds) / took_s if took_s else None,
+                "stall_pct": [stall_pct(seconds)] if any(seconds.values()) else [],
+            }
+        if (scored := self.scored) is not None:
+            names = ("auc", "auc_bound", "normalised_entropy", "targets", "own")
+            outcome |= {name: getattr(scored, name) for name in names}
+            outcome |= {"scored_on": scored.split, "scored_rows": scored.rows}
+            outcome["log_loss"] = scored.loss
+        return outcome | {n: one for n, one in self.summary.items() if one not in (None, [], ())}
 
     @property
     def restarts(self) -> list[Mapping[str, Any]]:

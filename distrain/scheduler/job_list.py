@@ -62,7 +62,7 @@ KEPT = 10_000  # maximum number of tombstones; the oldest are dropped first
 _MESSAGE_CHARACTERS = 1000
 
 
-def tombstone_of(job: Job) -> EndedJob:
+def tombstone_of(job: Job, service: str | None) -> EndedJob:
     cause = job.culprit
     return EndedJob(
         id=job.job_id,
@@ -73,6 +73,7 @@ def tombstone_of(job: Job) -> EndedJob:
         reason=cause.reason if cause else None,
         message=cause.message[:_MESSAGE_CHARACTERS] if cause else None,
         first_attempt=job.request.first_attempt,
+        service=service,
         recorded=True,
     )
 

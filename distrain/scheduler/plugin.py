@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from traceback import format_exc
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from distributed import Scheduler, SchedulerPlugin
@@ -21,6 +21,7 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.runs.records.collector import Collector
 from distrain.scheduler.gangs import Gangs
+from distrain.scheduler.history.job_history import JobHistory
 from distrain.scheduler.job_list import (
     Tombstones,
     last_view,
@@ -33,10 +34,10 @@ from distrain.scheduler.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.lifecycle.messages import (
     CheckpointGang,
     EndGang,
-    EndJob,
     Instruction,
     LaunchFailed,
     LaunchGang,
+    Move,
     Reported,
     Stimulus,
     StopGang,
@@ -68,22 +69,11 @@ ENDED_PROGRESS_BYTES = 2**20  # the same for ended jobs, applied when another jo
 log = logging.getLogger("distrain.coordinator")
 
 
-class Observer(Protocol):
-    """Is notified of what happens to jobs; it must not change the jobs or raise."""
-
-    def handled(self, stimulus: Stimulus) -> None:
-        """Called after the coordinator has handled a stimulus."""
-
-    def forgot(self, job_id: str) -> None:
-        """Called after the coordinator has removed a job."""
-
-
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Places the ranks of jobs on workers, merges their metrics, and stops them together."""
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
-    observers: tuple[Observer, ...] = ()
     # whether a service has not seen the end of a job yet
     is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
     _started = False
@@ -99,6 +89,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.lifecycle = Lifecycle()
         self.tombstones = Tombstones()
         self.collectors: dict[str, Collector] = {}
+        self.histories: dict[str, JobHistory] = {}
         self.recordings = Recordings(self.gangs.send)
         self._tasks: set[asyncio.Task[None]] = set()
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
@@ -174,10 +165,16 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self._forget(job_id)
         self.tombstones.pop(job_id, None)
         self._forget_old_jobs()
-        self.collectors[job_id] = Collector(PROGRESS_BYTES)
+        self.follow(job_id, first_attempt)
         priority = spec.queue.priority if priority is None else priority
         self.tell(Submit(job_id, spec, run_dir, priority, first_attempt))
         return True
+
+    def follow(self, job_id: str, first_attempt: int = 1) -> None:
+        """Begin to keep the progress and the history of a new job."""
+        self.collectors[job_id] = Collector(PROGRESS_BYTES)
+        self.histories[job_id] = history = JobHistory(time.time())
+        history.move(first_attempt - 1, JobState.PENDING, history.submitted_s)
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """Return `JobView` as JSON with the progress from entry `since` on; `None` if unknown.
@@ -232,14 +229,27 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def tell(self, stimulus: Stimulus) -> None:
         try:
             now_s = time.monotonic()
-            for instruction in self.lifecycle.handle(stimulus, now_s):
+            instructions = self.lifecycle.handle(stimulus, now_s)
+            for instruction in instructions:
                 self._carry_out(instruction, now_s)
             if self.recordings.ending:  # with 1,024 ranks, the set costs more than their reports
                 self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
-            for observer in self.observers:
-                observer.handled(stimulus)
+            self.keep_history(stimulus, instructions)  # last: its mistakes must not affect jobs
         except Exception:  # a bug must affect neither the caller nor other jobs
             log.exception("the coordinator failed on %r", stimulus)
+
+    def keep_history(self, stimulus: Stimulus, instructions: Iterable[Instruction]) -> None:
+        """Add a rank's report, and the changes of jobs' states, to the histories."""
+        now_s = time.time()
+        job = self.lifecycle.jobs.get(stimulus.job_id) if isinstance(stimulus, Reported) else None
+        if isinstance(stimulus, Reported) and job is not None and job.attempt == stimulus.attempt:
+            history, entries = self.histories[job.job_id], self.collectors[job.job_id].entries
+            history.observe(job.attempt, stimulus.event, now_s)
+            history.take(entries.since(history.num_entries), now_s)
+            history.num_entries = len(entries)
+        for move in instructions:
+            if isinstance(move, Move):
+                self.histories[move.job_id].move(move.attempt, move.new, now_s, move.why)
 
     def _carry_out(self, instruction: Instruction, now_s: float) -> None:
         match instruction:
@@ -257,7 +267,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 entries = self.collectors[job_id].entries
                 self.recordings.end_attempt(job_id, entries, self.show(job_id))
                 self.gangs.end(job_id, attempt)
-            case EndJob(job_id):
+            case Move(job_id) if instruction.new.is_final:
                 asked, view = self.lifecycle.jobs[job_id].request, self.show(job_id)
                 self.recordings.end_job(job_id, asked.run_dir, view, asked.first_attempt, now_s)
 
@@ -306,12 +316,12 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
 
     def _bury(self, job_id: str) -> None:
-        self.tombstones.add(tombstone_of(self.lifecycle.jobs[job_id]))
+        service = self.histories[job_id].service
+        self.tombstones.add(tombstone_of(self.lifecycle.jobs[job_id], service))
         self._forget(job_id)
 
     def _forget(self, job_id: str) -> None:
         self.lifecycle.jobs.pop(job_id, None)
         self.collectors.pop(job_id, None)
+        self.histories.pop(job_id, None)
         self.recordings.forget(job_id)
-        for observer in self.observers:
-            observer.forgot(job_id)

@@ -5,8 +5,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distrain.errors import ClusterError
@@ -15,52 +14,30 @@ PORTS = "DISTRAIN_RENDEZVOUS_PORTS"
 """The scheduler's environment variable that names the ports of the stores."""
 
 
-@dataclass(frozen=True)
-class PortRange:
-    """The ports that stores may use, such as those that a firewall allows; `last` is included.
+def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> range:
+    """Return the ports that stores may use, such as those that a firewall allows.
 
-    >>> str(PortRange(29400, 29499))
-    '29400-29499'
-    """
-
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.first}-{self.last}"
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
-
-    def beginning_at(self, index: int) -> list[int]:
-        """Return all ports in order, from the port at `index` on, then from the first port on.
-
-        >>> PortRange(7, 9).beginning_at(4)
-        [8, 9, 7]
-        """
-        return [self.first + (index + step) % len(self) for step in range(len(self))]
-
-
-def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | None:
-    """Return the range in `DISTRAIN_RENDEZVOUS_PORTS`; `None` (any free port) if it is not set.
+    They are those in `DISTRAIN_RENDEZVOUS_PORTS`, or only 0, any free port, if it is not set.
 
     >>> rendezvous_ports({"DISTRAIN_RENDEZVOUS_PORTS": "29400-29499"})
-    PortRange(first=29400, last=29499)
+    range(29400, 29500)
+    >>> rendezvous_ports({})
+    range(0, 1)
 
     Raises:
         ClusterError: The variable's value is not a range of ports.
     """
     text = environ.get(PORTS, "").strip()
     if not text:
-        return None
+        return range(1)
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
-    ports = PortRange(int(match[1]), int(match[2])) if match else None
-    if ports is None or not 1024 <= ports.first <= ports.last <= 65535:
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1024 <= first <= last <= 65535:
         raise ClusterError(
             f"{PORTS} is {text!r}; it must be FIRST-LAST, two ports from 1024 to 65535",
             hint=f"Start the scheduler with {PORTS}=29400-29499, or without it for any free port.",
         )
-    return ports
+    return range(first, last + 1)
 
 
 class Stores:
@@ -76,27 +53,31 @@ class Stores:
         self._lock = threading.Lock()
 
     def open(self, host: str, listens_at: str = "") -> Any:
-        if self.ports is None:
-            return make_store(host, listens_at)
         with self._lock:
-            store = make_store(host, listens_at, self.ports, self._next)
-            self._next = store.port - self.ports.first + 1
+            store = make_store(host, listens_at, beginning_at(self.ports, self._next))
+            self._next = store.port - self.ports[0] + 1
         return store
 
 
-def make_store(
-    host: str, listens_at: str = "", ports: PortRange | None = None, first_index: int = 0
-) -> Any:
+def beginning_at(ports: range, index: int) -> list[int]:
+    """Return all ports in order, from the port at `index` on, then from the first port on.
+
+    >>> beginning_at(range(7, 10), 1)
+    [8, 9, 7]
+    """
+    return [*ports[index:], *ports[:index]]
+
+
+def make_store(host: str, listens_at: str = "", ports: Sequence[int] = (0,)) -> Any:
     """Return a new TCPStore for the ranks of an attempt.
 
     It listens only on `host`, the address at which ranks reach it. If no interface has that
     address, as behind address translation, it listens on `listens_at` ("": all interfaces). It uses
-    the first free one of `ports`, starting at `first_index`, or any port for `None`; raises
-    `ClusterError` if all are in use.
+    the first free one of `ports`; 0 is any free port. Raises `ClusterError` if all are in use.
     """
     from torch.distributed import TCPStore
 
-    listener = listen_for_store(host, listens_at, ports, first_index)
+    listener = listen_for_store(host, listens_at, ports)
     # The store gets a socket, which it owns from here on, since it would otherwise listen on all
     # interfaces.
     port = listener.getsockname()[1]
@@ -105,19 +86,16 @@ def make_store(
     )
 
 
-def listen_for_store(
-    host: str, listens_at: str, ports: PortRange | None, first_index: int
-) -> socket.socket:
-    candidates = ports.beginning_at(first_index) if ports else [0]
+def listen_for_store(host: str, listens_at: str, ports: Sequence[int]) -> socket.socket:
     try:
-        listener = _listen_at_one_of(candidates, host)
+        listener = _listen_at_one_of(ports, host)
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:
             raise
-        listener = _listen_at_one_of(candidates, listens_at)
+        listener = _listen_at_one_of(ports, listens_at)
     if listener is None:
         raise ClusterError(
-            f"all ports of {PORTS} ({ports}) are in use on the scheduler's host",
+            f"all ports of {PORTS} ({min(ports)}-{max(ports)}) are in use on the scheduler's host",
             where={"host": host},
             hint=f"Each running attempt uses one; start the scheduler with a wider {PORTS}. `ss "
             "-ltnp` there shows the processes that use them.",
@@ -125,7 +103,7 @@ def listen_for_store(
     return listener
 
 
-def _listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
+def _listen_at_one_of(ports: Sequence[int], host: str) -> socket.socket | None:
     """Return a listening socket at the first free port; `None` if all are in use."""
     for port in ports:
         try:

@@ -160,32 +160,13 @@ class Traits:
     is_own_machine: bool = False  # whether it runs on the service's machine
     needs_run_root: bool = False  # whether its machines must share a filesystem
     takes_run_urls: bool = True  # whether `run_root` may be a URL
-    section: str | None = None  # the profile's section that only this kind has
-    section_names: str = ""  # the contents of the section, for messages
-    needs_section: bool = False
-    unused: tuple[str, ...] = ()  # fields that the section replaces
-    unused_since: str = ""  # why they are not used, for messages
 
 
 TRAITS: Mapping[ClusterKind, Traits] = {
     "address": Traits(),
     "local": Traits(is_started=True, is_own_machine=True),
-    "slurm": Traits(
-        is_started=True,
-        needs_run_root=True,
-        takes_run_urls=False,
-        section="slurm",
-        section_names="options of sbatch",
-    ),
-    "kubernetes": Traits(
-        needs_run_root=True,
-        section="kubernetes",
-        section_names="workload and max_workers",
-        needs_section=True,
-        unused=("num_workers", "device", "environment"),
-        unused_since="the workload's pods set these, and kubernetes.min_workers and max_workers "
-        "their number",
-    ),
+    "slurm": Traits(is_started=True, needs_run_root=True, takes_run_urls=False),
+    "kubernetes": Traits(needs_run_root=True),
 }
 
 
@@ -258,6 +239,8 @@ class ClusterProfile(SettingsSection):
     def _check_run_root(self) -> None:
         root = str(self.run_root or "")
         if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", root):
+            if root and not Path(root).is_absolute():
+                raise ValueError(f"run_root {root} must be an absolute path, or begin with s3://")
             return
         if not has_conditional_writes(root):
             raise ValueError(
@@ -302,24 +285,16 @@ class ClusterProfile(SettingsSection):
             raise ValueError(
                 f"a cluster of the kind `{self.kind}` needs a run_root on a shared filesystem"
             )
-        self._check_sections()
-        given = [
-            name
-            for name in traits.unused
-            if getattr(self, name) != type(self).model_fields[name].get_default()
-        ]
-        if given:
-            raise ValueError(f"{', '.join(given)}: {traits.unused_since}")
+        if self.slurm and self.kind != "slurm":
+            raise ValueError(f"the section `slurm` is of the kind `slurm`, not `{self.kind}`")
+        if (self.kind == "kubernetes") != (self.kubernetes is not None):
+            raise ValueError(
+                "the section `kubernetes` (workload and max_workers) and the kind `kubernetes` "
+                f"belong together; the kind is `{self.kind}`"
+            )
+        if self.kubernetes and (self.num_workers or self.device != "auto" or self.environment):
+            raise ValueError(
+                "num_workers, device and environment: the workload's pods set these, and "
+                "kubernetes.min_workers and max_workers their number"
+            )
         return self
-
-    def _check_sections(self) -> None:
-        for kind, traits in TRAITS.items():
-            if traits.section is None:
-                continue
-            is_given, is_ours = bool(getattr(self, traits.section)), traits is self.traits
-            is_missing = is_ours and traits.needs_section and not is_given
-            if is_missing or (is_given and not is_ours):
-                raise ValueError(
-                    f"the section `{traits.section}` and the kind `{kind}` belong together; the "
-                    f"section names {traits.section_names}, and the kind is `{self.kind}`"
-                )

@@ -3,7 +3,7 @@
 Times are unix seconds. An unknown value is `None`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -104,6 +104,30 @@ class Job:
     observed_at_s: float | None = None  # when the scheduler last reported it
     started_at_s: float | None = None
     finished_at_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    job_id: str
+    attempt: int
+    epoch: str  # the boot of the scheduler that ran it
+    started_at_s: float
+    ended_at_s: float | None = None
+    reason: str | None = None  # the reason why it ended
+    message: str | None = None
+    step: int | None = None  # the last reported step
+    ranks: int | None = None  # its number of ranks; `None` until it has ended, or if unknown
+    gpus: int | None = None  # the number of ranks on a GPU
+
+
+@dataclass(frozen=True)
+class Change:
+    """New values of a job's row, written only if its revision is unchanged."""
+
+    job: Job  # as it was read
+    columns: Mapping[str, Any]  # by the names of `Job`
+    # current attempts; a row's start, and an existing end, are never changed
+    attempts: Sequence[Attempt] = ()
 
 
 _Limit = Annotated[int, Field(ge=0, lt=2**31)]

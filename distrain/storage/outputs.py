@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import shutil
 import stat
 import uuid
@@ -31,7 +30,7 @@ from distrain.storage.unfinished import (
     replaced_name,
 )
 from distrain.storage.uploads import uploaded
-from distrain.storage.urls import is_remote
+from distrain.storage.urls import is_remote, url_of
 
 _HINTS = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
@@ -191,10 +190,10 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 def _refuse_url(path: str | Path) -> None:
     """Raise an `OutputError` for a URL, which would become a local folder of that name."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+    if (url := url_of(path)) is not None:
         raise OutputError(
             "this output cannot be a URL",
-            where={"path": str(path).replace(":/", "://", 1) if not is_remote(path) else path},
+            where={"path": url},
             hint="This command writes to local folders: name one, and copy it.",
         )
 

@@ -108,9 +108,7 @@ def _readable_state(folder: str, retry_s: float) -> OutputState | None:
     """
     try:
         return read_state(folder, retry_s)[0]
-    except (OSError, NotImplementedError):
-        return None
-    except DataError:
+    except (OSError, NotImplementedError, DataError):
         return None
 
 

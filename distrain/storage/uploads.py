@@ -81,7 +81,8 @@ def send(file: Path, url: str) -> None:
             options = {"chunksize": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
         for number in range(_FRESH_UPLOADS):
             try:
-                filesystem.put_file(str(file), path, **options)
+                with only_os_errors():
+                    filesystem.put_file(str(file), path, **options)
                 return
             except FileNotFoundError:
                 # S3 also answers so if an upload is completed twice: the first answer was lost, and
@@ -90,12 +91,7 @@ def send(file: Path, url: str) -> None:
                     raise
 
     with sent_errors(url):
-        with_retries(lambda: _translated(put), {"path": url}, RETRY_S)
-
-
-def _translated(put: Any) -> None:
-    with only_os_errors():
-        put()
+        with_retries(put, {"path": url}, RETRY_S)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,18 @@ def is_remote(path: str | Path) -> bool:
     return "://" in str(path)
 
 
+def url_of(path: str | Path) -> str | None:
+    """Return the URL of a path, also if `Path` has removed one of its slashes; `None` for others.
+
+    >>> url_of(Path("s3://bucket/run")), url_of("data/day_0")
+    ('s3://bucket/run', None)
+    """
+    text = str(path)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        return None
+    return text if is_remote(text) else text.replace(":/", "://", 1)
+
+
 def path_or_url(text: str | Path) -> Path | str:
     """Return a local path or a `file://` URL as a `Path`, and any other URL as text.
 

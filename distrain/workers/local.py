@@ -59,10 +59,21 @@ _starts = threading.Lock()
 _ONLY_CRITICAL = logging.CRITICAL
 
 
-def _silence_dask() -> Any:
+@contextmanager
+def _silence_dask() -> Iterator[None]:
     from distributed.utils import silence_logging_cmgr
 
-    return silence_logging_cmgr(_ONLY_CRITICAL)
+    # If the program had configured logging before it imported Dask, the root logger's handlers get
+    # Dask's records. Without any handler, Python would print warnings.
+    logger, nowhere = logging.getLogger("distributed"), logging.NullHandler()
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(nowhere)
+    try:
+        with silence_logging_cmgr(_ONLY_CRITICAL):
+            yield
+    finally:
+        logger.removeHandler(nowhere)
+        logger.propagate = propagated
 
 
 _dask_is_quiet = SharedContext(_silence_dask)

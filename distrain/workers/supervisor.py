@@ -28,7 +28,12 @@ from distrain.workers.attempt_records import END_S, AttemptRecords
 from distrain.workers.network_interface import choose_interface, speaks_ipv6
 from distrain.workers.rank_process import RankProcess
 from distrain.workers.rank_upload import RankUpload, files_dir
-from distrain.workers.worker_shutdown import LEAVE_RPC, RANKS_RPC, DeferredSigterm
+from distrain.workers.worker_shutdown import (
+    LEAVE_RPC,
+    RANKS_RPC,
+    DeferredSigterm,
+    LifetimeNotice,
+)
 
 EVENT_OP = "distrain-event"
 SUMMARY_S = 30.0  # how long the filesystem may take for a summary
@@ -59,6 +64,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         self.deferred_sigterm = DeferredSigterm(
             worker, self.leave, lambda: bool(self.count_ranks())
         )
+        self.lifetime_notice = LifetimeNotice(worker, self.leave, self.grace_s)
         worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
@@ -111,12 +117,15 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     def leave(self, why: str) -> float:
         """RPC: have the coordinator stop this worker's ranks; return the seconds that it may take.
 
-        0 if the worker has no ranks.
+        0 if the worker has no ranks. The coordinator places no more ranks on it.
         """
-        if not self.running:
-            return 0.0
         self.worker.batched_send({"op": LEAVING_OP, "worker": self.worker.address, "why": why})
-        return max(process.spec.deadlines.stop_grace_s for process in self.running.values())
+        return self.grace_s()
+
+    def grace_s(self) -> float:
+        """Return the longest time that a rank of this worker has to stop; 0 if it has no ranks."""
+        running = self.running.values()
+        return max((process.spec.deadlines.stop_grace_s for process in running), default=0.0)
 
     def count_ranks(self) -> int:
         """RPC: return the number of ranks that run, or whose records are not closed yet."""
@@ -129,6 +138,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
 
     def teardown(self, worker: Worker) -> None:
         self.deferred_sigterm.close()
+        self.lifetime_notice.close()
         for process in self.running.values():
             process.kill()
 

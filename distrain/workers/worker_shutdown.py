@@ -2,7 +2,9 @@
 
 Spot instances, Slurm and Kubernetes send SIGTERM and kill some time later. A nanny closes its
 worker on SIGTERM, after the nanny's plugins have finished: `NannyLeavePlugin` waits for the ranks
-there. If the worker's own process gets the signal, `DeferredSigterm` delays it.
+there. If the worker's own process gets the signal, `DeferredSigterm` delays it. Dask also closes
+a worker at the end of its `--lifetime`, even while it runs tasks: `LifetimeNotice` stops its ranks
+before.
 """
 
 import asyncio
@@ -10,9 +12,11 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 from distributed import NannyPlugin, Worker
 from distributed.core import Status
 
@@ -25,6 +29,10 @@ ANSWER_S = 3.0
 """Timeout for the worker's answers: a hanging worker must not delay its nanny."""
 
 POLL_S = 0.1
+
+BEFORE_END_S = 10.0
+"""The time between the end of the ranks' grace period and the end of a worker's lifetime."""
+CHECK_S = 5.0
 
 
 class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is untyped
@@ -107,3 +115,37 @@ class DeferredSigterm:
         while self._has_ranks() and self._loop.time() < until_s:
             await asyncio.sleep(POLL_S)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+class LifetimeNotice:
+    """Stops a worker's ranks before the end of the worker's lifetime, and keeps others away.
+
+    `leave` is called with the reason. `grace_s` returns the seconds that the ranks may take. At
+    most half of the lifetime is left then. Does nothing for workers without a lifetime, and for
+    those in a process that does not belong to them.
+    """
+
+    def __init__(
+        self, worker: Worker, leave: Callable[[str], object], grace_s: Callable[[], float]
+    ):
+        self._leave = leave
+        self._grace_s = grace_s
+        self._task: asyncio.Task[None] | None = None
+        if worker.lifetime and threading.current_thread() is threading.main_thread():
+            age_s = time.time() - psutil.Process().create_time()
+            self._task = asyncio.ensure_future(self._wait(worker.lifetime, age_s))
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _wait(self, lifetime_s: float, age_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + lifetime_s - age_s
+        while True:
+            before_s = min(self._grace_s() + BEFORE_END_S, lifetime_s / 2)
+            left_s = end_s - before_s - loop.time()
+            if left_s <= 0:
+                break
+            await asyncio.sleep(min(left_s, CHECK_S))
+        self._leave(f"its lifetime of {lifetime_s:.0f} s ends")

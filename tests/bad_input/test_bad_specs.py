@@ -9,10 +9,13 @@ from small_jobs import CARDINALITIES
 from distrain.schema import ColumnSchema, Tags, criteo_schema
 
 
-def train_badly(capsys: pytest.CaptureFixture[str], job: Path, *culprits: object) -> None:
+def train_badly(
+    capsys: pytest.CaptureFixture[str], job: Path, *culprits: object, options: tuple[str, ...] = ()
+) -> None:
     """The command complains and leaves nothing."""
     run = job.parent / "run"
-    assert_one_screen(tell(capsys, "train", job, "--run-dir", run), 1, *culprits, hint=False)
+    done = tell(capsys, "train", job, "--run-dir", run, *options)
+    assert_one_screen(done, 1, *culprits, hint=False)
     assert_nothing_left(run)
 
 
@@ -63,10 +66,7 @@ def test_a_schema_that_is_missing_or_garbled(
     schema.unlink()
     if content is not None:
         schema.write_bytes(content)
-    run = job.parent / "run"
-    done = tell(capsys, "train", job, "--set", f"data.schema={schema}", "--run-dir", run)
-    assert_one_screen(done, 1, schema, *culprits, hint=False)
-    assert_nothing_left(run)
+    train_badly(capsys, job, schema, *culprits, options=("--set", f"data.schema={schema}"))
 
 
 def test_a_second_target_of_other_values(

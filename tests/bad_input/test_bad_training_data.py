@@ -29,17 +29,23 @@ def assert_failed_run(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "split"),
-    [(FOOTER_DAMAGES[0], "valid"), *((damage, "train") for damage in FOOTER_DAMAGES)],
+    ("damage", "split", "options"),
+    [
+        (FOOTER_DAMAGES[0], "valid", ()),
+        (FOOTER_DAMAGES[0], "train", DASK),
+        *((damage, "train", ()) for damage in FOOTER_DAMAGES),
+    ],
 )
-def test_what_footers_tell_is_told_before_the_run(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], damage: Damage, split: str
-) -> None:
+def test_what_footers_tell_is_told_before_a_cluster_and_the_run(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str], damage: Damage, split: str,
+    options: tuple[str, ...],
+) -> None:  # fmt: skip
     file = prepared / split / "part-0.parquet"
     damage.inflict(file)
     run = job.parent / "run"
-    done = tell(capsys, "train", job, "--run-dir", run)
+    done = tell(capsys, "train", job, "--run-dir", run, *options)
     assert_one_screen(done, 1, file, *damage.culprits)
+    assert "cluster" not in done.stdout
     assert_nothing_left(run)
 
 
@@ -72,14 +78,3 @@ def test_a_rank_on_a_cluster_tells_of_a_bad_row(prepared: Path, job: Path) -> No
     told = [log for log in logs if "holds nan" in log]
     assert told
     assert "Traceback" not in "".join(told)
-
-
-def test_bad_footers_are_told_before_a_cluster_starts(
-    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = prepared / "train" / "part-0.parquet"
-    changed("label", 2.0)(file)
-    done = tell(capsys, "train", job, "--run-dir", job.parent / "run", *DASK)
-    assert_one_screen(done, 1, file, "row group: 1", "column: label", "'label' is 2.0")
-    assert "cluster" not in done.stdout
-    assert_nothing_left(job.parent / "run")

@@ -88,25 +88,48 @@ def test_an_output_that_was_begun_is_gone_and_one_line_says_so(
     assert list(out.parent.iterdir()) == []
 
 
-def test_a_signal_ends_a_command_behind_the_import_that_it_meets(tmp_path: Path) -> None:
-    """A module in C that is ended in the middle makes another error of it, or hangs."""
-    (tmp_path / "slow_module.py").write_text(
-        "import os, signal\n"
-        "try:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "except BaseException:\n    raise ImportError('it is not installed')\n"
-    )
-    code = (
-        "import importlib; from distrain.cli.main import main; "
-        "from distrain.diagnostics.doctor import machine; "
-        "machine.check_machine = lambda *_: importlib.import_module('slow_module') "
-        "and __import__('threading').Event().wait(); main(['doctor'])"
-    )
-    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, timeout=60,
+SLOW_IMPORT = """
+import pathlib, runpy, sys, time
+begun, sent, slow, *sys.argv = sys.argv[1:]
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name != slow:
+            return
+        pathlib.Path(begun).touch()
+        try:
+            while not pathlib.Path(sent).exists():
+                time.sleep(0.01)
+        except BaseException:  # as modules in C do
+            raise ImportError("it is not installed")
+
+sys.meta_path.insert(0, Finder())
+runpy.run_module("distrain", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("slow", ["distrain.cli.main", "distrain.cli.login"])
+def test_a_signal_ends_a_command_after_the_import_that_it_meets(
+    tmp_path: Path, number: signal.Signals, slow: str
+) -> None:
+    begun, sent = tmp_path / "begun", tmp_path / "sent"
+    words = [begun, sent, slow, "distrain", "login", "http://127.0.0.1:1"]  # reads its input
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_IMPORT, *map(str, words)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (TERMINATED, "terminated\n")
+    with process:
+        try:
+            until(lambda: process.poll() is not None or begun.exists(), "the import begins")
+            process.send_signal(number)
+            sent.touch()
+            assert process.wait(timeout=120) == 128 + number
+            assert process.stderr is not None
+            (line,) = process.stderr.read().splitlines()
+        finally:
+            process.kill()
+    assert line.startswith("interrupted" if number == signal.SIGINT else "terminated")
 
 
 def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:

@@ -12,14 +12,8 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.runs.summary import summarise
 
-LOADER = {"rows": 2_000_000, "decode_s": 1.0, "fill_s": 0.5, "mean_queue_depth": 3.25}
-
-
 OUTCOMES = {
-    "of two ranks": (
-        {"rank_stall_pct": (0.25, 1.0), "rank_loader": (LOADER, {**LOADER, "fill_s": 2.0})},
-        {},
-    ),
+    "of two ranks": ({"rank_stall_pct": (0.25, 1.0)}, {}),
     "checkpoints failed": (
         {"rank_stall_pct": (0.0, 1.0), "checkpoints": Checkpoints(2, 9, "c", 0.25, 1.0, failed=1)},
         {},

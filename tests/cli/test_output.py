@@ -184,7 +184,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     from distrain.cli.job_progress import JobProgress
     from distrain.cli.jobs.list import jobs_table
     from distrain.cli.jobs.status_lines import job_lines
-    from distrain.cli.top.tables import job_line, screen
+    from distrain.cli.top.tables import screen
     from distrain.jobs.api_answers import Job
     from distrain.jobs.job_view import JobView, Notice, Restart
     from distrain.jobs.states import JobState
@@ -198,8 +198,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
         restarts=(Restart(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
     )  # fmt: skip
     output.result_console().print(jobs_table([listed]))
-    output.print_result(job_line(shown))
-    output.result_console().print(screen([shown], shown, 24, "note"))
+    output.result_console().print(screen([], listed, 24, "note"))
     for line in job_lines(listed):
         output.print_result(line)
     JobProgress(output.progress_console()).show(view)

@@ -5,8 +5,6 @@ import json
 import os
 import ssl
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -191,12 +189,3 @@ def test_a_damaged_file_of_logins_is_told_without_its_content(config: Path, text
     config.write_text(text)
     with pytest.raises(InputError, match=config.name):
         find_login()
-
-
-def test_the_client_is_light() -> None:
-    code = "import sys, distrain.client; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "httpx2" in loaded
-    heavy = {"torch", "dask", "distributed", "pandas", "numpy", "pyarrow", "sqlalchemy", "fastapi"}
-    assert not loaded & (heavy | {"starlette", "click", "rich"})

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import threading
 from pathlib import Path
 
 import psutil
@@ -32,51 +31,6 @@ def submit(client: Client, spec: JobSpec, run_dir: Path) -> JobHandle:
     job = JobHandle(client, new_job_id(spec.name))
     job.submit(spec, run_dir)
     return job
-
-
-@pytest.mark.slow
-def test_kill_9_on_one_rank_ends_the_command_and_names_it(job_file: Path, tmp_path: Path) -> None:
-    overrides = [word for assignment in ENDLESS for word in ("--set", assignment)]
-    command = distrain_command("train", job_file, *overrides, "--run-dir", tmp_path / "run")
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    lines: list[str] = []
-    training = threading.Event()
-
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if re.search(r"step \d+", line):
-                training.set()
-        training.set()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        assert training.wait(120), "".join(lines)
-        family = psutil.Process(process.pid).children(recursive=True)
-        ranks = [p for p in family if "distrain.train.rank" in " ".join(p.cmdline())]
-        assert len(ranks) == 2, "".join(lines)
-        victim = ranks[1]
-        victim.send_signal(signal.SIGKILL)
-        assert process.wait(timeout=120) == 100
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        assert process.stdout is not None
-        process.stdout.close()
-    output = "".join(lines)
-    killed = re.search(r"rank (\d) \(pid (\d+) on tcp://\S+\) was killed by SIGKILL", output)
-    assert killed, output
-    assert int(killed[2]) == victim.pid
-    assert f"logs: {tmp_path / 'run' / 'logs'}" in output
-    # multiprocessing's resource tracker ends itself, a moment after the command that began it.
-    _, alive = psutil.wait_procs(family, timeout=60)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], output
-    assert '"reason": "RankDied"' in (tmp_path / "run" / "summary.json").read_text()
 
 
 @pytest.mark.slow

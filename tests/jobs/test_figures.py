@@ -7,7 +7,7 @@ from rich.console import Console
 
 from distrain.cli.jobs.list import jobs_table
 from distrain.cli.jobs.status_lines import job_lines
-from distrain.cli.top.tables import job_line, screen
+from distrain.cli.top.tables import screen
 from distrain.jobs.api_answers import FIGURES, Job
 from distrain.jobs.figures import SHOWN, Figure
 from distrain.scheduler.dashboard import tables
@@ -32,7 +32,7 @@ def test_a_figure_is_on_each_screen_that_it_names(figure: Figure) -> None:
     texts = {
         "status": ("\n".join(job_lines(job)), f"{title.lower():15}{text}"),
         "jobs": (drawn(jobs_table([job])), text),
-        "line": (job_line(document) + drawn(screen([document], document, 24, "")), phrase),
+        "line": (drawn(screen([], job, 24, "")), phrase),
         "training": (headline(document, ""), phrase),
     }
     for where, (shown, part) in texts.items():

@@ -66,23 +66,6 @@ def taken(loader: Any, count: int) -> list[list[int]]:
 # Iterating
 
 
-def test_an_epoch_gives_every_row_once(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset)
-    batches = list(loader)
-    assert len(loader) == len(batches) == loader.num_steps == 8
-    assert sorted(joined(rows(batches))) == list(range(ROWS))
-    assert [batch.num_rows for batch in batches] == [32] * 7 + [2]
-    assert [loader.rows_in_step(step) for step in range(8)] == [32] * 7 + [2]
-    assert loader.num_rows == len(dataset) == ROWS
-    batch = batches[0]
-    assert batch.categorical_names == ("C1", "C2", "C3")
-    assert batch.continuous_names == ("I1", "I2")
-    assert batch.label is not None
-    number = rows_of(batch)
-    assert batch["C1"].tolist() == [2**24 + 2 * n + 1 for n in number]
-    assert batch.label.tolist() == [float(n % 3 == 0) for n in number]
-
-
 def test_each_epoch_has_an_order_of_its_own(dataset: distrain.Dataset) -> None:
     loader = loader_of(dataset)
     epochs = [rows(loader) for _ in range(3)]

@@ -21,7 +21,6 @@ from distrain.errors import DataError
 from distrain.jobs.spec.data import WindowsSpec
 from distrain.loader import Dataset, EpochIterator, Loader
 from distrain.loader.batch import Batch
-from distrain.loader.options import LoaderOptions
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.reading.arrow import ArrowReader
@@ -144,33 +143,6 @@ def test_a_file_changed_or_deleted_between_epochs_is_told(
     steps = [first_step_with([rows_of(batch) for batch in clean], 1, g) for g in range(GROUPS)]
     assert len(taken) == min(steps)
     assert taken == [content(batch) for batch in clean[: len(taken)]]
-
-
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_file_changed_in_the_middle_of_an_epoch_is_told(
-    folder: Path,
-    schema: Schema,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Path], None],
-    cached: bool,
-) -> None:
-    monkeypatch.setattr(LoaderOptions, "loads_ahead", 0)  # or all of the file would be read
-    cache = str(tmp_path / "cache") if cached else None
-    loader = loader_of(
-        folder, schema, **IN_ORDER, decode_threads=1, prefetch_batches=1, cache=cache
-    )
-    clean = [content(batch) for batch in loader]
-    batches = loader.epoch(1)
-    next(batches)  # the first row group; the second may be open for reading, the third is not
-    path = folder / "part_0.parquet"
-    change(path)
-    taken, error = take_until_error(batches)
-    assert "was replaced or written to since it was first read" in error.message
-    assert error.where["file"] == str(path)
-    assert error.where["row group"] in (1, 2)
-    assert taken == clean[1 : 1 + len(taken)]
 
 
 @contextmanager

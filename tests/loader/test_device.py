@@ -57,17 +57,6 @@ def idle_blocks(pool: BlockPool) -> int:
     return len(pool._idle)
 
 
-def test_a_batch_is_one_copy_and_one_block_again(pool: BlockPool, streams: CpuStreams) -> None:
-    batch = make_batch(pool)
-    there = DeviceDelivery(streams).prepare(batch).item
-    assert len(streams.copies) == 1
-    assert streams.copies[0].nbytes == LAYOUT.num_columns * 7 * 4
-    assert_same(there, batch)
-    assert all(streams.holds(tensor) for tensor in tensors_of(there))
-    assert there.label.data_ptr() == there.labels.data_ptr()
-    assert there.categorical_names == batch.categorical_names
-
-
 def test_the_consumers_stream_follows_and_no_thread_waits(
     pool: BlockPool, streams: CpuStreams
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from left_behind import no_loader_left
 from wording import Wording
 
 from distrain.errors import DataError
@@ -55,39 +54,6 @@ def test_a_file_replaced_after_planning_is_named(write_table: Any, schema: Schem
         assert error.where["file"] == planned.row_groups[0].file
 
 
-def test_an_unexpected_error_in_the_thread_reaches_the_caller(
-    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = read_footers(write_table([[20] * 5]), schema)
-
-    def fail(*arguments: Any) -> Any:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr(CpuBackend, "load", fail)
-    with in_order(table, schema).epoch(0) as batches, pytest.raises(ZeroDivisionError):
-        next(batches)
-
-
-def test_however_an_epoch_is_left_nothing_goes_on(write_table: Any, schema: Schema) -> None:
-    loader = in_order(read_footers(write_table([[20] * 5]), schema), schema, decode_threads=2)
-    with loader.epoch(0):
-        pass
-    with pytest.raises(ZeroDivisionError), loader.epoch(0) as batches:  # noqa: PT012 (as users do)
-        next(batches)
-        raise ZeroDivisionError
-    batches = loader.epoch(0)
-    next(batches)
-    batches.close()
-    batches.close()
-    assert list(batches) == []
-    batches = loader.epoch(0)
-    assert (len(list(batches)), list(batches)) == (10, [])
-    cycle: list[Any] = [loader.epoch(0), loader.epoch(1)]
-    cycle.append(cycle)
-    del cycle, batches
-    no_loader_left()
-
-
 @pytest.mark.slow
 def test_the_interpreter_exits_with_an_iterator_left_open(
     write_table: Any, schema: Schema, tmp_path: Path
@@ -127,7 +93,7 @@ def test_an_epoch_that_cannot_begin_is_an_error_after_the_batches_before_it(
         for _ in range(loader.num_steps):
             next(batches)
         wording.refused(RuntimeError, lambda: next(batches))
-    assert not loader._source._leases
+    assert not loader._source._users
 
 
 def test_many_files_do_not_exhaust_the_descriptors(
@@ -238,7 +204,7 @@ def test_a_backend_is_closed_once_when_nobody_loads_any_more(
             super().close()
 
     def backend(_: Any, source: Any, dataset: Dataset, pool: Any, stats: Any, **__: Any) -> Any:
-        return Watched(dataset.columns, source.lease(), pool, stats, {})
+        return Watched(dataset.columns, source.open(), pool, stats, {})
 
     monkeypatch.setattr("distrain.loader.loader.new_backend", backend)
     loader = Loader(Dataset(write_table([[20] * 6]), schema), batch_size=20)

@@ -40,7 +40,7 @@ def with_cudf(monkeypatch: pytest.MonkeyPatch) -> CpuStreams:
         _: Any, source: Source, dataset: Dataset, __: Any, stats: Any, **___: Any
     ) -> GpuBackend:
         found: Any = streams
-        return GpuBackend(dataset.columns, source.lease(), found, stats)
+        return GpuBackend(dataset.columns, source.open(), found, stats)
 
     def delivery(_: Any, transforms: Any) -> DeviceDelivery:
         return DeviceDelivery(streams, transforms)

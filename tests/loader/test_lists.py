@@ -1,6 +1,5 @@
 """List columns, from real files to values and offsets, against rows kept in Python lists."""
 
-import tempfile
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from host_work import Far, PlayedDevice
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ragged_rows import ragged, rows_of
 from wording import Wording
 
@@ -66,47 +65,6 @@ def check(batch: Batch, tags: list[list[int]], prices: list[list[float]]) -> Non
 def list_type(shape: str, item: pa.DataType) -> pa.DataType:
     shapes = {"list": pa.list_(item), "large": pa.large_list(item), "fixed": pa.list_(item, 3)}
     return shapes[shape]
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    lengths=st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=1, max_size=90),
-    shape=st.sampled_from(["list", "large", "fixed"]),
-    types=st.sampled_from([(pa.int32(), pa.float64()), (pa.int64(), pa.float32())]),
-    row_group_size=st.integers(1, 40),
-    shuffle=st.sampled_from(["chunk", "full", "none"]),
-    parts=st.integers(1, 4),
-    lanes_and_ranks=st.sampled_from([(1, 1), (4, 1), (4, 2), (6, 3), (12, 12)]),
-    batch_size=st.integers(1, 30),
-    decode_threads=st.sampled_from([1, 3]),
-)
-def test_lists_equal_the_naive_oracle(
-    lengths: list[int], shape: str, types: tuple[pa.DataType, pa.DataType], row_group_size: int,
-    shuffle: str, parts: int, lanes_and_ranks: tuple[int, int], batch_size: int,
-    decode_threads: int,
-) -> None:  # fmt: skip
-    rng = np.random.default_rng(len(lengths))
-    lengths = [3] * len(lengths) if shape == "fixed" else lengths
-    tags = [rng.integers(0, 1000, length).tolist() for length in lengths]
-    prices = [(rng.integers(-99, 99, length) / 4).tolist() for length in reversed(lengths)]
-    lanes, num_ranks = lanes_and_ranks
-    with tempfile.TemporaryDirectory() as folder:
-        table = pa.table({
-            "prices": pa.array(prices, list_type(shape, types[1])),
-            "row": np.arange(len(lengths)),
-            "tags": pa.array(tags, list_type(shape, types[0])),
-        })  # fmt: skip
-        pq.write_table(table, f"{folder}/a.parquet", row_group_size=row_group_size)
-        dataset = dataset_of(folder)
-        seen: list[int] = []
-        for rank in range(num_ranks):
-            for batch in batches_of(
-                dataset, shuffle=shuffle, parts_per_chunk=parts, lanes=lanes, rank=rank,
-                num_ranks=num_ranks, global_batch_size=batch_size, decode_threads=decode_threads,
-            ):  # fmt: skip
-                check(batch, tags, prices)
-                seen += batch["row"].tolist()
-        assert sorted(seen) == list(range(len(lengths)))
 
 
 def write(path: Path, **columns: Any) -> str:

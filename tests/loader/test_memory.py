@@ -167,18 +167,6 @@ def test_the_next_epoch_or_window_is_loaded_while_batches_of_the_one_before_are_
         assert held.most <= loader.memory.batches
 
 
-def test_a_full_shuffle_holds_a_ranks_share_from_the_first_step_on(
-    write_table: Any, schema: Schema, held: Held
-) -> None:
-    dataset = Dataset(write_table([[30, 50, 20]]), schema)
-    options: dict[str, Any] = {"shuffle": "full", "lanes": 4, "num_ranks": 2}
-    with Loader(dataset, global_batch_size=10, **options) as loader:
-        with loader.epoch(0) as batches:
-            assert next(batches).num_rows <= loader.memory.batch_rows == 6
-            held.wait_for(10)
-        assert held.most == 10 == loader.memory.batches - loader.options.prefetch_batches - 2
-
-
 def test_memory_does_not_grow_with_the_table(write_table: Any, schema: Schema) -> None:
     short = Loader(Dataset(write_table([[16] * 40]), schema), lanes=2, batch_size=8).memory
     long = Loader(Dataset(write_table([[16] * 200]), schema), lanes=2, batch_size=8).memory

@@ -255,6 +255,7 @@ def test_pages_below_arrow_give_the_same_slices_also_where_arrow_takes_over(
     assert sorted(map(str, began)) == expected
     monkeypatch.setenv("DISTRAIN_PAGES", "0")
     assert_same(batches(dataset, decode_threads=threads), found)
+    assert len(began) == len(expected) + 2  # now Arrow decodes all columns, in two streams
 
 
 @pytest.mark.usefixtures("small_slices")

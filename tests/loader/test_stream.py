@@ -58,8 +58,7 @@ def lane_rows(plan: EpochPlan, chunks: Sequence[Chunk], lane: int, step: int) ->
         for chunk in (chunks[::-1] if lane % 2 else chunks)
     ]
     order = [row for piece in pieces for row in piece]
-    first, last = plan.lane_slice(lane, step)
-    return order[first - start : last - start]
+    return order[plan.lane_rows_before(lane, step) : plan.lane_rows_before(lane, step + 1)]
 
 
 def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[list[np.ndarray]]:

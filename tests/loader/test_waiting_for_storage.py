@@ -12,10 +12,8 @@ import pytest
 from same_batches import assert_same
 from watched_files import WatchedFileSystem
 
-from distrain.errors import DataError, Unavailable
 from distrain.loader import Dataset, Loader
 from distrain.loader.batch import Batch
-from distrain.loader.partition.footers import read_footers
 from distrain.schema import Schema
 from distrain.storage import retrying
 from distrain.storage.inputs import list_inputs
@@ -76,34 +74,6 @@ def test_a_failure_is_told_with_file_row_group_try_and_pause(
     assert (
         f"(file watched://{table}/part_0.parquet, row group 0); try 1 failed, the next in" in line
     )
-
-
-def test_a_storage_that_stays_away_is_told_as_such(
-    write_table: Any, schema: Schema, flaky: Any
-) -> None:
-    table = Path(write_table([[40, 31]]))
-    dataset = Dataset(f"watched://{table}", schema)
-    flaky.before = staticmethod(every(1, STALE))
-    with pytest.raises(Unavailable, match="Stale") as caught:
-        stream(dataset, retry_s=0.05, decode_threads=1, shuffle="none", lanes=1)
-    assert caught.value.where == {"file": f"watched://{table}/part_0.parquet", "row group": 0}
-    with pytest.raises(Unavailable) as caught:
-        read_footers(f"watched://{table}", schema, retry_s=0.05)
-    assert caught.value.where == {"path": f"watched://{table}"}  # as it could not be listed
-
-
-@pytest.mark.parametrize(
-    "error", [FileNotFoundError("gone"), PermissionError("no"), OSError("Corrupt data")]
-)
-def test_what_does_not_pass_ends_the_stream_at_once(
-    write_table: Any, schema: Schema, flaky: Any, error: Exception
-) -> None:
-    table = Path(write_table([[40, 31]]))
-    dataset = Dataset(f"watched://{table}", schema)
-    before = flaky.before = staticmethod(every(1, error))
-    with pytest.raises(DataError):
-        stream(dataset, retry_s=1e9, decode_threads=1)
-    assert vars(before.__func__)["told"].calls < 20
 
 
 def test_who_closes_the_loader_does_not_wait_for_the_storage(

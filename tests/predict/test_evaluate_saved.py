@@ -18,21 +18,21 @@ from small_jobs import CARDINALITIES, draw_rows
 from wording import Wording
 
 from distrain.cli.models.evaluate import command
-from distrain.errors import DataError, OutputError
+from distrain.errors import DataError
 from distrain.jobs.spec import MlpSpec
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model
+from distrain.models.heads.targets import Target
 from distrain.models.saved_model import save_model
 from distrain.predict import cluster_tasks, logits
 from distrain.predict.drift import grouped_ids, grouped_numbers, stability_index
 from distrain.predict.evaluation import evaluate_groups, evaluate_saved
 from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
-from distrain.predict.resuming import kept_logits
 from distrain.prep import ColumnGroup, TargetEncode, Workflow
 from distrain.prep.column_group import FOLD
 from distrain.prep.operators.encodings import fold_numbers
 from distrain.schema import ColumnSchema, Tags, criteo_schema
-from distrain.train.loop.evaluation import scored_batches
+from distrain.train.step.device_metrics import TargetRows
 
 USERS = ["ann", "bob", None, "cy", "dee"]
 
@@ -208,11 +208,30 @@ def test_columns_that_moved_from_the_training_rows_are_warned_of(
     assert left == {"C3"}
 
 
-class _Killed(Exception):
-    pass
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_of_every_kind_of_target_reach_the_host_unchanged(weighted: bool) -> None:
+    torch.manual_seed(1)
+    kinds = (Target("a"), Target("b", kind="regression"), Target("c", kind="multiclass", classes=3))
+    batches = [
+        tuple(
+            TargetRows(
+                target,
+                torch.randn(rows, 3) if target.kind == "multiclass" else torch.randn(rows),
+                torch.randint(2, (rows,)).float(),
+                torch.rand(rows) if weighted else None,
+            )
+            for target in kinds
+        )
+        for rows in (5, 1)
+    ]
+    found = [one for batch in logits.on_host(iter(batches)) for one in batch]
+    for one, wanted in zip(found, [one for batch in batches for one in batch], strict=True):
+        assert one.target == wanted.target
+        for actual, given in zip(one[1:], wanted[1:], strict=True):
+            assert (actual is given is None) or torch.equal(actual, given)
 
 
-def test_pieces_in_any_order_and_kept_ones_give_the_same_bits(
+def test_pieces_in_any_order_give_the_same_bits(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = load_model(folder / "model")
@@ -234,55 +253,6 @@ def test_pieces_in_any_order_and_kept_ones_give_the_same_bits(
     on_cluster = ScorerOnCluster(None, str(folder / "model"), dataset, 64)
     assert evaluate_saved(on_cluster) == found
     assert evaluate_groups(on_cluster, "user").to_json() == groups.to_json()
-
-    scored: list[int] = []
-
-    def counted(model, loader, device):
-        scored.append(len(loader.dataset))
-        if len(scored) == 3:
-            raise _Killed
-        yield from scored_batches(model, loader, device)
-
-    monkeypatch.setattr(logits, "scored_batches", counted)
-    files = dataset.table.compact.files
-    settings = {"batch_rows": 64}
-    with (
-        pytest.raises(_Killed),
-        kept_logits(tmp_path, folder / "model", files, settings) as place,
-    ):
-        evaluate_saved(ScorerInProcess(saved, dataset, 64, place))
-    (place / "000001.arrow").write_bytes(b"ARROW1")  # damaged
-    with kept_logits(tmp_path, folder / "model", files, settings) as place:
-        again = ScorerInProcess(saved, dataset, 64, place)
-        assert evaluate_saved(again) == found
-        assert scored == [300, 300, 100, 300, 100, 300, 33]  # the first piece but once
-        assert evaluate_groups(again, "user").to_json() == groups.to_json()
-        assert len(scored) == 7
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_of_scores_serves_one_command_at_a_time(folder: Path, tmp_path: Path) -> None:
-    files = [str(folder / "data" / "0.parquet")]
-    with kept_logits(tmp_path, folder / "model", files, {}) as place:
-        (place / "kept").touch()
-        with (
-            pytest.raises(OutputError),
-            kept_logits(tmp_path, folder / "model", files, {"batch_rows": 1}),
-        ):
-            pass
-        assert (place / "kept").exists()
-    with kept_logits(tmp_path, folder / "model", files, {"batch_rows": 1}) as place:
-        assert not list(place.iterdir())
-
-
-def test_scores_are_not_kept_in_an_object_store(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [str(folder / "model"), str(folder / "data"), "--resume", "s3://bucket/scores"]
-    done = CliRunner().invoke(command, words)
-    assert isinstance(done.exception, OutputError)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

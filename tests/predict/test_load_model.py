@@ -156,3 +156,14 @@ def test_a_run_without_any_is_told(run, tmp_path, valid, wording):
     (tmp_path / "spec.yaml").write_text((run / "spec.yaml").read_text())
     (tmp_path / "run.json").write_text((run / "run.json").read_text())
     wording.refused(InputError, lambda: find_model(tmp_path, "newest"))
+
+
+def test_a_url_in_place_of_a_models_folder_is_refused_as_it_was_written():
+    for checkpoint in (None, "best"):
+        with pytest.raises(DataError) as refused:
+            find_model(Path("s3://bucket/runs/a"), checkpoint)
+        assert refused.value.where == {"path": "s3://bucket/runs/a"}
+        assert "URL" in refused.value.message
+    with pytest.raises(InputError) as refused:
+        distrain.load("s3://bucket/runs/a")
+    assert refused.value.where == {"path": "s3://bucket/runs/a"}

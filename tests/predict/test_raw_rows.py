@@ -163,7 +163,7 @@ def test_labelled_raw_rows_have_the_metrics_of_the_prepared_ones(
         f"s{n}": 20 for n in range(6)
     }
     assert evaluate_rows(root / "r" / "model", pa.Table.from_pylist(LABELLED)) == wanted
-    done = CliRunner().invoke(evaluate_command, [run, raw, "--resume", str(tmp_path)])
+    done = CliRunner().invoke(evaluate_command, [run, raw, "--scheduler", "tcp://nowhere:1"])
     assert isinstance(done.exception, InputError)
 
 

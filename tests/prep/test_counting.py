@@ -167,16 +167,22 @@ class Workers:
 
 def test_memory_is_shared_out_among_threads_and_too_little_is_refused(wording: Wording) -> None:
     mib = 1 << 20
-    assert plan_memory(Workers((2, 0)), None, 64 * mib).thread_bytes == 320 * mib
-    tight = plan_memory(Workers((4, 4000 * mib), (2, 1600 * mib)), None, 64 * mib)
+    assert plan_memory(Workers((2, 0)), None, 64 * mib, False).thread_bytes == 320 * mib
+    tight = plan_memory(Workers((4, 4000 * mib), (2, 1600 * mib)), None, 64 * mib, False)
     assert tight.thread_bytes == 160 * mib  # 0.6 of the lower limit, less the libraries
-    assert plan_memory(Workers((2, 0)), 1024 * mib, 64 * mib).thread_bytes == 352 * mib
+    assert plan_memory(Workers((2, 0)), 1024 * mib, 64 * mib, False).thread_bytes == 352 * mib
+    with_tables = plan_memory(Workers((2, 0)), 1024 * mib, 64 * mib, True)
+    assert with_tables == MemoryPlan(264 * mib, 176 * mib)
     wording.refused(
         InputError,
-        lambda: plan_memory(Workers((4, 0)), 700 * mib, 64 * mib),
+        lambda: plan_memory(Workers((4, 0)), 700 * mib, 64 * mib, False),
         **{"at least": 320 + 4 * 128},
     )
-    plan_memory(Workers((4, 0)), 832 * mib, 64 * mib)
+    plan_memory(Workers((4, 0)), 832 * mib, 64 * mib, False)
+    with pytest.raises(InputError) as refused:
+        plan_memory(Workers((4, 0)), 832 * mib, 64 * mib, True)
+    least = refused.value.where["at least"]
+    plan_memory(Workers((4, 0)), least * mib, 64 * mib, True)
 
 
 @pytest.mark.parametrize("make", [int, "v{}".format], ids=["integers", "strings"])

@@ -169,12 +169,39 @@ def test_tables_that_are_summed_by_pieces_are_those_of_memory_to_the_byte(
         wanted = operator.finish(operator.merge(*states))
         wanted.save(folder, "x")
         assert Path(folder, "encoded.x.parquet").read_bytes() == written
-        loaded = pickle.loads(pickle.dumps(found))
+        loaded = pickle.loads(pickle.dumps(found)).opened()
         forget_tables()
         looked_at = SavedTable.look_at(folder, "x")
     assert found.checksum == wanted.checksum == loaded.checksum == looked_at.checksum
     assert loaded.values.equals(wanted.values)
     assert (loaded.counts == wanted.counts).all()
+
+
+def test_opened_tables_stay_within_their_memory(tmp_path: Path) -> None:
+    rows = TrainingRows(np.arange(N) % 8, TABLE["y"].to_numpy().astype(float))
+    operator = TargetEncode().of_rows(rows)
+    x = pa.array(np.arange(N))
+    made = operator.finish(operator.fit(x))
+    for name in "abc":
+        made.save(tmp_path, name)
+    size = made.held_bytes
+    tables = {
+        name: SavedTable.at(str(tmp_path), name, most_bytes=2 * size + size // 2) for name in "abc"
+    }
+    opened = {name: table.opened() for name, table in tables.items()}
+    assert tables["b"].opened() is opened["b"]  # the two used last are held
+    assert tables["c"].opened() is opened["c"]
+    again = tables["a"].opened()
+    assert again is not opened["a"]
+    assert tables["c"].opened() is opened["c"]
+    assert tables["b"].opened() is not opened["b"]  # b was used before c
+    alone = SavedTable.at(str(tmp_path), "a", most_bytes=1)
+    assert alone.opened() is alone.opened()
+    forget_tables()
+    operator.with_fitted({"x": made}).transform("x", x)
+    TargetEncode(tables={"x": made}).transform("x", x)
+    arrays = [made.counts, made.sums, *made._made.values()]
+    assert sum(array.nbytes for array in arrays) <= size
 
 
 def test_too_many_values_are_refused_before_a_table_is_made(

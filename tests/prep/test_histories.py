@@ -1,4 +1,4 @@
-"""Histories of earlier events, in memory and out of core, against a naive search."""
+"""Histories of earlier events, out of core, against a naive search."""
 
 import csv
 import itertools
@@ -55,21 +55,6 @@ def table_of(rows: Sequence[tuple[Any, Any]], texts: bool) -> pa.Table:
             "number": pa.array(np.arange(len(rows)), pa.float64()),
         }
     )
-
-
-@given(rows=ROWS, keep=st.integers(1, 5), texts=st.booleans())
-def test_histories_of_a_table_are_those_of_a_naive_search(
-    rows: list[tuple[Any, Any]], keep: int, texts: bool
-) -> None:
-    history = History("user", "time", keep, ("time", "number"))
-    workflow = Workflow((ColumnGroup(("number",), ()),), history=history)
-    found = workflow.with_history(table_of(rows, texts))
-    wanted = naive(range(len(rows)), range(len(rows)), rows, keep)
-    assert found["history_number"].to_pylist() == wanted
-    assert found["history_time"].to_pylist() == [
-        [rows[row][1] - rows[event][1] for event in events] for row, events in enumerate(wanted)
-    ]
-    assert found["number"].to_pylist() == list(range(len(rows)))
 
 
 @settings(max_examples=25, deadline=None)

@@ -279,7 +279,10 @@ def test_the_command_writes_a_file_and_names_the_next_command(shop: Path, tmp_pa
     assert FeatureConfig.load(out) == infer(shop).features
     assert run(shop, "--infer").output == out.read_text()
     assert json.loads(run(shop, "--infer", "--json").output)["left_out"].keys() >= {"order"}
-    assert isinstance(run(shop, "--infer", "--out", out).exception, OutputError)
+    for taken, *more in ((out,), (tmp_path,), (tmp_path, "--overwrite")):
+        refused = run(tmp_path / "no such input", "--infer", "--out", taken, *more).exception
+        assert isinstance(refused, OutputError)
+        assert refused.where == {"path": taken}
     assert run(shop, "--infer", "--out", out, "--overwrite").exit_code == 0
     assert isinstance(run(shop, "--infer", "--out", shop, "--overwrite").exception, OutputError)
     assert run(shop, "--infer", "--keep-counts", 3).exit_code == 2
@@ -411,12 +414,16 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     of_users = {name: values for name, values in ratings().items() if name != "timestamp"}
     numbers = random.Random(2).sample(range(5000), len(of_users["userId"]))
     by_label = {"shop": [f"s{n % 40}" for n in range(200)], "clicked": [0] * 150 + [1] * 50}
+    few_shops = {**by_label, "shop": [f"s{n % 29}" for n in range(200)]}
+    of_few = {"shop": sorted(few_shops["shop"]), "clicked": [0, 1] * 100}
     by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
     alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
     for table, wanted in (
         (of_users, ("hash", "userId")),
         ({**of_users, "row": numbers}, ("hash", "row")),
         (by_label, ("hash", "shop")),
+        (few_shops, ("fraction", None)),
+        (of_few, ("fraction", None)),
         (alone, ("fraction", None)),
         (by_year, ("fraction", None)),
     ):

@@ -106,6 +106,24 @@ def test_a_compressed_file_cut_short_is_named(
     )
 
 
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_bytes_after_compressed_data_are_refused(
+    tmp_path: Path, codec: str, wording: Wording
+) -> None:
+    path = tmp_path / "raw"
+    if codec == "gzip":
+        path.write_bytes(gzip.compress(b"a\n"))
+    else:
+        write_zstd(path, b"a\n")
+    path.write_bytes(path.read_bytes() + bytes(512))  # as some tapes and copies pad a file
+    caught = wording.refused(
+        DataError,
+        lambda: list(read_pieces(TextRange(str(path), codec=codec), 1000)),
+        file=str(path),
+    )
+    assert "zeros" in caught.message
+
+
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize("skip_bad_lines", [False, True])
 def test_a_flipped_bit_is_told_as_damage_and_not_as_a_bad_line(

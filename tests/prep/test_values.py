@@ -125,12 +125,12 @@ def test_equal_values_of_all_files_get_one_id_join_one_row_and_stay_on_one_side(
     when = [dt.datetime(2024, 5, 1, 10), dt.datetime(2024, 5, 2, 11)]
 
     def table(scale: int, unit: str) -> pa.Table:
-        numbers = [D(n) for n in (5, 7)] + [D(n) for n in range(10, 30)]
+        numbers = [D(n) for n in (5, 7)] + [D(n) for n in range(10, 40)]
         return pa.table(
             {
                 "shop": pa.array(numbers, pa.decimal128(12, scale)),
-                "at": pa.array(when * 11, pa.timestamp(unit)),
-                "y": [0, 1] * 11,
+                "at": pa.array(when * 16, pa.timestamp(unit)),
+                "y": [0, 1] * 16,
             }
         )
 

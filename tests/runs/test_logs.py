@@ -53,6 +53,16 @@ def test_logs_are_found_by_attempt_and_rank(paths: RunPaths) -> None:
     assert "attempt 2 rank 10" in str(caught.value)
 
 
+def test_only_a_folder_without_a_run_is_doubted(tmp_path: Path) -> None:
+    hints = []
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            find_logs(RunPaths(tmp_path))
+        hints.append(caught.value.hint or "")
+        RunPaths(tmp_path).run.touch()  # of an inline run, which has no logs
+    assert ["run folder" in hint for hint in hints] == [True, False]
+
+
 def test_the_first_error_is_not_a_lost_peer(paths: RunPaths) -> None:
     error, _ = first_error(find_logs(paths))
     assert error is not None

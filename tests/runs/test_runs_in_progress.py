@@ -53,6 +53,7 @@ def test_a_run_in_progress_tells_attempts_restarts_and_places(tmp_path):
         assert told in text, told
     abandoned = page_of(root, tmp_path)  # nobody is at it any more
     assert "The run was interrupted without an outcome; attempt 2 was the last" in abandoned
+    assert f"distrain train --resume {root}" in abandoned
     assert "<th>state</th><td>broken off</td>" in abandoned
     done = CliRunner().invoke(compare_command, [str(root), str(root)])
     assert done.output.count("broken off") == 2

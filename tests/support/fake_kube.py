@@ -43,9 +43,6 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
 
 class _Refusal(Exception):
     def __init__(self, code: int, reason: str, message: str):
@@ -84,7 +81,6 @@ class FakeKube:
     faults: deque[Any] = field(default_factory=deque)
     asked: list[tuple[str, str, int]] = field(default_factory=list)
     changed: Callable[[int], None] = lambda replicas: None
-    retry_after_s: int | None = None
 
     def __enter__(self) -> "FakeKube":
         self.account = self.folder / "account"
@@ -266,8 +262,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
-        if kube.retry_after_s is not None and status == 429:
-            self.send_header("Retry-After", str(kube.retry_after_s))
         self.end_headers()
         self.wfile.write(content)
 

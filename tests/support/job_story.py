@@ -15,7 +15,7 @@ from distrain.jobs.reasons import Reason
 from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
-from distrain.scheduler.lifecycle.messages import EndJob, Reported, Submit, Tick, WorkersChanged
+from distrain.scheduler.lifecycle.messages import Move, Reported, Submit, Tick, WorkersChanged
 
 REPORTED_BY_RANKS = frozenset(
     {
@@ -75,9 +75,9 @@ class Story:
         answer = self.lifecycle.handle(stimulus, self.now_s)
         validate(self.lifecycle)
         now = [i for i, job in self.lifecycle.jobs.items() if job.state.is_final]
-        ends = [one.job_id for one in answer if isinstance(one, EndJob)]
+        ends = [m.job_id for m in answer if isinstance(m, Move) and m.new.is_final]
         assert sorted(ends) == sorted(set(now) - ended), "each end has its summary written once"
-        answer = [one for one in answer if not isinstance(one, EndJob)]
+        answer = [one for one in answer if not isinstance(one, Move)]
         self.told += answer
         return answer
 

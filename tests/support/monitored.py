@@ -21,10 +21,9 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.spec import parse_spec
 from distrain.metrics import BinaryMetrics
-from distrain.runs.records.collector import Collector
 from distrain.scheduler.http.coordinator_api import EXTENSION, CoordinatorApi
 from distrain.scheduler.lifecycle.lifecycle import Lifecycle
-from distrain.scheduler.lifecycle.messages import Submit, WorkersChanged
+from distrain.scheduler.lifecycle.messages import Stimulus, Submit, WorkersChanged
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 
 
@@ -57,7 +56,7 @@ class Site:
         self.queue(job_id, num_ranks, **spec)
         lifecycle: Lifecycle = self.coordinator.lifecycle
         slots = {Slot(f"host-{r}", f"tcp://{job_id}-{r}:1", f"w{r}") for r in range(num_ranks)}
-        lifecycle.handle(WorkersChanged(lifecycle.slots | frozenset(slots)), time.monotonic())
+        self._handle(WorkersChanged(lifecycle.slots | frozenset(slots)))
         self.coordinator.collectors[job_id].begin_attempt(1, num_ranks)
         for rank in range(num_ranks):
             self.tell(job_id, RankStarted(rank, 1000 + rank, f"host-{rank}", "cpu"))
@@ -77,9 +76,13 @@ class Site:
                 **spec,
             }
         )
-        self.coordinator.collectors[job_id] = Collector()
-        submission = Submit(job_id, parsed, f"runs/{job_id}", parsed.queue.priority)
-        self.coordinator.lifecycle.handle(submission, time.monotonic())
+        self.coordinator.follow(job_id)
+        self._handle(Submit(job_id, parsed, f"runs/{job_id}", parsed.queue.priority))
+
+    def _handle(self, stimulus: Stimulus) -> None:
+        """Have the lifecycle handle a stimulus, and launch nothing."""
+        told = self.coordinator.lifecycle.handle(stimulus, time.monotonic())
+        self.coordinator.keep_history(stimulus, told)
 
     def tell(self, job_id: str, event: Event, attempt: int = 1) -> None:
         """What a rank reports, as it comes over the wire."""
@@ -117,16 +120,16 @@ def on_site(story: Callable[[Site], Awaitable[None]], *, dashboard: bool = False
     """Run a story beside a scheduler that was started with the preload."""
 
     async def run() -> None:
-        async with Scheduler(
-            port=0,
-            host="127.0.0.1",
-            dashboard=dashboard,
-            dashboard_address="127.0.0.1:0",
-            preload=["distrain.preload"],
-        ) as scheduler:
+        async with with_preload(dashboard=dashboard) as scheduler:
             await story(Site(scheduler))
 
     asyncio.run(run())
+
+
+def with_preload(**options: Any) -> Scheduler:
+    """A scheduler that was started with the preload."""
+    words = {"dashboard": False, "dashboard_address": "127.0.0.1:0", **options}
+    return Scheduler(port=0, host="127.0.0.1", preload=["distrain.preload"], **words)
 
 
 def _no_constant(name: str) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from distributed import Scheduler, Worker
-from monitored import Site
+from distributed import Worker
+from monitored import Site, with_preload
 
 from distrain.jobs.spec import parse_spec
 from distrain.scheduler.lifecycle.messages import Tick
@@ -52,13 +52,7 @@ def on_order_site(
     """Run a story beside a scheduler that was started with the preload."""
 
     async def run() -> None:
-        async with Scheduler(
-            port=0,
-            host="127.0.0.1",
-            dashboard=False,
-            dashboard_address="127.0.0.1:0",
-            preload=["distrain.preload"],
-        ) as scheduler:
+        async with with_preload() as scheduler:
             workers = [
                 Worker(scheduler.address, nthreads=1, local_directory=str(folder))
                 for _ in range(num_workers)

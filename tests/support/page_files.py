@@ -123,7 +123,7 @@ def _bytes_of(fill: float | None, dtype: np.dtype[Any]) -> bytes:
 
 
 def _arguments(parquet: pq.ParquetFile, group: int, number: int) -> Any:
-    from distrain.loader.parquet_pages.footer import CODECS
+    from distrain.loader.partition.statistics import CODECS
 
     row_group = parquet.metadata.row_group(group)
     column, leaf = row_group.column(number), parquet.schema.column(number)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from unittest.mock import Mock
 
 from distrain.jobs.events import CheckpointTrouble, to_json
 from distrain.jobs.spec import parse_spec
@@ -21,7 +22,8 @@ def quiet_coordinator() -> CoordinatorPlugin:
     coordinator.epoch = "one"
     coordinator.lifecycle, coordinator.tombstones = Lifecycle(), Tombstones()
     coordinator.recordings = Recordings(lambda worker, message: True)
-    coordinator.collectors = {}
+    coordinator.collectors, coordinator.histories = {}, {}
+    coordinator.scheduler = Mock(workers={})
     return coordinator
 
 
@@ -29,9 +31,7 @@ def watched_changes(
     coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.monotonic
 ) -> Changes:
     """The changes of its jobs, as the HTTP routes serve them."""
-    monitor = Monitor(coordinator)
-    changes = Changes(monitor, clock)
-    coordinator.observers = (monitor,)
+    changes = Changes(Monitor(coordinator), clock)
     coordinator.is_unseen = changes.is_unseen
     return changes
 

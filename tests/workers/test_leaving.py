@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,3 +46,23 @@ def test_a_nanny_closes_whatever_its_worker_answers() -> None:
     nanny = Nanny(worker_address=None)  # it has no address yet
     asyncio.run(leaving.NannyLeavePlugin().teardown(nanny))
     assert not nanny.asked
+
+
+def test_ranks_are_stopped_before_the_end_of_a_workers_lifetime(monkeypatch) -> None:
+    monkeypatch.setattr(leaving, "BEFORE_END_S", 0.0)
+    monkeypatch.setattr(leaving.psutil.Process, "create_time", lambda _: time.time() - 3600.0)
+
+    async def why(lifetime_s: float | None, grace_s: float) -> str | None:
+        told = asyncio.get_running_loop().create_future()
+        worker = SimpleNamespace(lifetime=lifetime_s)
+        notice = leaving.LifetimeNotice(worker, told.set_result, lambda: grace_s)
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(told, 1.0)
+        notice.close()
+        return None
+
+    assert "lifetime" in str(asyncio.run(why(3700.0, 200.0)))
+    assert "lifetime" in str(asyncio.run(why(3600.0, 0.0)))
+    assert asyncio.run(why(3700.0, 20.0)) is None
+    assert asyncio.run(why(7300.0, 7000.0)) is None  # at most half of the lifetime before
+    assert asyncio.run(why(None, 20.0)) is None

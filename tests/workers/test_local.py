@@ -212,6 +212,20 @@ def test_settings_of_dask_are_as_before_in_whatever_order_clusters_end(opened):
     assert state() == before
 
 
+def test_a_program_that_logs_gets_no_records_of_dask(caplog):
+    root, dask_log = logging.getLogger(), logging.getLogger("distributed.scheduler")
+    logger = logging.getLogger("distributed")
+    propagates, logger.propagate = logger.propagate, True  # logging was set up before Dask
+    try:
+        with caplog.at_level(logging.INFO), local_threads(1):
+            dask_log.warning("from Dask")
+            root.info("from the program")
+        assert logger.propagate
+    finally:
+        logger.propagate = propagates
+    assert [record.message for record in caplog.records] == ["from the program"]
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

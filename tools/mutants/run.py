@@ -44,7 +44,7 @@ CORE = {
     "distrain/loader/partition/epoch_plan.py": "tests/loader/partition",
     "distrain/loader/partition/row_order.py": "tests/loader/partition tests/loader/test_laws.py",
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
-    "tests/loader/test_dealing.py tests/loader/test_laws.py",
+    "tests/loader/test_dealing.py tests/loader/test_stream.py tests/loader/test_laws.py",
     "distrain/loader/filling/fill_numpy.py": "tests/loader/test_fill.py "
     "tests/loader/test_fill_values.py tests/loader/test_list_kernels.py",
     "distrain/loader/delivery/channel.py": "tests/loader/test_channel.py "
@@ -76,6 +76,8 @@ CORE = {
     "distrain/scheduler/lifecycle/lifecycle.py": "tests/scheduler/lifecycle/test_job_states.py "
     "tests/scheduler/lifecycle/test_job_stories.py tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_machine_rules.py",
+    "distrain/scheduler/lifecycle/job.py": "tests/scheduler/lifecycle/test_job_stories.py "
+    "tests/scheduler/lifecycle/test_job_restarts.py",
     "distrain/scheduler/lifecycle/queue.py": "tests/scheduler/lifecycle/test_place_gang.py "
     "tests/scheduler/lifecycle/test_job_states.py tests/scheduler/lifecycle/test_job_restarts.py "
     "tests/scheduler/lifecycle/test_job_stories.py "

@@ -27,15 +27,15 @@ def infer(context: click.Context) -> None:
     inputs: tuple[str, ...] = context.params["inputs"]
     named = context.params["out"]
     out = None if named is None else Path(named)
+    if out is not None and out.exists() and not (context.params["overwrite"] and out.is_file()):
+        raise OutputError(
+            f"a {'folder' if out.is_dir() else 'file'} of this name exists already",
+            where={"path": out},
+            hint="Choose another name for the features document; --overwrite replaces a file.",
+        )
     files = list_inputs(inputs)
     if out is not None:
         check_apart(out, (file.path for file in files))
-        if out.exists() and not context.params["overwrite"]:
-            raise OutputError(
-                "the file exists already",
-                where={"path": out},
-                hint="Choose another name, or pass --overwrite to replace it.",
-            )
     *columns, share, rows = (context.params[name] for name in _ASKED)
     targets, task, weight, time = columns
     inferred = infer_features(files, Asked(targets, task, share or rows, time, weight))

@@ -11,8 +11,6 @@ from distrain.cli.output import (
     print_remark,
     print_result,
     print_warning,
-    result_console,
-    table_of,
 )
 
 if TYPE_CHECKING:
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 
 TITLES = ("column", "dtype", "tags", "cardinality", "embedding dim", "list")
 NUMBERS = ("cardinality", "embedding dim")
-MOST_FOLDED = 500
-"""Maximum number of rows of a table that is fitted to the terminal's width."""
 
 
 @click.command("schema")
@@ -69,26 +65,7 @@ def _load(path: str) -> "Schema":
 
 
 def _print_table(schema: "Schema") -> None:
-    if len(schema) > MOST_FOLDED:
-        _print_lines(schema)
-        return
-    columns = {
-        title: {
-            "overflow": "fold" if title in ("column", "tags") else "ellipsis",
-            "no_wrap": title in ("dtype", "cardinality", "list"),
-            "justify": "right" if title in NUMBERS else "left",
-        }
-        for title in TITLES
-    }
-    caption = f"{len(schema)} columns"
-    rows = map(_cells, schema)
-    result_console().print(
-        table_of(columns.items(), rows, box=None, pad_edge=False, caption=caption)
-    )
-
-
-def _print_lines(schema: "Schema") -> None:
-    """Print the table as plain lines: rich's folding takes a millisecond per row."""
+    """Print the table without rich, which takes a millisecond per row to fold cells."""
     rows = [TITLES, *map(_cells, schema)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -12,20 +12,18 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.api_jobs import ApiJobs, job_json, pair
 from distrain.cli.jobs.service_connection import at, service_at
-from distrain.cli.output import clean_line, print_answer, print_remark, print_result
+from distrain.cli.jobs.status_lines import progress_line, state_line
+from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.client.client import Client
 from distrain.client.credentials import parse_address
 from distrain.client.errors import ServiceUnavailable
 from distrain.errors import DistrainError, InputError, JobCancelled, JobError
-from distrain.formatting import scores
 from distrain.jobs.api_answers import Job
-from distrain.jobs.figures import phrases
 from distrain.jobs.reasons import Reason
 from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import parse_spec, parse_yaml
 from distrain.jobs.spec.paths import with_absolute_paths
-from distrain.jobs.status import figures_in
 from distrain.launch.worker_check import check_on_worker
 
 _EVERY_S = 5.0
@@ -59,7 +57,7 @@ class ServiceJobs(ApiJobs):
     def wait(self, found: Job, timeout_s: float | None = None) -> Job:
         def look(job: Job) -> None:
             if not job.is_final:  # `print_end` prints the end
-                print_remark(_state_line(job.document))
+                print_remark(state_line(job))
 
         return self.client.wait(found.id, timeout_s, look)
 
@@ -86,14 +84,14 @@ class ServiceJobs(ApiJobs):
         """Print a job's states and progress as they arrive, and how it ended."""
         printed, next_s = "", 0.0
         for event in self.client.follow(job.id):
-            line = _state_line(event.data)
+            line = state_line(Job.read(event.data))
             if line and line != printed:
                 print_remark(line)
                 printed = line
             progress = event.data.get("progress")
             data = {**event.data, **(progress if isinstance(progress, dict) else {})}
             if data.get("step") and time.monotonic() >= next_s:
-                print_remark(_progress_line(data))
+                print_remark(f"  {progress_line(data)}")
                 next_s = time.monotonic() + _EVERY_S
         self.print_end(job, self.client.wait(job.id))
 
@@ -211,19 +209,3 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
         except ValueError as error:
             raise click.UsageError(f"--set {word}: {error}") from None
     return values
-
-
-def _state_line(data: Mapping[str, Any]) -> str:
-    job = Job.read(data)
-    return f"{clean_line(job.state)}{f': {clean_line(job.why)}' if job.why else ''}"
-
-
-def _progress_line(data: Mapping[str, Any]) -> str:
-    numbers = figures_in(data)
-    words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
-    words += phrases(numbers, "line")
-    for split, before in (("training", ""), ("validation", "valid_")):
-        figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
-        if any(value is not None for value in figures):
-            words.append(f"{split} {scores(figures[0], figures[1], targets=figures[2])}")
-    return "  " + ", ".join(words)

@@ -1,7 +1,7 @@
 """`distrain jobs`: prints a table of the jobs of a service or a scheduler."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from distrain.jobs.api_answers import Job
+
+TABLE_STYLE: dict[str, Any] = {
+    "box": None,
+    "padding": (0, 2, 0, 0),
+    "pad_edge": False,
+    "header_style": "bold dim",
+}
+"""rich's options of tables of jobs and ranks."""
 
 
 @click.command("jobs")
@@ -118,5 +126,4 @@ def jobs_table(jobs: "Sequence[Job]") -> "Table":
         (*cells[:2], Text(job.state, STATE_STYLES.get(job.state, "")), *cells[3:])
         for job, cells in zip(jobs, map(_cells, jobs), strict=True)
     )
-    style = {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False, "header_style": "bold dim"}
-    return table_of(columns.items(), rows, **style)
+    return table_of(columns.items(), rows, **TABLE_STYLE)

@@ -1,14 +1,31 @@
-"""Describes one job in lines, for `distrain status`."""
+"""Describes a job in lines: its state, its progress, or all that is known of it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import clean_line
 from distrain.formatting import UNKNOWN, kept_step, scores
-from distrain.jobs.figures import shown_on
+from distrain.jobs.figures import phrases, shown_on
+from distrain.jobs.status import figures_in, is_number
 
 if TYPE_CHECKING:
     from distrain.jobs.api_answers import Job
+
+
+def state_line(job: "Job") -> str:
+    return f"{clean_line(job.state)}{f': {clean_line(job.why)}' if job.why else ''}"
+
+
+def progress_line(document: Mapping[str, Any]) -> str:
+    """Describe the progress of a job, from its document or an event about it."""
+    numbers = figures_in(document)
+    words = [f"step {document.get('step')}/{document.get('num_steps') or '?'}"]
+    words += phrases({n: v for n, v in document.items() if is_number(v)}, "line")
+    for split, before in (("training", ""), ("validation", "valid_")):
+        figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
+        if any(value is not None for value in figures):
+            words.append(f"{split} {scores(figures[0], figures[1], targets=figures[2])}")
+    return ", ".join(words)
 
 
 def job_lines(job: "Job") -> list[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.data.prepared import left_out_of, warn_of
-from distrain.cli.interrupts import if_interrupted
 from distrain.cli.models.models import (
     check_data,
     checkpoint_option,
@@ -18,7 +17,6 @@ from distrain.cli.models.models import (
     scoring_options,
 )
 from distrain.cli.options import (
-    PATH,
     PLACE,
     POSITIVE,
     connection_options,
@@ -50,13 +48,12 @@ class ScoringPlace:
     scheduler: str | None
     workers: int | None  # of a local cluster; `None` without a scheduler: score in this process
     batch_rows: int | None  # rows scored at once; `None`: automatic
-    resume: Path | None  # the folder that keeps scores if the command ends early
 
     def check_raw(self) -> None:
-        """Raise `InputError` with `scheduler` or `resume`, which cannot be used for raw rows."""
-        if self.scheduler is not None or self.resume is not None:
+        """Raise `InputError` with `scheduler`, which cannot be used for raw rows."""
+        if self.scheduler is not None:
             raise InputError(
-                "raw rows are prepared temporarily here: --scheduler and --resume cannot use them",
+                "raw rows are prepared temporarily here: --scheduler cannot use them",
                 hint="Prepare them with `distrain prep RAW --workflow W --out DIR`, and evaluate "
                 "DIR/train.",
             )
@@ -67,7 +64,6 @@ class ScoringPlace:
     ) -> "Iterator[Scorer]":
         """Yield a scorer of `dataset` with the model in `folder`, here or on a cluster."""
         from distrain.predict.logits import ScorerInProcess, ScorerOnCluster
-        from distrain.predict.resuming import kept_logits
         from distrain.storage.urls import is_remote
         from distrain.workers.local import device_of_workers
         from distrain.workers.open_cluster import ClusterRequest, open_cluster
@@ -75,20 +71,13 @@ class ScoringPlace:
         device = "auto" if self.scheduler else "cpu"
         if self.scheduler is None and self.workers is not None:
             device = device_of_workers(self.workers)
-        with ExitStack() as stack:
-            kept = None
-            if self.resume is not None:
-                settings = {"batch_rows": self.batch_rows, "device": device}
-                files = dataset.table.compact.files
-                opened = kept_logits(self.resume, folder, files, settings)
-                kept = stack.enter_context(opened)
-            if self.scheduler is None and self.workers is None:
-                yield ScorerInProcess(saved, dataset, self.batch_rows, kept)
-                return
-            request = ClusterRequest(self.scheduler, self.workers or 1, device=device)
-            client = stack.enter_context(open_cluster(request))
+        if self.scheduler is None and self.workers is None:
+            yield ScorerInProcess(saved, dataset, self.batch_rows)
+            return
+        request = ClusterRequest(self.scheduler, self.workers or 1, device=device)
+        with open_cluster(request) as client:
             where = folder if is_remote(folder) else Path(folder).absolute()
-            yield ScorerOnCluster(client, str(where), dataset, self.batch_rows, device, kept)
+            yield ScorerOnCluster(client, str(where), dataset, self.batch_rows, device)
 
 
 @click.command()
@@ -102,13 +91,6 @@ class ScoringPlace:
     help="Score on this number of local workers. Default: on the CPU in this process.",
 )
 @connection_options("Score on the workers of this Dask cluster.")
-@click.option(
-    "--resume",
-    type=PATH,
-    metavar="FOLDER",
-    help="Keep scores (5 bytes a row) in FOLDER if the command ends early, and continue from the "
-    "scores left there with the same model, data and options.",
-)
 @click.option(
     "--group",
     metavar="COLUMN",
@@ -173,7 +155,6 @@ def command(
     threads: int,
     workers: int | None,
     scheduler: str | None,
-    resume: Path | None,
     group: str | None,
     by_day: bool,
     train: Path | str | None,
@@ -208,7 +189,7 @@ def command(
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
       distrain evaluate runs/NAME criteo/valid --importance
       distrain evaluate runs/NAME shop/valid --items shop/items --seen history
-      distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
+      distrain evaluate runs/NAME criteo/valid --workers 8
     """
     _check_options(click.get_current_context())
     folder = find_model(model, checkpoint)
@@ -230,8 +211,7 @@ def command(
     torch.set_num_threads(threads)
     console = progress_console()
     saved = open_model(folder)
-    if_interrupted("" if resume is None else f"the scores stay in {resume} for --resume")
-    place = ScoringPlace(scheduler, workers, batch_size, resume)
+    place = ScoringPlace(scheduler, workers, batch_size)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
@@ -310,8 +290,8 @@ def _check_options(context: click.Context) -> None:
     for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
         if given_options(context, [name]) and not values[needed]:
             raise click.UsageError(f"--{name} is for --{needed}.")
-    if values["items"] and (values["group"] or values["by_day"] or values["resume"]):
-        raise InputError("--items cannot be combined with --group, --by-day or --resume")
+    if values["items"] and (values["group"] or values["by_day"]):
+        raise InputError("--items cannot be combined with --group or --by-day")
     elsewhere = [f"--{name}" for name in ("items", "workers", "scheduler") if values[name]]
     if values["importance"] and elsewhere:
         raise InputError(

@@ -18,7 +18,7 @@ from distrain.cli.models.models import (
 from distrain.cli.options import PATH, PLACE, json_option
 from distrain.cli.output import print_answer, print_facts, print_remark, print_result
 from distrain.errors import DistrainError, InputError
-from distrain.formatting import byte_size
+from distrain.formatting import byte_size, some
 
 if TYPE_CHECKING:
     from distrain.models.export import Form
@@ -199,7 +199,10 @@ def _print_findings(written: "Written", to: "Form") -> None:
             "rows with unusable values": f"{served.refused:,}",
         }
         if to == "onnx":
-            why = "; ".join(f"{name}: {reason}" for name, reason in served.no_graph.items())
+            names: dict[str, list[str]] = {}
+            for name, reason in served.no_graph.items():
+                names.setdefault(reason, []).append(name)
+            why = "; ".join(f"{some(of, 3)}: {reason}" for reason, of in names.items())
             facts["raw.onnx"] = f"not written; {why}" if why else "written, takes raw columns"
     if (delta := written.delta) is not None:
         changed = f"{delta.changed_rows:,} of {delta.rows:,}"

@@ -12,6 +12,7 @@ import click
 from distrain.cli.options import PATH, POSITIVE, bad_lines_options
 from distrain.errors import DataError, InputError
 from distrain.jobs.run_paths import RunPaths
+from distrain.storage.urls import url_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,6 +51,12 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
     `path` is a run folder, or the folder of the model or checkpoint itself. Raises `DataError`
     or `InputError` if there is none.
     """
+    if (url := url_of(path)) is not None:
+        raise DataError(
+            "a model is read from a local folder, not from a URL",
+            where={"path": url},
+            hint="Copy the run's folder `model` to this machine.",
+        )
     if checkpoint is not None:
         return _find_checkpoint(path, checkpoint)
     inside = RunPaths(path).model

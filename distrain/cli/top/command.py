@@ -1,16 +1,23 @@
 """`distrain top`: shows a scheduler's jobs and ranks on the terminal."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from distrain.cli.options import connection_options, json_option
-from distrain.cli.output import json_wanted, print_answer, print_result, result_console
-from distrain.errors import Terminated
+from distrain.cli.output import clean_line, json_wanted, print_answer, result_console
+from distrain.errors import DistrainError, Terminated
 
 if TYPE_CHECKING:
-    from distrain.cli.top.fetch_jobs import Dashboard
+    from rich.console import Console
+
+    from distrain.jobs.api_answers import Job
+
+    Read = tuple[list[Job], Job | None]
+
+_MOST_RANKS = 64
 
 
 @click.command()
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--job", "job_id", metavar="ID", help="Show this job's ranks. Default: the newest job."
 )
-@click.option("--once", is_flag=True, help="Print the current state as plain lines, and end.")
+@click.option("--once", is_flag=True, help="Print the current state, and end.")
 @click.option(
     "--interval",
     "interval_s",
@@ -43,8 +50,9 @@ def command(
 ) -> None:
     """Show all jobs of a scheduler and the ranks of one, updated as they run; Ctrl-C quits.
 
-    A rank's step time is that of its own work, without waiting for others. If standard output is
-    not a terminal, a line is printed for each job whenever something has changed.
+    A rank's step time is that of its own work, without waiting for others. If there are many ranks,
+    the slowest are shown. If standard output is not a terminal, or with --once, the current state
+    is printed.
 
     Works with any scheduler that `distrain train` has started or used, or that was started with
     `--preload distrain.preload`. If it requires a token, set DISTRAIN_DASHBOARD_TOKEN.
@@ -55,58 +63,39 @@ def command(
       distrain top --dashboard http://10.0.0.5:8787 --job dlrm-20260301-123000-ab12
       distrain top --once
     """
-    from distrain.cli.top.fetch_jobs import dashboard_of
-    from distrain.cli.top.live import show
+    from distrain.cli.top.fetch_jobs import dashboard_of, read_jobs
+    from distrain.cli.top.tables import screen
 
     console = result_console()
-    try:
-        with dashboard_of(scheduler, url) as dashboard:
-            if json_wanted():
-                _print_json(dashboard, job_id)
-            elif once:
-                _print_once(dashboard, job_id)
-            elif console.is_terminal:
-                show(console, dashboard, job_id, interval_s)
-            else:
-                _print_changes(dashboard, job_id, interval_s)
-    except Terminated:
-        raise
-    except KeyboardInterrupt:
-        pass  # the usual end
+    with dashboard_of(scheduler, url) as dashboard:
+        if console.is_terminal and not (once or json_wanted()):
+            try:
+                _show(console, lambda: read_jobs(dashboard, job_id), dashboard.address, interval_s)
+            except Terminated:
+                raise
+            except KeyboardInterrupt:
+                return  # the usual end
+        jobs, job = read_jobs(dashboard, job_id)
+    documents = [dict(one.document) for one in jobs]
+    print_answer(jobs=documents, job=None if job is None else dict(job.document))
+    console.print(screen(jobs, job, _MOST_RANKS, dashboard.address))
 
 
-def _print_json(dashboard: "Dashboard", job_id: str | None) -> None:
-    from distrain.cli.top.live import chosen
+def _show(
+    console: "Console", read: "Callable[[], Read]", address: str, interval_s: float
+) -> NoReturn:
+    """Draw the jobs until Ctrl-C; an error is shown, and reading is tried again."""
+    from rich.live import Live
 
-    jobs = dashboard.jobs()
-    shown = chosen(jobs, job_id)
-    print_answer(jobs=jobs, job=None if shown is None else dashboard.job(shown))
+    from distrain.cli.top.tables import screen
 
-
-def _print_once(dashboard: "Dashboard", job_id: str | None) -> None:
-    from distrain.cli.top.live import chosen
-    from distrain.cli.top.tables import job_line, rank_line
-
-    jobs = dashboard.jobs()
-    for job in jobs:
-        print_result(job_line(job))
-    shown = chosen(jobs, job_id)
-    if shown is None:
-        print_result("no jobs yet")
-        return
-    document = dashboard.job(shown)
-    for rank in document["ranks"]:
-        print_result(f"{shown}  {rank_line(rank)}")
-
-
-def _print_changes(dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
-    from distrain.cli.top.tables import job_line
-
-    printed: dict[str, str] = {}
-    while True:
-        for job in dashboard.jobs():
-            line = job_line(job)
-            if job_id in (None, job["id"]) and printed.get(job["id"]) != line:
-                printed[job["id"]] = line
-                print_result(line)
-        time.sleep(interval_s)
+    shown, note = read(), address  # a wrong address is an error at the start
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            head = f"{time.strftime('%H:%M:%S')}  {note}"
+            live.update(screen(*shown, console.size.height // 3, head), refresh=True)
+            time.sleep(interval_s)
+            try:
+                shown, note = read(), address
+            except DistrainError as error:  # the scheduler may come back
+                note = f"{clean_line(error.message)}; retrying"

@@ -4,7 +4,6 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
@@ -13,6 +12,7 @@ from distrain.client.client import Client
 from distrain.client.errors import NotAuthorised, NotFound, ServiceError, ServiceUnavailable
 from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError, InputError
+from distrain.jobs.api_answers import Job
 from distrain.workers.secrets import TOKEN_VARIABLE, token_of_environment
 
 DEFAULT_URL = "http://127.0.0.1:8787"
@@ -22,65 +22,53 @@ _PRELOAD_HINT = (
 )
 
 
-class Dashboard:
-    """Reads one scheduler's jobs.
+def read_jobs(client: Client, job_id: str | None) -> tuple[list[Job], Job | None]:
+    """Return all jobs, the newest first, and one of them with its ranks.
 
-    Its methods raise `ClusterError` if the dashboard cannot be read, and `InputError` for an
-    unknown job.
+    That is the job whose id is `job_id` or begins with it; if `job_id` is `None`, the newest
+    unfinished job, else the newest, else `None`. Raises `ClusterError` if the dashboard cannot be
+    read, and `NotFound` if there is no such job.
     """
-
-    def __init__(self, client: Client):
-        self.url = client.address
-        self._client = client
-
-    def jobs(self) -> list[dict[str, Any]]:
-        """Return all jobs as JSON values, the newest first."""
-        with self._errors():
-            return [dict(job.document) for job in self._client.jobs(page_jobs=200)]
-
-    def job(self, job_id: str) -> dict[str, Any]:
-        """Return one job with its ranks, as JSON values."""
-        with self._errors():
-            return dict(self._client.job(job_id).document)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        where = {"url": self.url}
-        try:
-            yield
-        except NotAuthorised:
-            raise ClusterError(
-                "the dashboard requires a token, which is missing or wrong",
-                where=where,
-                hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
-            ) from None
-        except NotFound as error:
-            raise InputError(error.message, where=where, hint=error.hint) from None
-        except ServiceUnavailable as error:
-            hint = (
-                "Name it with --dashboard, as `distrain train` prints it (with TLS it begins with "
-                "https://), or its scheduler with --scheduler."
-            )
-            hint = certificate_hint(error, "--tls-ca-file") or hint
-            text = f"cannot reach the dashboard: {error.message}"
-            raise ClusterError(text, where=where, hint=hint) from None
-        except ServiceError as error:
-            text = f"this is not a dashboard of distrain: {error.message}"
-            raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None
+    where = {"url": client.address}
+    try:
+        jobs = list(client.jobs(page_jobs=200))
+        if job_id is None:
+            newest = next((job for job in jobs if not job.is_final), jobs[0] if jobs else None)
+            return jobs, None if newest is None else client.job(newest.id)
+        return jobs, client.find(job_id)
+    except NotFound:
+        raise
+    except NotAuthorised:
+        raise ClusterError(
+            "the dashboard requires a token, which is missing or wrong",
+            where=where,
+            hint=f"Put the token that the scheduler was started with into {TOKEN_VARIABLE}.",
+        ) from None
+    except ServiceUnavailable as error:
+        hint = (
+            "Name it with --dashboard, as `distrain train` prints it (with TLS it begins with "
+            "https://), or its scheduler with --scheduler."
+        )
+        hint = certificate_hint(error, "--tls-ca-file") or hint
+        text = f"cannot reach the dashboard: {error.message}"
+        raise ClusterError(text, where=where, hint=hint) from None
+    except ServiceError as error:
+        text = f"this is not a dashboard of distrain: {error.message}"
+        raise ClusterError(text, where=where, hint=_PRELOAD_HINT) from None
 
 
 @contextmanager
-def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Dashboard]:
-    """Yield the dashboard at a URL, or that of a scheduler; by default, this machine's."""
+def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Client]:
+    """Yield a client of the dashboard at a URL, or of a scheduler; by default, this machine's."""
     if url is None and scheduler is not None:
         from distrain.launch.scheduler_api import scheduler_api
         from distrain.workers.open_cluster import connect
 
         with connect(scheduler) as client:
-            yield Dashboard(scheduler_api(client))
+            yield scheduler_api(client)
         return
     with _client_of(url or DEFAULT_URL) as found:
-        yield Dashboard(found)
+        yield found
 
 
 def _client_of(url: str) -> Client:

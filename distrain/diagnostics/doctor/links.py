@@ -33,16 +33,15 @@ async def listen_for_rendezvous(
     of a short range; without that variable, any free port. Raises `ClusterError` if no port can be
     used.
     """
-    from distrain.scheduler.rendezvous import listen_for_store, rendezvous_ports
+    from distrain.scheduler.rendezvous import beginning_at, listen_for_store, rendezvous_ports
 
     ports = rendezvous_ports(os.environ)
     # Only one port of a short range, to leave ports for attempts that start now.
-    wide = ports is not None and len(ports) >= 10
-    indices = [0, len(ports) // 2, len(ports) - 1] if ports and wide else [0]
+    indices = [0, len(ports) // 2, len(ports) - 1] if len(ports) >= 10 else [0]
     servers: list[asyncio.Server] = []
     for index in indices:
         try:
-            listener = listen_for_store(host, listens_at, ports, index)
+            listener = listen_for_store(host, listens_at, beginning_at(ports, index))
         except Exception:
             if not servers:
                 raise

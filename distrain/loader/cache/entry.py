@@ -21,8 +21,6 @@ import contextlib
 import json
 import os
 import struct
-import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +33,7 @@ from numpy.typing import NDArray
 from distrain.errors import DataError
 from distrain.loader.filling.filler import unusable
 from distrain.loader.parquet_pages.leaves import NARROW_TYPES, narrow_type
+from distrain.loader.parquet_pages.thread_memory import MEMORY
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns
 
@@ -141,38 +140,6 @@ class ListValues(NamedTuple):
     items: Values
 
 
-class Buffers:
-    """A buffer for each thread; the buffer of a thread that has ended is reused by a new thread."""
-
-    def __init__(self) -> None:
-        self._own = threading.local()
-        self._free: deque[memoryview] = deque()
-
-    def take(self, num_bytes: int) -> memoryview:
-        """Return the first `num_bytes` of the calling thread's buffer.
-
-        They may be the memory that an earlier call returned.
-        """
-        lease: _ThreadBuffer | None = getattr(self._own, "lease", None)
-        if lease is None:
-            lease = self._own.lease = _ThreadBuffer(self._free)
-        if len(lease.buffer) < num_bytes:
-            lease.buffer = memoryview(bytearray(num_bytes))
-        return lease.buffer[:num_bytes]
-
-
-class _ThreadBuffer:
-    def __init__(self, free: deque[memoryview]):
-        self._free = free
-        try:
-            self.buffer = free.pop()
-        except IndexError:
-            self.buffer = memoryview(b"")
-
-    def __del__(self) -> None:
-        self._free.append(self.buffer)
-
-
 class EntryFile:
     """An open entry, for any number of threads.
 
@@ -226,22 +193,23 @@ class EntryFile:
         """
         return _identity(os.stat(self.path)) == self.identity
 
-    def read(self, buffers: Buffers, first: int) -> Iterator[DecodedColumns]:
+    def read(self, first: int) -> Iterator[DecodedColumns]:
         """Yield the columns from number `first` on: flat columns in groups, then each list column.
 
-        Flat columns are in the thread's buffer, and valid until its next read; list columns have
-        memory of their own. Raises a `DataError` if a checksum is wrong.
+        Flat columns are in the thread's reusable memory. Raises a `DataError` if a checksum is
+        wrong.
         """
         for begin in range(first, len(self.cells), _COLUMNS_AT_A_TIME):
             some = self.cells[begin : begin + _COLUMNS_AT_A_TIME]
-            yield DecodedColumns(self._read_cells(buffers, some), (), _sum_of_bytes(some))
+            yield DecodedColumns(self._read_cells(some), (), _sum_of_bytes(some))
         for column in self.lists[max(0, first - len(self.cells)) :]:
             rows = self._joined(self._read_new(column.lengths), self._read_new(column.items))
             yield DecodedColumns((), (rows,), _sum_of_bytes(column))
 
-    def _read_cells(self, buffers: Buffers, columns: Sequence[Values]) -> tuple[NDArray[Any], ...]:
+    def _read_cells(self, columns: Sequence[Values]) -> tuple[NDArray[Any], ...]:
         start = columns[0].start
-        buffer = buffers.take(columns[-1].end - start)
+        (memory,) = MEMORY.columns_for(columns[-1].end - start, [np.dtype(np.uint8)])
+        buffer = memory.data
         self._fill(buffer, start)
         parts = [buffer[values.start - start : values.end - start] for values in columns]
         for values, part in zip(columns, parts, strict=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distrain.errors import DataError
 from distrain.loader.cache.bounded_folder import BoundedFolder
-from distrain.loader.cache.entry import ENTRY_VERSION, Buffers, EntryFile, EntryWriter
+from distrain.loader.cache.entry import ENTRY_VERSION, EntryFile, EntryWriter
 from distrain.loader.partition.table import RowGroup
 from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import DecodedColumns, Reader
@@ -64,7 +64,6 @@ class RowGroupCache:
         self._folder = BoundedFolder(Path(directory), max_bytes, (_SUFFIX,))
         # fingerprints by URL, since a request to a server may take long
         self._remote: dict[str, str | None] = {}
-        self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
@@ -109,7 +108,6 @@ class RowGroupCache:
         with self._lock:
             for file in self._files.values():
                 file.close()
-        self._buffers = Buffers()
 
     def fingerprint(self, group: RowGroup) -> str | None:
         """Return the identity and version of a row group's file; `None` if they are unknown."""
@@ -146,7 +144,7 @@ class RowGroupCache:
         try:
             file = self._file(name, num_rows)
             inode = file.identity[1]
-            yield from file.read(self._buffers, first)
+            yield from file.read(first)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             self._forget(name)  # the entry was never written, or was evicted
         except (DataError, OSError) as error:

@@ -6,9 +6,8 @@ A damaged footer may have a codec that does not exist; pyarrow aborts the proces
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection
-from typing import IO, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from distrain.loader.kernel_version import check_kernel_version
 
@@ -22,11 +21,8 @@ else:
 KERNEL_VERSION = 8
 """The version of the C code that this package needs; `_pages.c` must have the same number."""
 
-CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")
-"""The names of codecs, by their number in footers; as in pyarrow, LZ4 is the format's LZ4_RAW."""
-
 _MAGIC = b"PAR1"
-_TAIL_BYTES = 8  # the footer's length, and the magic word
+TAIL_BYTES = 8  # the footer's length, and the magic word
 
 
 if IS_BUILT:
@@ -39,7 +35,7 @@ class ChunkFacts(NamedTuple):
     """A column chunk as described by the footer; -1 for missing values."""
 
     type: int  # the number of its physical type
-    codec: int  # an index of `CODECS`, if the codec is known
+    codec: int  # its number in the footer
     num_values: int  # number of values, including nulls
     num_bytes: int  # compressed size
     data_page: int  # offset of its first data page in the file
@@ -66,38 +62,11 @@ def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> lis
     Raises:
         ValueError: The footer is missing or damaged.
     """
-    end = num_bytes - _TAIL_BYTES
-    tail = read_at(max(0, end), _TAIL_BYTES)
+    end = num_bytes - TAIL_BYTES
+    tail = read_at(max(0, end), TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > end:
         raise ValueError("the file does not end with a footer")
     footer = memoryview(read_at(end - length, length))
     bounds = _pages.row_groups(footer)
     return [footer[a:b] for a, b in itertools.pairwise(bounds)]
-
-
-def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str]]:
-    """Return the compressed bytes by codec of some columns, for each row group of a file.
-
-    `columns` are numbers of leaves. The list is empty if the C code is not built, or if the footer
-    is damaged.
-    """
-    if not IS_BUILT:
-        return []
-    counts: list[Counter[str]] = []
-
-    def read_at(start: int, count: int) -> bytes:
-        handle.seek(start)
-        return handle.read(count)
-
-    try:
-        for part in read_row_groups(read_at, handle.seek(0, 2)):
-            chunks = chunks_of(part)
-            sizes: Counter[str] = Counter()
-            for facts in (chunks[number] for number in columns if number < len(chunks)):
-                if 0 <= facts.codec < len(CODECS):
-                    sizes[CODECS[facts.codec]] += facts.num_bytes
-            counts.append(sizes)
-    except ValueError:
-        return []
-    return counts

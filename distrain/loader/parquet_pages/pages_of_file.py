@@ -15,7 +15,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from distrain.loader.parquet_pages.footer import (
-    CODECS,
     IS_BUILT,
     ChunkFacts,
     chunks_of,
@@ -23,6 +22,7 @@ from distrain.loader.parquet_pages.footer import (
 )
 from distrain.loader.parquet_pages.leaves import Leaf, PageColumns
 from distrain.loader.parquet_pages.thread_memory import MEMORY
+from distrain.loader.partition.statistics import CODECS
 
 if TYPE_CHECKING:
     from distrain.loader.parquet_pages.column_stream import ColumnStream, Descriptor

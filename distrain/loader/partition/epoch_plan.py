@@ -37,31 +37,22 @@ _IntT = TypeVar("_IntT", int, NDArray[np.int64])
 class EpochPlan:
     """Assigns an epoch's N rows to S lanes, to steps of B rows over all ranks, and to ranks.
 
-    `drop_last` drops a last step with fewer than B rows.
+    `drop_last` drops a last step with fewer than B rows. S and B are at least 1; `LoaderOptions`
+    validates them, and the numbers of ranks.
 
     >>> plan = EpochPlan(num_rows=10, lanes=3, global_batch_size=4)
     >>> plan.num_steps, plan.rows_in_step(2)
     (3, 2)
     >>> [plan.lane_span(lane) for lane in range(3)]
     [(0, 4), (4, 7), (7, 10)]
-    >>> [plan.lane_slice(lane, step=0) for lane in range(3)]
-    [(0, 2), (4, 5), (7, 8)]
+    >>> [plan.lane_rows_before(lane, step=1) for lane in range(3)]
+    [2, 1, 1]
     """
 
     num_rows: int
     lanes: int
     global_batch_size: int
     drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        if self.num_rows < 0:
-            raise ValueError(f"num_rows is {self.num_rows}, not 0 or more")
-        if self.lanes < 1:
-            raise SpecError(
-                f"lanes is {self.lanes}, not 1 or more", hint="24 suits most numbers of ranks."
-            )
-        if self.global_batch_size < 1:
-            raise SpecError(f"global_batch_size is {self.global_batch_size}, not 1 or more")
 
     @property
     def num_steps(self) -> int:
@@ -70,13 +61,13 @@ class EpochPlan:
         return -(-self.num_rows // self.global_batch_size)
 
     def rows_in_step(self, step: int) -> int:
-        self._check_step(step)
+        if not 0 <= step < self.num_steps:
+            raise ValueError(f"step {step} is not in 0..{self.num_steps - 1}")
         start = step * self.global_batch_size
         return min(self.global_batch_size, self.num_rows - start)
 
     def lane_span(self, lane: int) -> tuple[int, int]:
         """Return the place on the line of the lane's first row, and one past that of its last."""
-        self._check_lane(lane)
         return self.rows_below(lane, self.num_rows), self.rows_below(lane + 1, self.num_rows)
 
     def lane_rows_before(self, lane: int, step: int) -> int:
@@ -84,20 +75,8 @@ class EpochPlan:
 
         `step` is in `0 .. num_steps`.
         """
-        self._check_lane(lane)
         taken = min(step * self.global_batch_size, self.num_rows)
         return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
-
-    def lane_slice(self, lane: int, step: int) -> tuple[int, int]:
-        """Return the first of the lane's rows that a step takes, and one past the last.
-
-        Row `i` of the lane, from 0, has the number `lane_span(lane)[0] + i`. This is not its place
-        on the line if the lane traverses its span in another order; see `lane_pieces`.
-        """
-        self._check_step(step)
-        start = self.lane_span(lane)[0]
-        before = self.lane_rows_before(lane, step)
-        return start + before, start + self.lane_rows_before(lane, step + 1)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
         """Return the step that takes row number `offset`, from 0, of the lane's own order."""
@@ -108,23 +87,19 @@ class EpochPlan:
 
         Raises:
             SpecError: `num_ranks` does not divide the lanes.
-            ValueError: `rank` is not in `0 .. num_ranks-1`.
         """
-        if num_ranks < 1 or self.lanes % num_ranks:
+        if self.lanes % num_ranks:
             allowed = [str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0]
             raise SpecError(
                 f"{num_ranks} ranks cannot share {self.lanes} lanes evenly",
                 hint=f"With {self.lanes} lanes, num_ranks may be {', '.join(allowed)}; "
-                f"or choose {math.lcm(24, max(num_ranks, 1))} lanes.",
+                f"or choose {math.lcm(24, num_ranks)} lanes.",
             )
-        if not 0 <= rank < num_ranks:
-            raise ValueError(f"rank {rank} is not in 0..{num_ranks - 1}")
         lanes_per_rank = self.lanes // num_ranks
         return range(rank * lanes_per_rank, (rank + 1) * lanes_per_rank)
 
     def rank_rows(self, step: int, rank: int, num_ranks: int) -> int:
         """Return the number of rows of a step that a rank gets; may be 0 in a short last step."""
-        self._check_step(step)
         lanes = self.lanes_of_rank(rank, num_ranks)
         start = step * self.global_batch_size
         stop = start + self.rows_in_step(step)
@@ -142,14 +117,6 @@ class EpochPlan:
         rounds, rest = divmod(taken, self.lanes)
         # The last two terms are min(rest, lane), for a number and for an array.
         return rounds * lane + rest - (rest - lane) * (rest > lane)
-
-    def _check_lane(self, lane: int) -> None:
-        if not 0 <= lane < self.lanes:
-            raise ValueError(f"lane {lane} is not in 0..{self.lanes - 1}")
-
-    def _check_step(self, step: int) -> None:
-        if not 0 <= step < self.num_steps:
-            raise ValueError(f"step {step} is not in 0..{self.num_steps - 1}")
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,11 @@ after an upgrade has the same order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distrain.errors import SpecError
 from distrain.loader.partition.epoch_plan import EpochPlan
 from distrain.loader.partition.lazy_sequence import LazySequence
 from distrain.loader.partition.slice_dealing import deal_runs
@@ -63,17 +61,6 @@ class Parts(LazySequence[tuple[int, ...]]):
     def __init__(self, bounds: NDArray[np.int32]):
         self.bounds = bounds
 
-    @classmethod
-    def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
-        """Return parts from the row groups of each, which must be `0 .. num_groups-1` in order.
-
-        Raises:
-            ValueError: The row groups are others, or in another order.
-        """
-        if list(chain.from_iterable(parts)) != list(range(num_groups)):
-            raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
-        return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
-
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
@@ -95,15 +82,10 @@ def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Pa
     Returns:
         For each part its row groups, as indices into `row_groups`: each index once, in order.
 
-    Raises:
-        SpecError: `part_rows` is less than 1.
-
     >>> from distrain.loader.partition.table import RowGroup
     >>> parts_of([RowGroup("a", 0, 4), RowGroup("a", 1, 5), RowGroup("b", 0, 1)], part_rows=10)
     Parts(((0, 1), (2,)))
     """
-    if part_rows is not None and part_rows < 1:
-        raise SpecError(f"part_rows is {part_rows}, not 1 or more")
     if part_rows is None:
         return Parts(np.arange(len(row_groups) + 1, dtype=np.int32))
     begins = np.fromiter(_begins(row_groups, part_rows), np.int32)
@@ -168,7 +150,7 @@ def chunk_order(
     epoch: int,
     shuffle: str = "chunk",
     parts_per_chunk: int = 1,
-    parts: Sequence[Sequence[int]] | None = None,
+    parts: Parts | None = None,
 ) -> Chunks:
     """Return the chunks of an epoch, in the order in which they form its sequence of rows.
 
@@ -176,12 +158,7 @@ def chunk_order(
         shuffle: `"chunk"` permutes the parts; `"none"` keeps the order of the files; `"full"` puts
             all row groups into one chunk and ignores the parts.
         parts_per_chunk: Parts of a chunk (the last chunk may have fewer).
-        parts: The row groups of each part, as from `parts_of`: each row group once, in file
-            order. By default each row group is a part.
-
-    Raises:
-        SpecError: `seed` is negative, with `shuffle="chunk"`.
-        ValueError: `parts` are not the row groups in their order.
+        parts: The row groups of each part, from `parts_of`. By default each row group is a part.
 
     >>> list(chunk_order([5, 3, 4], seed=0, epoch=0, shuffle="none", parts_per_chunk=2))
     [Chunk(row_groups=(0, 1), start=0, num_rows=8), Chunk(row_groups=(2,), start=8, num_rows=4)]
@@ -189,8 +166,6 @@ def chunk_order(
     rows = np.asarray(num_rows_per_group, np.int64)
     if parts is None:
         parts = Parts(np.arange(len(rows) + 1, dtype=np.int32))
-    elif not isinstance(parts, Parts):
-        parts = Parts.of(parts, len(rows))
     places = np.arange(len(parts))
     if shuffle == "chunk":
         places = _permutation(len(parts), seed, epoch, stream=0)
@@ -321,8 +296,6 @@ def _number_bits(size: int) -> np.uint64:
 
 
 def _source(seed: int, epoch: int, stream: int) -> np.random.SeedSequence:
-    if seed < 0:
-        raise SpecError(f"seed is {seed}, not 0 or more")
     # The spawn key is separate from the seed, so no two (seed, epoch, stream) share a stream.
     return np.random.SeedSequence(seed, spawn_key=(epoch, stream))
 

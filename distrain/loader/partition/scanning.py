@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 def read_files(
-    files: Sequence[str], read: Callable[[int], ResultT], retry_s: float
+    files: Sequence[str], read: Callable[[int], ResultT], retry_s: float = 0.0
 ) -> list[ResultT]:
     """Return `read(index)` for each index of `files`, in order, computed in parallel threads.
 

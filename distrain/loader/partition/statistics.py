@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
 _TYPES = (*_NUMBERS, "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _FORMATS = {"BOOLEAN": "?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")
+"""The names of codecs, by their number in footers; as in pyarrow, LZ4 is the format's LZ4_RAW."""
+
 _I16, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 4, 6, 7, 8, 9, 12
 
 RowGroupChunks = list[dict[int, Any]]
@@ -66,6 +69,13 @@ def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool
         return Statistics(statistics[3] >> 1 if 3 in statistics else None, tuple(bounds))
     except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise OSError(f"a chunk of leaf column {leaf} is damaged") from error
+
+
+def codec_and_bytes(chunks: RowGroupChunks, leaf: int) -> tuple[str, int]:
+    """Return the codec of the chunk of leaf column number `leaf`, and its compressed bytes."""
+    own = chunks[leaf][3]
+    codec = own[4] >> 1
+    return CODECS[codec] if codec < len(CODECS) else "unknown", own[7] >> 1
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,11 +10,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.loader.parquet_pages.footer import TAIL_BYTES
 from distrain.loader.parquet_pages.leaves import PageColumns, page_columns
 from distrain.loader.parquet_pages.pages_of_file import PagesOfFile
 from distrain.loader.partition.wanted_columns import WantedColumn, column_of_leaf, type_problem
 from distrain.loader.reading.partial_file import PartialFile
-from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
+from distrain.loader.reading.sliced_footer import SlicedFooter, slice_footer
 
 # The buffer of each column that is read in parts; otherwise Arrow reads whole column chunks.
 _STREAM_BUFFER_BYTES = 64 << 10
@@ -145,10 +147,9 @@ class Handle:
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
         self._parquet = self._open(None)
         footer = self._parquet.metadata
-        if footer.serialized_size < LONG_BYTES:
-            return footer
         with open(self._file, "rb") as handle:
-            sliced = slice_footer(footer, handle)
+            start = handle.seek(-footer.serialized_size - TAIL_BYTES, os.SEEK_END)
+            sliced = slice_footer(footer, handle.read(footer.serialized_size), start)
         if sliced is None:
             return footer
         self._close_parquet()  # otherwise it would keep the whole footer in memory

@@ -10,16 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.loader.parquet_pages.footer import TAIL_BYTES
 from distrain.loader.reading.open_files import paths_of
-from distrain.loader.reading.partial_file import PartialFile
 from distrain.loader.reading.reader import another_version
-from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
+from distrain.loader.reading.sliced_footer import SlicedFooter, slice_footer
 from distrain.storage.identity import version_in
 from distrain.storage.inputs import open_unbuffered
 from distrain.storage.ranges import Connections, SignedRanges, signed_ranges
 
 _MAGIC = b"PAR1"
-_TAIL_BYTES = 8  # the footer's length, and the magic word
 _FIRST_BYTES = 64 << 10  # the first request reads these last bytes: most footers are shorter
 
 
@@ -110,7 +109,7 @@ class RemoteFile:
         self._give_back(self._take_handle())  # opening a handle sets `num_bytes`
         size = self.num_bytes
         tail = self.read(max(0, size - _FIRST_BYTES), size)
-        length = int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
+        length = int.from_bytes(tail[-TAIL_BYTES:-4], "little") + TAIL_BYTES
         if tail[-4:] != _MAGIC or length > size:
             raise pa.ArrowInvalid("it does not end like a parquet file")
         if length > len(tail):
@@ -118,13 +117,9 @@ class RemoteFile:
         tail = tail[-length:]
         footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail))
         self.paths = paths_of(footer)
-        if footer.serialized_size >= LONG_BYTES:
-            partial_file = PartialFile(size)
-            partial_file.write(size - length, tail)
-            with open(partial_file.path, "rb") as handle:
-                sliced = slice_footer(footer, handle)
-            if sliced is not None:
-                return sliced
+        sliced = slice_footer(footer, tail[:-TAIL_BYTES], size - length)
+        if sliced is not None:
+            return sliced
         self._tail = tail
         return footer
 

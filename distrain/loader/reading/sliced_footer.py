@@ -5,28 +5,28 @@ table, that is more memory than all batches take. So only the ends of a long foo
 the offset of each row group's part in the file. The ends and one such part form the footer of a
 file with that row group alone.
 
-A footer is a struct in Thrift's compact protocol. The parts of row groups are found by the bytes
-with which each begins. Their number must match the footer's, and the first and last row group must
-be the same as when Arrow parses the whole footer; otherwise the whole footer is kept.
+A footer is a struct in Thrift's compact protocol. The C code of `parquet_pages` finds the parts of
+row groups; if it was not built, whole footers are kept. The first and last row group must be the
+same as when Arrow parses the whole footer; otherwise the whole footer is kept as well.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from distrain.loader.parquet_pages.footer import IS_BUILT
+
+if IS_BUILT:
+    from distrain.loader.parquet_pages import _pages
 
 LONG_BYTES = 256 << 10
 """The minimum size of a footer that is sliced; shorter footers are kept whole."""
 
 _MAGIC = b"PAR1"
-_TAIL_BYTES = 8  # the footer's length, and the magic word
-_LIST, _BINARY = b"\x19", b"\x18"  # a field of that type, numbered one above the previous field
-_NEXT_BUT_ONE_BINARY = b"\x28"
-_FILE_OFFSET = b"\x26"  # the first byte of each column of a row group: field 2, an i64
 
 
 @dataclass(frozen=True)
@@ -46,37 +46,23 @@ class SlicedFooter:
         return _parsed(self.head + _list_of(1) + part + self.tail)
 
 
-def slice_footer(footer: pq.FileMetaData, handle: IO[bytes]) -> SlicedFooter | None:
+def slice_footer(footer: pq.FileMetaData, raw: bytes, start: int) -> SlicedFooter | None:
     """Return the sliced form of a footer that Arrow has parsed; `None` if it must be kept whole.
 
     Footers are kept whole if they are short, have fewer than two row groups, or have another
-    layout. `handle` is the open file.
+    layout. `raw` is the footer's bytes, which begin at `start` in the file.
     """
-    length, groups = footer.serialized_size, footer.num_row_groups
-    keys = list(footer.metadata or ())
-    if length < LONG_BYTES or groups < 2:
+    if not IS_BUILT or len(raw) < LONG_BYTES or footer.num_row_groups < 2:
         return None
-    end = handle.seek(0, 2) - _TAIL_BYTES
-    start = end - length
-    handle.seek(start)
-    raw = handle.read(length)
-    begins = _LIST + _list_of(footer.num_columns) + _FILE_OFFSET
-    count = _LIST + _list_of(groups)
-    # After the row groups come keys and values, if any, then the writer's name.
-    follows = _NEXT_BUT_ONE_BINARY + _text(footer.created_by.encode())
-    if keys:
-        follows = _LIST + _list_of(len(keys)) + _BINARY + _text(keys[0])
-    tail = raw.rfind(follows)
-    first = raw.find(count + begins)
-    if first < 0 or tail < 0:
+    try:
+        places = _pages.row_groups(raw)
+    except ValueError:
         return None
-    bounds = array("q", [start + first + len(count)])
-    while (at := raw.find(begins, bounds[-1] - start + 1, tail)) >= 0:
-        bounds.append(start + at)
-    if len(bounds) != groups:
+    if len(places) != footer.num_row_groups + 1:
         return None
-    bounds.append(start + tail)
-    sliced = SlicedFooter(raw[: first + 1], raw[tail:], bounds)
+    head = raw[: places[0] - len(_list_of(footer.num_row_groups))]
+    bounds = array("q", [start + place for place in places])
+    sliced = SlicedFooter(head, raw[places[-1] :], bounds)
     return sliced if _is_right(sliced, footer, raw, start) else None
 
 
@@ -100,10 +86,6 @@ def _parsed(footer: bytes) -> pq.FileMetaData:
 def _list_of(count: int) -> bytes:
     """Return the first bytes of an encoded list of `count` structs: its length and type."""
     return bytes([count << 4 | 0xC]) if count < 15 else b"\xfc" + _number(count)
-
-
-def _text(content: bytes) -> bytes:
-    return _number(len(content)) + content
 
 
 def _number(value: int) -> bytes:

@@ -27,8 +27,8 @@ _Version = tuple[int, int, int, int]
 class Source:
     """Reads the row groups of a table, for all epochs of a loader and from any thread.
 
-    The reader is created for the first `lease`. Each user, such as an epoch's backend, takes a
-    lease; the files are closed when the last lease ends.
+    Each user, such as an epoch's backend, opens the source, and closes it once. The reader is
+    created when the source is first opened; its files are closed when the last user has closed it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Source:
         self._retry_s = retry_s
         self._cache = cache
         self._reader: Reader | None = None
-        self._leases: set[Lease] = set()
+        self._users = 0
         self._lock = threading.Lock()
         self._versions: dict[str, _Version] = {}  # of local files, when they were first read
 
@@ -106,33 +106,17 @@ class Source:
         assert self._reader is not None
         return self._reader.expect(groups, None if self._cache is None else self._cache.holds)
 
-    def lease(self) -> Lease:
-        lease = Lease(self)
+    def open(self) -> Source:
         with self._lock:
             if self._reader is None:
                 self._reader = self._new_reader()
-            self._leases.add(lease)
-        return lease
-
-    def end(self, lease: Lease) -> None:
-        with self._lock:
-            if lease not in self._leases:
-                return
-            self._leases.remove(lease)
-            if self._leases or self._reader is None:
-                return
-            self._reader.close()
-            if self._cache is not None:
-                self._cache.close()
-
-
-class Lease:
-    """One user's access to a source, from any thread; created by `Source.lease`."""
-
-    def __init__(self, source: Source):
-        self._source = source
-        self.read, self.expect = source.read, source.expect
+            self._users += 1
+        return self
 
     def close(self) -> None:
-        """End the lease; further calls of `close` have no effect."""
-        self._source.end(self)
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._reader is not None:
+                self._reader.close()
+                if self._cache is not None:
+                    self._cache.close()

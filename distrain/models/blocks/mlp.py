@@ -13,8 +13,6 @@ from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 USUAL_ORDER = ("linear", "norm", "activation", "dropout")
 # fastai's LinBnDrop with lin_first=True, as in its TabularModel.
 FASTAI_ORDER = ("linear", "activation", "norm", "dropout")
-# LinBnDrop with lin_first=False.
-NORM_FIRST_ORDER = ("norm", "dropout", "linear", "activation")
 
 
 class MLPBlock(Block):

@@ -393,12 +393,6 @@ class EmbeddingCollection(nn.Module):
     def _settle_before(self, *_: object) -> None:
         self.settle()
 
-    def extra_repr(self) -> str:
-        sizes = ", ".join(
-            f"[{store.num_rows:,}, {store.dim}] {store.placement}" for store in self.stores
-        )
-        return f"{len(self.columns)} columns in {sizes}"
-
     def keys_of_table(self, name: str) -> tuple[int, slice]:
         """Return the index of a column's store, and the keys of the column's table in that store.
 

@@ -11,7 +11,6 @@ that are copied back arrive while the batch trains, and are put into the table b
 loads any.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -22,15 +21,6 @@ from distrain.loader.host_memory import Slab, event_after, to_device
 
 _SMALLEST_SWEEP = 4096
 _SETTLED_AT_ONCE = 1 << 16  # places that `settle` copies at once, which limits page-locked memory
-
-
-@dataclass
-class CacheTraffic:
-    """Numbers of rows: requested by batches, loaded from the host, and written back to the host."""
-
-    asked: int = 0
-    loaded: int = 0
-    written_back: int = 0
 
 
 class _Returning(NamedTuple):
@@ -55,7 +45,6 @@ class DeviceRowCache:
 
     def __init__(self, num_rows: int, capacity: int):
         self.capacity = min(num_rows, capacity)
-        self.traffic = CacheTraffic()
         self._num_rows = num_rows
         self._hosts: list[Tensor] = []
         self._values: list[Tensor] = []
@@ -110,8 +99,6 @@ class DeviceRowCache:
         self._pinned[found] = False
         self._used[found] = True
         self._admitted = found
-        self.traffic.asked += len(rows)
-        self.traffic.loaded += len(missing)
         return self.places(rows)
 
     def places(self, rows: Tensor) -> Tensor:
@@ -129,7 +116,7 @@ class DeviceRowCache:
         if self._values:
             for start in range(0, self.capacity, _SETTLED_AT_ONCE):
                 stop = min(start + _SETTLED_AT_ONCE, self.capacity)
-                self._write_back(torch.arange(start, stop), count=False)
+                self._write_back(torch.arange(start, stop))
             self._finish_return()
         self._reset(self._place_of.device, empty=True)
 
@@ -170,7 +157,7 @@ class DeviceRowCache:
             count -= len(free)
         return torch.cat(found)
 
-    def _write_back(self, places: Tensor, *, count: bool = True) -> None:
+    def _write_back(self, places: Tensor) -> None:
         """Empty some places, and begin to copy their changed rows back."""
         rows = self._row_at[places]
         full = rows >= 0
@@ -185,8 +172,6 @@ class DeviceRowCache:
             ]
             self._returning = _Returning(self._row_at[places], values, event_after(taken.device))
         self._dirty[places] = False
-        if count:
-            self.traffic.written_back += len(places)
 
     def _finish_return(self) -> None:
         if self._returning is not None:

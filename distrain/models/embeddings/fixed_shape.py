@@ -266,13 +266,13 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """Return canonical keys, by which bfloat16 weights are rounded.
+        """Return canonical keys, by which bfloat16 weights are rounded; `None` for other weights.
 
-        `None` if `keys` are canonical, or if the weight has another dtype.
+        The padding of `keys` has no meaning in the result.
         """
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None
-        return self._stores[number].global_keys(keys)
+        return self.tables.stores[number].canonical_keys(keys)
 
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.tables.weights[number], self._state_tensors[number]

@@ -48,22 +48,6 @@ class FixedStore:
         self._group_columns = group_columns
         # Created once: to make a tensor from Python numbers in a step would wait for the device.
         self.places = torch.tensor(store.places, device=device)
-        self._starts = store.starts.to(device)
-        self._moves = torch.tensor(store.canonical_starts, device=device) - self._starts
-        self._is_canonical = not store.spread and store.canonical_starts == tuple(
-            store.starts.tolist()
-        )
-
-    def global_keys(self, keys: Tensor) -> Tensor | None:
-        """Return the canonical rows (see `canonical_state.py`) of this rank's rows `keys`.
-
-        `None` if all rows of the store are equal to their canonical rows.
-        """
-        if self._is_canonical:
-            return None
-        everywhere = self._store.keys_at(keys)
-        tables = torch.searchsorted(self._starts, everywhere, right=True) - 1
-        return everywhere + self._moves[tables]
 
     def _sources(self, order: Tensor, num_rows: int) -> Tensor:
         return sources_of(order, num_rows, self.places, self._group_columns)

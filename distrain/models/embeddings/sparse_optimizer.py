@@ -16,7 +16,7 @@ touched rows are divided by it (Bottou 2012, "Stochastic Gradient Descent Tricks
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -179,29 +179,6 @@ class SparseOptimizer:
         for number, own in enumerate(self._state):
             state |= {f"{number}.{name}": values for name, values in own.items()}
         return state
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load a state of the same kind for tables of the same shapes.
-
-        Raises:
-            InputError: The state has other names or shapes; nothing is changed.
-        """
-        own = self.state_dict()
-        if set(own) != set(state):
-            raise InputError(
-                f"the saved state is not that of {self.kind!r}: it holds {sorted(state)}, "
-                f"not {sorted(own)}"
-            )
-        for name, values in own.items():
-            if values.shape != state[name].shape:
-                raise InputError(
-                    f"saved optimizer state has shape {list(state[name].shape)}, "
-                    f"the tables need {list(values.shape)}",
-                    where={"state": name},
-                )
-        for name, values in own.items():
-            values.copy_(state[name])
-        self.num_steps = int(state["num_steps"])
 
 
 def rounding_seed(seed: int, num_steps: int, dim: int) -> int:

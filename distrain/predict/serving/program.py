@@ -22,9 +22,8 @@ from distrain.prep.operators.categorify import Categorify
 from distrain.prep.operators.encodings import CountEncode, TargetEncode
 from distrain.prep.operators.list_slice import ListSlice
 from distrain.prep.operators.numbers import Clip, FillMissing, LogOp
-from distrain.prep.operators.operator import ServedOperator, takes_of
+from distrain.prep.operators.operator import takes_of
 from distrain.prep.raw_values import BETWEEN_TEXTS
-from distrain.prep.steps import STEPS
 from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.prep.workflow import HOLDS, Workflow
 
@@ -196,9 +195,6 @@ def _mistakes(
     for one in groups[name].operators:
         # Operators without `takes` compute numbers, except these two, which keep the values' type.
         keeps_values = hasattr(one, "takes") or isinstance(one, FillMissing | ListSlice)
-        is_step = one.kind in STEPS or isinstance(one, ListSlice)
-        if not (isinstance(one, ServedOperator) and is_step):
-            yield f"{one.kind}: it has no implementation without distrain"
         if groups[name].is_categorical and not keeps_values:
             yield f"{one.kind}: it comes before Categorify"
 

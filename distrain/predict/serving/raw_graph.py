@@ -29,7 +29,7 @@ _MODEL, _MISSING = "model/", ".missing"
 _HOW = ("lists", "separator", "epoch", "is_canonical")
 _MOST_BYTES = 1 << 30
 """Limit for the values of a column's vocabularies: an ONNX file is limited to 2 GiB."""
-_NO_BYTES = "out-of-vocabulary ids depend on the bytes of texts, which ONNX cannot read"
+_NO_BYTES = "the hash depends on the bytes of texts, which ONNX cannot read"
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,9 @@ def raw_inputs(
 
 
 def _mistake(column: Mapping[str, Any], program: Program, outputs: set[str]) -> str | None:
+    is_hashed = any(step["kind"] == "HashBucket" for step in column["steps"])
     if BETWEEN_TEXTS in column["source"]:
-        return "cross: ONNX cannot join texts this way"
+        return f"cross: {_NO_BYTES if is_hashed else 'the graph does not join texts'}"
     if column["slices"]:
         return "list_slice: the graph takes whole lists"
     if column["source"] in outputs:
@@ -118,9 +119,9 @@ def _mistake(column: Mapping[str, Any], program: Program, outputs: set[str]) -> 
     used = [step["vocabulary"] for step in column["steps"] if "vocabulary" in step]
     if sum(program.vocabularies[name].values.nbytes for name in used) > _MOST_BYTES:
         return "its values take more than 1 GiB"
+    if is_hashed and column["to"] == "text":
+        return f"HashBucket: {_NO_BYTES}"
     for step in column["steps"] if column["to"] == "text" else ():
-        if step["kind"] == "HashBucket":
-            return f"HashBucket: {_NO_BYTES}"
         if "vocabulary" in step and program.vocabularies[step["vocabulary"]].num_oov > 1:
             return f"{step['kind']}: {_NO_BYTES}"
     return None

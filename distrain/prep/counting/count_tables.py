@@ -7,7 +7,7 @@ its file, piece by piece.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from distrain.prep.counting.count_tasks import CountedColumn, Work, add_up
@@ -43,7 +43,7 @@ def fit_tables(
         num_folds = cast(Encoding, column.operator).num_folds
         # A cell takes as much memory as counts and sums of two folds; a table has all folds.
         size_bytes = column.size_bytes * (1 + num_folds // 2)
-        whole = (column.name, categories)
+        whole = (column.name, categories, memory.table_bytes)
         work.append(Work(size_bytes, (column.files, num_folds), whole))
     stem = f"{staging}/table"
     return add_up(runner, _sum_piece, _write_table, work, stem, memory.piece_bytes)
@@ -56,8 +56,11 @@ def _sum_piece(files: Sequence[str], num_folds: int, buckets: range, stem: str) 
     return _Piece(f"{stem}.arrow", len(table.values))
 
 
-def _write_table(name: str, categories: str, pieces: Sequence[_Piece]) -> SavedTable:
+def _write_table(
+    name: str, categories: str, table_bytes: int, pieces: Sequence[_Piece]
+) -> SavedTable:
     with in_column(name):
         check_number(sum(piece.num_values for piece in pieces))
     files = [MappedFile.staged(piece.path) for piece in pieces]
-    return SavedTable.write(categories, name, [file.rows for file in files], files)
+    table = SavedTable.write(categories, name, [file.rows for file in files], files)
+    return replace(table, most_bytes=table_bytes)

@@ -22,6 +22,8 @@ RowSplit = TimeSplit | HashSplit | ColumnSplit
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _HASH_PLACES = 1 << 20
+FEWEST_HASHED = 30
+"""The number of values that a split by hash needs: of fewer values, its share is left to chance."""
 _COMPARE = {
     "at_least": pc.greater_equal,
     "above": pc.greater,
@@ -167,7 +169,7 @@ def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
 
 
 def validation_mask(
-    values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
+    values: pa.Array | pa.ChunkedArray, split: TimeSplit | ColumnSplit, text: FormatSpec | None
 ) -> Mask:
     """Return a mask of validation rows, `[rows]`.
 
@@ -175,13 +177,6 @@ def validation_mask(
     """
     values = flat(values)
     match split:
-        case HashSplit(share=share):
-            distinct = category_texts_of(values).dictionary_encode()
-            buckets = stable_buckets(distinct.dictionary, _HASH_PLACES)
-            chosen = np.append(buckets < share * _HASH_PLACES, False)
-            places = distinct.indices.fill_null(len(buckets)).to_numpy(zero_copy_only=False)
-            mask: Mask = chosen[places]
-            return mask
         case ColumnSplit(equals=value):
             return equal_to(values, value, text)
         case TimeSplit(start=start):
@@ -194,6 +189,18 @@ def validation_mask(
             else:
                 times, first = numbers_of(values, text), start
             return np.asarray(pc.greater_equal(times, first).fill_null(False))
+
+
+def hashed_rows(values: pa.Array, share: float) -> tuple[Mask, frozenset[int]]:
+    """Return the validation rows of a split by hash, and at most `FEWEST_HASHED` of the hashes.
+
+    Each of these hashes is that of another value. Rows with a missing value are training rows.
+    """
+    distinct = category_texts_of(values).dictionary_encode()
+    hashes = stable_buckets(distinct.dictionary, _HASH_PLACES)
+    chosen = np.append(hashes < share * _HASH_PLACES, False)
+    mask: Mask = chosen[distinct.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)]
+    return mask, frozenset(np.unique(hashes)[:FEWEST_HASHED].tolist())
 
 
 def equal_to(
@@ -261,7 +268,10 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
 def _labelled(values: pa.Array, role: str = "label") -> pa.Array:
     gaps = _gaps(values)
     if len(gaps):
-        hint = f"target: {{column: ..., missing: drop}} drops rows without a {role}."
+        hint = "target: {column: ..., missing: drop} drops rows without a label; "
+        hint += "in more_targets, missing: unknown keeps them."
+        if role == "weight":
+            hint = "Give each row a weight, 0 or more."
         nothing = pa.nulls(len(values), values.type)
         raise Unlabelled(gaps, nothing, f"but each row needs a {role}", hint)
     return values

@@ -24,13 +24,14 @@ from distrain.prep.bad_lines import NO_LABEL, BadLine, BadLineTally, num_lines, 
 from distrain.prep.features.bad_values import BadValues, Places, converted
 from distrain.prep.features.columns import KEYS_OF_HISTORY
 from distrain.prep.features.config import FeatureConfig
-from distrain.prep.features.document import FormatSpec
+from distrain.prep.features.document import ColumnSplit, FormatSpec, HashSplit, TimeSplit
 from distrain.prep.features.joins import same_side_tables
 from distrain.prep.features.partitions import with_partitions
 from distrain.prep.features.rows import (
     Mask,
     Unlabelled,
     finite_numbers,
+    hashed_rows,
     known_labels_of,
     labels_of,
     validation_mask,
@@ -47,6 +48,7 @@ from distrain.prep.features.text_rows import (
 )
 from distrain.prep.features.values import category_texts_of, flat, staged_values
 from distrain.prep.lists import holds_lists
+from distrain.prep.operators.buckets import HashBucket
 from distrain.prep.operators.operator import concrete
 from distrain.prep.operators.spelling import crossed
 from distrain.prep.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
@@ -93,6 +95,8 @@ class Staged:
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
     unlabelled: int = 0  # number of rows dropped because their target is missing
     num_ones: int = 0  # number of rows with label 1
+    # for a split by hash, some of the hashes of the rows' values
+    hashes: frozenset[int] = frozenset()
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -123,7 +127,8 @@ def stage_rows(task: StagingTask) -> Staged:
         made = _usable_of(table, task)
     with _BlockWriter(task, 0) as block:
         block.write(made, made.places)
-    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
+    counts = (made.unlabelled, made.num_ones, made.hashes)
+    return Staged(*block.parts, 0, BadLineTally(), *counts)
 
 
 def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
@@ -171,6 +176,7 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
     parts: list[Part] = []
     valid: list[Part] = []
     tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
+    hashes: frozenset[int] = frozenset()
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
         for number, of_block in groupby(pieces, key=itemgetter(0)):
             with _BlockWriter(task, number) as block:
@@ -180,10 +186,11 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
                     lines += piece.num_lines
                     unlabelled += piece.usable.unlabelled
                     num_ones += piece.usable.num_ones
+                    hashes |= piece.usable.hashes
                     num_rows += piece.num_rows
             parts += block.parts[0]
             valid += block.parts[1]
-    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
+    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones, hashes)
 
 
 class _Usable(NamedTuple):
@@ -191,6 +198,7 @@ class _Usable(NamedTuple):
     places: Places  # the indices of these rows among the given rows
     mask: Mask | None
     unlabelled: int
+    hashes: frozenset[int] = frozenset()
 
     @property
     def num_ones(self) -> int:
@@ -298,8 +306,8 @@ def _usable(
     table, places = rows.table, np.arange(rows.table.num_rows)
     while not task.features.as_is:
         try:
-            staged, mask = _staged(table, task, layout)
-            return _Usable(staged, places, mask, unlabelled)
+            staged, mask, hashes = _staged(table, task, layout)
+            return _Usable(staged, places, mask, unlabelled, hashes)
         except _BadColumn as found:
             if found.column in may_lack and isinstance(found.bad, Unlabelled):
                 unlabelled += len(found.bad.places)
@@ -324,7 +332,9 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
         yield BadLine(line + 1, kind, problem, text, bad_column.bad.hint)
 
 
-def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.Table, Mask | None]:
+def _staged(
+    table: pa.Table, task: StagingTask, layout: FormatSpec
+) -> tuple[pa.Table, Mask | None, frozenset[int]]:
     document = task.features.document
     table = with_partitions(table, task.file.folders)
 
@@ -334,13 +344,15 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
         except BadValues as bad:
             raise _BadColumn(column, bad) from None
 
-    # Several features may use one cross, and many crosses one column.
+    # Several features may use one cross, and many crosses one column: each text is made once.
     @cache
     def texts_of(column: str) -> pa.Array:
         return of(column, _category_texts)
 
     @cache
-    def cross_of(columns: tuple[str, ...]) -> pa.Array:
+    def cross_of(columns: tuple[str, ...], num_buckets: int | None) -> pa.Array:
+        if num_buckets is not None:
+            return HashBucket(num_buckets).staged(cross_of(columns, None))
         return crossed([texts_of(column) for column in columns])
 
     for side in same_side_tables(document.joins, task.side_digests):
@@ -367,21 +379,23 @@ def _staged(table: pa.Table, task: StagingTask, layout: FormatSpec) -> tuple[pa.
         if (windows := document.windows) is not None:
             made[windows.by] = of(windows.by, partial(window_values, windows=windows))
     held = {**task.file.category_types(task.features), **task.holds}
-    mask = None
-    split = document.split
-    if split is not None and split.by in ("time", "hash", "column"):
-        mask = of(split.column, lambda v, text: validation_mask(v, split, text))
+    mask, hashes = None, frozenset[int]()
+    match split := document.split:
+        case HashSplit():
+            mask, hashes = of(split.column, lambda v, text: hashed_rows(v, split.share))
+        case TimeSplit() | ColumnSplit():
+            mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in task.features.staged.items():
         holds = "string" if name == KEYS_OF_HISTORY else held.get(name)
         if column.cross:
-            values = cross_of(column.cross)
+            values = cross_of(column.cross, column.hash_buckets)
         else:
             (source,) = column.sources(name)
             values = of(source, partial(staged_values, column=column, holds=holds))
         if name in task.lists and not holds_lists(values.type):  # all lists are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
-    return pa.table(made), mask
+    return pa.table(made), mask, hashes
 
 
 def _category_texts(values: pa.Array, text: FormatSpec | None) -> pa.Array:

@@ -63,7 +63,7 @@ def spill_events(
                     where={"column": name},
                     hint="A history lists single values; leave the column out of it.",
                 )
-    rows, _ = in_order(keys, seconds)
+    rows = in_order(keys, seconds)
     places = pa.array(rows)
     events = pa.table(
         {

@@ -34,7 +34,7 @@ from distrain.prep.lookups.mapped_vocabulary import (
 from distrain.prep.mapped_files import MappedFile, forget_files
 from distrain.prep.memory import MemoryPlan
 from distrain.prep.operators.key_index import keys_of
-from distrain.prep.operators.value_table import forget_tables
+from distrain.prep.operators.value_table import SavedTable, forget_tables
 from distrain.prep.sorted_runs import SortedRun, in_ranges
 from distrain.prep.vocabulary import (
     CATEGORIES,
@@ -61,6 +61,7 @@ class Lookups:
     folder: str | None  # a folder that workers see; `None`: each process makes its own lookups
     names: tuple[str, ...]  # the names of the vocabularies; the n-th has the subfolder n
     range_bytes: int  # memory of a sorted range, if a process makes its own lookups
+    table_bytes: int = 0  # memory of a process for tables of counts and target means
 
     def folder_of(self, name: str) -> str:
         return f"{self.folder}/{self.names.index(name):04d}"
@@ -85,9 +86,9 @@ def make_lookups(
     from the store than its lookup.
     """
     if is_remote(staging):
-        return Lookups(None, tuple(num_values), memory.piece_bytes)
+        return Lookups(None, tuple(num_values), memory.piece_bytes, memory.table_bytes)
     folder = f"{staging}/lookups"
-    lookups = Lookups(folder, tuple(num_values), memory.piece_bytes)
+    lookups = Lookups(folder, tuple(num_values), memory.piece_bytes, memory.table_bytes)
     open_folder(folder).make()
     tasks = [
         (categories, name, lookups.folder_of(name), memory.piece_bytes) for name in lookups.names
@@ -204,7 +205,9 @@ def load_workflow(folder: str, lookups: Lookups) -> Workflow:
 @functools.lru_cache(maxsize=1)
 def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
     # Safe to cache: every preparation has its own folder.
-    return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
+    categories = f"{folder}/{CATEGORIES}"
+    table = functools.partial(SavedTable.at, categories, most_bytes=lookups.table_bytes)
+    return Workflow.load(folder, functools.partial(lookups.vocabulary, categories), table)
 
 
 def forget_run() -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import InputError
+from distrain.errors import DataError, InputError
 from distrain.prep.operators.categorify import as_categories
 from distrain.prep.operators.counts import Counts, added_up, counted, joined
 from distrain.prep.operators.operator import (
@@ -109,6 +109,24 @@ class QuantileBuckets(OnNumbers, LearntByColumn):
         return {"number": self.number, "edges": {c: list(e) for c, e in self.edges.items()}}
 
 
+class StagedBuckets(pa.ExtensionType):
+    """Buckets of texts that are hashed while rows are staged, so that no later pass hashes them."""
+
+    def __init__(self, num_buckets: int):
+        self.num_buckets = num_buckets
+        super().__init__(pa.int64(), "distrain.staged_buckets")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return str(self.num_buckets).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, serialized: bytes) -> StagedBuckets:
+        return cls(int(serialized))
+
+
+pa.register_extension_type(StagedBuckets(1))
+
+
 @dataclass(frozen=True)
 class HashBucket(SettingsOnly):
     """The hash bucket of each value, `0 .. num_buckets-1`, int64; nulls stay null.
@@ -125,7 +143,22 @@ class HashBucket(SettingsOnly):
         if self.num_buckets < 1:
             raise InputError(f"HashBucket's num_buckets is {self.num_buckets}, below 1")
 
+    def staged(self, texts: pa.Array) -> pa.Array:
+        """Return the buckets of texts in a type that `transform` returns without hashing again."""
+        return pa.ExtensionArray.from_storage(
+            StagedBuckets(self.num_buckets), self.transform("", texts)
+        )
+
     def transform(self, column: str, values: pa.Array) -> pa.Array:
+        if isinstance(values.type, StagedBuckets):
+            if values.type.num_buckets != self.num_buckets:
+                raise DataError(
+                    f"the features document has {values.type.num_buckets} hash buckets, and the "
+                    f"workflow {self.num_buckets}",
+                    where={"column": column},
+                    hint="Use the features document that the workflow was fitted with.",
+                )
+            return values.storage
         encoded = as_categories(values).dictionary_encode()
         buckets = stable_buckets(encoded.dictionary, self.num_buckets).astype(np.int64)
         return pa.array(buckets).take(encoded.indices)

@@ -87,7 +87,7 @@ class Encoding(LearntByColumn):
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        return pa.array(self.numbers(column)[self.tables[column].places_of(values)])
+        return pa.array(self.numbers(column)[self.tables[column].opened().places_of(values)])
 
     def to_json(self) -> dict[str, Any]:
         return {"tables": {column: table.checksum for column, table in self.tables.items()}}
@@ -119,7 +119,7 @@ class CountEncode(Encoding):
         return Cells.of(values, np.zeros(len(values), np.int64), np.zeros(len(values)))
 
     def numbers(self, column: str) -> Floats:
-        table = self.tables[column]
+        table = self.tables[column].opened()
 
         def at_least(counts: Ints, _: Floats) -> Floats:
             return np.maximum(counts[:, 0], table.least_count).astype(np.float64)
@@ -206,7 +206,7 @@ class TargetEncode(Encoding):
         return np.searchsorted(np.array(self.edges), rows.places, side="right")
 
     def numbers(self, column: str) -> Floats:
-        table = self.tables[column]
+        table = self.tables[column].opened()
         rows, total = (one.sum() for one in table.totals)
 
         def of_all(counts: Ints, sums: Floats) -> Floats:
@@ -217,7 +217,7 @@ class TargetEncode(Encoding):
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         if self.rows is None:
             return super().transform(column, values)
-        table = self.tables[column]
+        table = self.tables[column].opened()
         others = _before if self.by_time else _without
         rows, total = (others(one) for one in table.totals)
 

@@ -82,30 +82,6 @@ class History:
         taken = [name for name in self.names.values() if name in columns]
         return f"a feature has the history's name {taken[0]!r}; rename it" if taken else None
 
-    def of_rows(
-        self,
-        keys: pa.ChunkedArray,
-        times: pa.ChunkedArray,
-        columns: Mapping[str, pa.ChunkedArray],
-    ) -> dict[str, pa.Array]:
-        """Return each row's history among these rows, by the name of the list.
-
-        `columns` has the values of the listed columns, after all operators.
-        """
-        seconds = seconds_of(self.order, times)
-        events, ranks = in_order(keys_of(self.by, keys), seconds)
-        spans = Spans.none(len(seconds))
-        spans[events] = Spans.of_sorted(ranks, seconds[events], self.keep)
-        rows = events[spans.items()]
-        lists = {}
-        for listed, name in self.names.items():
-            if listed == self.order:
-                items = seconds_before(spans, seconds, seconds[rows])
-            else:
-                items = columns[listed].to_numpy()[rows]
-            lists[name] = as_lists(spans.length, items)
-        return lists
-
     def schema_of(self, columns: Mapping[str, ColumnSchema]) -> list[ColumnSchema]:
         """Return the schema of the lists; `columns` has the listed columns."""
         schemas = []
@@ -242,12 +218,10 @@ def _run_length(begins: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
     return int(later[0]) + 1 if len(later) else len(begins)
 
 
-def in_order(keys: pa.Array, seconds: Floats) -> tuple[Int64Array, Int64Array]:
-    """Return the indices of rows with a key and a time, sorted by both, and their `ranks_of`."""
+def in_order(keys: pa.Array, seconds: Floats) -> Int64Array:
+    """Return the indices of rows with a key and a time, sorted by both."""
     known = np.flatnonzero(np.asarray(keys.is_valid()) & np.isfinite(seconds))
-    ranks = ranks_of(keys.take(pa.array(known)))
-    order = np.lexsort((seconds[known], ranks))
-    return known[order], ranks[order]
+    return known[np.lexsort((seconds[known], ranks_of(keys.take(pa.array(known)))))]
 
 
 def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:

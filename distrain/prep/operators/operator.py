@@ -40,6 +40,10 @@ class Operator(Protocol):
 
     def to_json(self) -> dict[str, Any]: ...
 
+    def served(self, column: str) -> dict[str, Any]:
+        """Return the settings of a column's step of `prep.steps`, as JSON."""
+        ...
+
 
 @runtime_checkable
 class FittedOperator(Operator, Protocol):
@@ -88,15 +92,6 @@ class DocumentKey:
     default: bool | None = None  # the value without an operator: `None` or `False`
     # returns why a column's keys, by name, cannot be used together; `None` if they can
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
-
-
-@runtime_checkable
-class ServedOperator(Operator, Protocol):
-    """An operator that `distrain export --with-workflow` supports: a step of `prep.steps`."""
-
-    def served(self, column: str) -> dict[str, Any]:
-        """Return the settings of a column's step, as JSON."""
-        ...
 
 
 class OnNumbers:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -171,6 +171,15 @@ class ValueTable:
                 self._made[key] = np.concatenate([*pieces, make(unseen.astype(np.int64), unseen)])
             return self._made[key]
 
+    def opened(self) -> ValueTable:
+        """Return the table with its values in memory."""
+        return self
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of the table, its index, and the numbers made from it."""
+        return int(2 * self.values.nbytes + 12 * len(self.values) + 4 * self.counts.nbytes)
+
     @cached_property
     def least_count(self) -> int:
         return int(self.counts.min()) if len(self.values) else 0
@@ -209,14 +218,33 @@ class ValueTable:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedTable(ValueTable):
-    """A table that stays in its file; `values`, `counts` and `sums` are empty in this process.
+    """A table that stays in its file; `values`, `counts` and `sums` are empty.
 
-    Tables may be large. A worker that unpickles it gets a `ValueTable`, read from the file.
+    Attributes:
+        most_bytes: The memory of all opened tables of a process; a larger table is held alone.
     """
 
     folder: str
     name: str
-    known_checksum: str
+    known_checksum: str = ""
+    most_bytes: int = 0
+
+    @classmethod
+    def at(cls, folder: str, name: str, **settings: Any) -> SavedTable:
+        none = np.zeros((0, 1))
+        empty = (pa.array([], pa.int64()), none.astype(np.int64), none)
+        return cls(*empty, folder=folder, name=name, **settings)
+
+    def opened(self) -> ValueTable:
+        """Return the table, read from its file; the tables used last stay in memory."""
+        with _OPENING:
+            table = _OPENED.pop((self.folder, self.name), None)
+            table = table or ValueTable.load(self.folder, self.name)
+            held = table.held_bytes + sum(one.held_bytes for one in _OPENED.values())
+            while _OPENED and held > self.most_bytes:
+                held -= _OPENED.pop(next(iter(_OPENED))).held_bytes
+            _OPENED[self.folder, self.name] = table
+            return table
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedTable:
@@ -229,7 +257,7 @@ class SavedTable(ValueTable):
         ):
             for batch in parquet.iter_batches(_ROW_GROUP_VALUES, use_threads=False):
                 hashed.add(pa.table(batch))
-        return cls._of_file(folder, name, hashed)
+        return cls.at(folder, name, known_checksum=hashed.hexdigest())
 
     @classmethod
     def write(
@@ -249,43 +277,29 @@ class SavedTable(ValueTable):
                 hashed.add(rows)
                 for file in files:
                     file.forget()
-        return cls._of_file(folder, name, hashed)
-
-    @classmethod
-    def _of_file(cls, folder: str, name: str, hashed: _Checksum) -> SavedTable:
-        none = np.zeros((0, 1))
-        values = pa.array([], pa.int64())
-        return cls(
-            *(values, none.astype(np.int64), none),
-            folder=folder,
-            name=name,
-            known_checksum=hashed.hexdigest(),
-        )
+        return cls.at(folder, name, known_checksum=hashed.hexdigest())
 
     @property
     def checksum(self) -> str:
         return self.known_checksum
-
-    def places_of(self, values: pa.Array) -> NoReturn:
-        raise RuntimeError(f"the table {self.name} was not read; load it before looking up values")
 
     def save(self, folder: str | Path, name: str) -> None:
         """Copy the table's file to another folder or URL, unless it is there already."""
         if (str(folder), name) != (self.folder, self.name):
             copy_file(_file(self.folder, self.name), _file(folder, name))
 
-    def __reduce__(self) -> Any:
-        return _saved_table, (self.folder, self.name)
 
+_OPENING = threading.Lock()
+_OPENED: dict[tuple[str, str], ValueTable] = {}
+"""The opened tables by folder and name, the ones used last at the end.
 
-@lru_cache(maxsize=64)
-def _saved_table(folder: str, name: str) -> ValueTable:
-    """Return a table, cached in this process; each preparation has a folder of its own."""
-    return ValueTable.load(folder, name)
+Each preparation has a folder of its own.
+"""
 
 
 def forget_tables() -> None:
-    _saved_table.cache_clear()
+    with _OPENING:
+        _OPENED.clear()
 
 
 def _file(folder: str | Path, name: str) -> str:

@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 
+_AFTER_THE_END = ("incorrect header check", "unknown compression method", "Unknown frame")
+"""Errors where a further gzip member or zstd frame would begin."""
+
 
 class Inflated:
     """The content of a compressed file; `read` raises `DataError` if it is damaged."""
@@ -35,10 +38,16 @@ class Inflated:
             if error.errno is not None:  # an error of the storage
                 raise
             problem = "cannot be decompressed"
-            if "incorrect data check" in str(error) or "checksum" in str(error):
+            hint = "It was truncated or damaged; copy it again."
+            if any(one in str(error) for one in _AFTER_THE_END):
+                problem = "has other bytes, such as zeros, after its compressed data"
+                hint = (
+                    "Compress the table again. `gzip -dc FILE | gzip > NEW` drops padding of gzip."
+                )
+            elif "incorrect data check" in str(error) or "checksum" in str(error):
                 problem = "is damaged: its checksum does not match"
             raise DataError(
                 f"the {self._codec} file {problem}: {error}",
                 where={"file": self._path, "before byte": f"{self._bytes.tell():,}"},
-                hint="It was truncated or damaged; copy it again.",
+                hint=hint,
             ) from None

@@ -9,7 +9,7 @@ from distrain.formatting import UNKNOWN
 from distrain.jobs.spec.load import differences
 from distrain.runs.report.figures import comparison_figure, image_of
 from distrain.runs.report.markup import page, paragraph, section, svg_image, table
-from distrain.runs.report.run_page import outcome_rows
+from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import RunData
 from distrain.storage.outputs import whole_file
 
@@ -27,7 +27,7 @@ class Comparison:
 def compare(runs: Sequence[RunData]) -> Comparison:
     specs = [run.spec.model_dump(mode="json", by_alias=True) for run in runs]
     machines = [{"distrain": run.run.version, **run.run.environment} for run in runs]
-    outcomes = [dict(outcome_rows(run)) for run in runs]
+    outcomes = [{"state": run.state, **dict(outcome_rows(run.outcome))} for run in runs]
     return Comparison(
         names=_names(runs),
         settings=_differing(specs),

@@ -3,26 +3,12 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from distrain.errors import InputError
-from distrain.formatting import (
-    NO_AUC,
-    UNKNOWN,
-    bounded,
-    byte_size,
-    count,
-    duration,
-    kept_step,
-    of_targets,
-    percent,
-    score_rows,
-)
-from distrain.jobs.job_view import Record, steps_of_refit
+from distrain.formatting import UNKNOWN, byte_size, count, duration, of_targets, percent
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
-from distrain.runs.records.merging import stall_pct
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
     escaped,
@@ -34,6 +20,7 @@ from distrain.runs.report.markup import (
     table,
     verbatim,
 )
+from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import BROKEN_OFF, RUNNING, RunData, read_run_data
 from distrain.storage.outputs import whole_file
 from distrain.version import __version__
@@ -66,7 +53,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
         section(titles[name], svg_image(image_of(figure), titles[name]))
         for name, figure in run_figures(data).items()
     ]
-    outcome = section("Outcome", table(outcome_rows(data)))
+    outcome = section("Outcome", table([("state", data.state), *outcome_rows(data.outcome)]))
     sections = [*_head(data), outcome, *evaluated, *pictures, *_tables(data)]
     with whole_file(out) as partial:
         partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
@@ -84,60 +71,6 @@ def write_curves(root: Path) -> list[Path]:
     with whole_file(path) as partial:
         draw_curves(data.records, data.name, partial, data.summary.get("model_step"))
     return [path]
-
-
-def outcome_rows(data: RunData) -> list[tuple[str, str]]:
-    """Return names and texts of a run's state and metrics, also while it runs."""
-    summary, last = data.summary, data.train[-1] if data.train else None
-    scored = data.scored
-    return [
-        ("state", data.state),
-        ("ranks", count(data.spec.resources.num_ranks)),
-        ("steps", count(last.step if last else 0)),
-        ("rows trained", count(last.rows_total if last else 0)),
-        ("wall time", duration(last.elapsed_s if last else None)),
-        ("rows/s", count(_speed(data))),
-        ("waiting for data", _stall(data)),
-        ("scored on", _scored_on(data)),
-        *_scores(scored),
-        ("model", _kept(summary, last)),
-        ("parameters", count(summary.get("parameters"))),
-        ("attempts", count(summary.get("attempts"))),
-        ("restarts", count(len(data.restarts))),
-        ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
-    ]
-
-
-def _scored_on(data: RunData) -> str:
-    scored = data.scored
-    before = ", before the refit" if data.summary.get("refit") else ""
-    split = {"valid": "validation", "train": "training"}
-    return f"{count(scored.rows)} {split[scored.split]} rows{before}" if scored else UNKNOWN
-
-
-def _scores(scored: Record | None) -> list[tuple[str, str]]:
-    if scored is None:
-        return score_rows(UNKNOWN, None, None, None, None)
-    figures = (scored.loss, scored.normalised_entropy, scored.targets, scored.own)
-    return score_rows(_auc(scored), *figures)
-
-
-def _auc(scored: Record) -> str:
-    return NO_AUC if scored.rows and scored.auc is None else bounded(scored.auc, scored.auc_bound)
-
-
-def _kept(summary: Mapping[str, Any], last: Record | None) -> str:
-    return kept_step(
-        summary.get("model_step"),
-        last.step if last else None,
-        stopped_early=summary.get("stopped_early") is not None,
-        refit_steps=steps_of_refit(summary.get("refit")),
-    )
-
-
-def _checkpoints(saved: Mapping[str, Any]) -> str:
-    text = count(saved.get("count"))
-    return f"{text} written, {count(saved['failed'])} failed" if saved.get("failed") else text
 
 
 def _head(data: RunData) -> Iterable[str]:
@@ -195,7 +128,6 @@ def _data_rows(data: RunData) -> list[tuple[str, object]]:
         ("epochs begun", count(last.epoch + 1 if last else 0)),
         ("rows trained", count(last.rows_total if last else 0)),
         ("rows validated", count(valid.rows if valid else None)),
-        ("read by", data.summary.get("reader") or "-"),
     ]
 
 
@@ -210,9 +142,7 @@ def _hardware(data: RunData) -> Iterable[str]:
     )
     places: Sequence[Mapping[str, Any]] = data.summary.get("places", ())
     peaks: Sequence[Mapping[str, Any]] = data.summary.get("peak_memory", ())
-    stalls: Sequence[float] = data.summary.get("stall_pct") or [
-        stall_pct(seconds) for seconds in data.rank_seconds()
-    ]
+    stalls: Sequence[float] = data.summary.get("stall_pct") or ()
     ranks = [
         (
             rank,
@@ -231,22 +161,6 @@ def _hardware(data: RunData) -> Iterable[str]:
         yield table(ranks, header)
     else:
         yield paragraph("The ranks' hosts are known once all ranks have started.", "muted")
-
-
-def _speed(data: RunData) -> float | None:
-    if data.ended and data.summary.get("rows_per_s") is not None:
-        return float(data.summary["rows_per_s"])
-    speeds = [(r.rows, r.rows_per_s) for r in data.train if r.rows_per_s]
-    took_s = sum(rows / speed for rows, speed in speeds)
-    return sum(rows for rows, _ in speeds) / took_s if took_s else None
-
-
-def _stall(data: RunData) -> str:
-    by_rank = data.summary.get("stall_pct") or ()
-    if data.ended and by_rank:
-        return f"mean {percent(fmean(by_rank))}, max {percent(max(by_rank))}"
-    seconds = data.mean_seconds()
-    return f"mean {percent(stall_pct(seconds))}" if any(seconds.values()) else UNKNOWN
 
 
 def _at(values: Sequence[Any], index: int, default: Any) -> Any:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Feeds:
     """Feeds the sinks of one run, given by name; `say` gets warnings for the user.
 
-    Up to `capacity` calls of `put` wait for one sink. At the end, `close` waits up to
+    Up to `capacity` calls of `put` wait for one sink. The end of the `with` block waits up to
     `last_entries_s` until all sinks have stored their entries.
     """
 
@@ -50,7 +50,13 @@ class Feeds:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Wait briefly for the remaining entries, and report lost ones."""
+        for feed in self._feeds:
+            feed.end(self._state)
+        until_s = time.monotonic() + self._last_entries_s
+        for feed in self._feeds:
+            feed.join(max(0.0, until_s - time.monotonic()))
+            self._warn(feed.last_warning())
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Queue new entries for all sinks; never waits."""
@@ -63,24 +69,15 @@ class Feeds:
         """Set the final state with which sinks are closed: `succeeded`, `failed`, `cancelled`."""
         self._state = state
 
-    def close(self) -> None:
-        """Wait briefly for the remaining entries, and report lost ones."""
-        for feed in self._feeds:
-            feed.end(self._state)
-        until_s = time.monotonic() + self._last_entries_s
-        for feed in self._feeds:
-            feed.join(max(0.0, until_s - time.monotonic()))
-            self._warn(feed.last_warning())
-        self._feeds = []
-
     def _warn(self, text: str) -> None:
         if text:
             self._say(f"warning: {text}")
 
 
-class _Feed:
+class _Feed(threading.Thread):
     def __init__(self, name: str, sink: Sink, facts: RunFacts, capacity: int):
-        self.name = name
+        # A sink that hangs must not keep the command from ending.
+        super().__init__(name=name, daemon=True)
         self._sink = sink
         self._facts = facts
         self._capacity = capacity
@@ -91,12 +88,7 @@ class _Feed:
         self._is_slow = False
         self._trouble = ""
         self._warned = False
-        # A sink that hangs must not keep the command from ending.
-        self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
-
-    def start(self) -> None:
         self._waiting.put(())  # opens the sink
-        self._thread.start()
 
     def put(self, entries: Sequence[Stamped]) -> None:
         self._given += len(entries)
@@ -108,9 +100,6 @@ class _Feed:
     def end(self, state: str) -> None:
         self._state = state
         self._waiting.put(None)
-
-    def join(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
 
     def new_warning(self) -> str:
         """Return the warning to print now, once; else ""."""
@@ -124,13 +113,13 @@ class _Feed:
     def last_warning(self) -> str:
         """Return the warning to print at the end; "" if no entry was lost."""
         lost = self._given - self._stored
-        if self._thread.is_alive():
+        if self.is_alive():
             return f"sink {self.name} did not finish in time; up to {lost} entries are lost"
         if lost:
             return f"sink {self.name}: {lost} entries were lost: {self._trouble or _SLOW}"
         return "" if self._warned else self.new_warning()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         is_open = is_ending = False
         while not is_ending:
             waiting = [self._waiting.get()]

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from distrain.formatting import MAIN_METRICS, byte_size, main_metrics, number
-from distrain.jobs.events import CheckpointSaved, Event, StepsDone, TrainingStarted
+from distrain.jobs.events import CheckpointSaved, Event, Heartbeat, StepsDone, TrainingStarted
 from distrain.jobs.job_view import AttemptStarted, Entry, Notice, Record
 from distrain.jobs.states import JobState
 from distrain.jobs.status import metrics_in, targets_in
@@ -92,7 +92,8 @@ class JobHistory:
         self.service: str | None = None  # the service that submitted it; `None`: a client over Dask
         self.page: str | None = None  # the URL of its page in the service
         self.num_entries = 0  # entries of the job's progress that were added
-        self.num_moves = 0  # changes of its state that were added
+        self.revision = 0  # the revision of its last change (`http/changes.py`)
+        self.seen: tuple[object, int] = (None, 0)  # what that revision is of
         self.num_reports = 0  # the ranks' reports so far, without heartbeats
         self._elapsed_before_s = 0.0
         self._first_step = 0
@@ -132,6 +133,7 @@ class JobHistory:
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
         if attempt != self.attempt:
             self.attempt, self.now = attempt, {}
+        self.num_reports += not isinstance(event, Heartbeat)
         rank = self.now.get(event.rank)
         if rank is None:
             rank = self.now[event.rank] = RankNow(step=self._first_step)

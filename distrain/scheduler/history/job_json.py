@@ -8,11 +8,11 @@ from typing import Any
 from distrain.jobs.api_answers import Job, utc
 from distrain.jobs.assignment import Slot
 from distrain.jobs.job_view import JobView, steps_of_refit
-from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
 from distrain.jobs.status import finite, gpus_in, targets_in
 from distrain.scheduler.history.job_history import JobHistory, Moment
 from distrain.scheduler.history.ranks import RankNow, shown_ranks
+from distrain.scheduler.lifecycle.job import Job as LifecycleJob
 
 _KEPT_RESTARTS = 100  # restarts on the time line
 _ETA_POINTS = 16
@@ -30,20 +30,20 @@ class Watched:
     """A job and its history at the unix time `now_s`."""
 
     view: JobView  # without progress
-    spec: JobSpec
+    job: LifecycleJob
     history: JobHistory
     now_s: float
-    run_dir: str = ""
-    priority: int = 0
-    first_attempt: int = 1
-    rev: int = 0  # the revision of its last change
-    places: Mapping[int, Slot] = field(default_factory=dict)  # workers of the attempt, by rank
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
+
+    @property
+    def places(self) -> dict[int, Slot]:
+        """The workers of the current attempt, by rank."""
+        return {rank: status.placement.slot for rank, status in self.job.ranks.items()}
 
     @cached_property
     def document(self) -> Job:
         """The job's document, with figures from its history."""
-        view, history = self.view, self.history
+        view, history, request = self.view, self.history, self.job.request
         train, valid = history.last_train, history.valid_of(view.model_step)
         tail, valid_tail = history.train.tail(), history.valid.tail()
         return Job(
@@ -54,13 +54,13 @@ class Watched:
             message=view.message,
             why_pending=view.why_pending,
             attempt=view.attempt,
-            first_attempt=self.first_attempt,
+            first_attempt=request.first_attempt,
             num_ranks=len(view.pids) or view.num_ranks,
-            priority=self.priority,
-            tags=dict(self.spec.tags),
-            run_dir=self.run_dir,
+            priority=request.priority,
+            tags=dict(request.spec.tags),
+            run_dir=request.run_dir,
             service=history.service,
-            rev=self.rev,
+            rev=history.revision,
             created_at=utc(history.submitted_s) or "",
             finished_at=utc(history.state_since_s) if view.state.is_final else None,
             recorded=view.recorded or bool(view.record_error),
@@ -108,7 +108,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
     view = job.view
     return {
         **job_summary(job),
-        "spec": job.spec.model_dump(mode="json"),
+        "spec": job.job.spec.model_dump(mode="json"),
         "ranks": finite(_ranks(job, all_ranks=all_ranks)),
         "timeline": [asdict(moment) for moment in timeline(job)],
         "slowest": job.history.slowest(),
@@ -158,11 +158,12 @@ def _parse_cursor(cursor: str) -> tuple[int, int]:
 
 
 def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
-    known: dict[int, float | None] = dict.fromkeys(job.places)
+    places = job.places
+    known: dict[int, float | None] = dict.fromkeys(places)
     known |= {rank: now.step_time_s for rank, now in job.history.now.items()}
     ranks = []
     for rank in sorted(known) if all_ranks else shown_ranks(known):
-        place = job.places.get(rank)
+        place = places.get(rank)
         now = job.history.now.get(rank, RankNow()).to_json()
         gpu = job.gpus.get(place.worker) if place else None
         now["host"] = now["host"] or (place.host if place else None)

@@ -48,7 +48,6 @@ class JobsPlugin(CoordinatorPlugin):
 
     def add_api(self, scheduler: Scheduler) -> None:
         api = CoordinatorApi(self)
-        self.observers = (*self.observers, api.monitor)
         self.is_unseen = api.changes.is_unseen
         scheduler.extensions[EXTENSION] = api
 

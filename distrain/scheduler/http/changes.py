@@ -1,14 +1,13 @@
 """Returns the jobs that changed since a revision, in bounded answers.
 
-An answer contains jobs in the order of their last changes. Its size and its number of jobs are
-limited, because it blocks the scheduler's loop. If jobs are left, the answer has `more`, and its
-revision is that of its last job.
+A revision is a number for a job's last change, ascending over all jobs. An answer contains jobs in
+the order of their last changes. Its size and its number of jobs are limited, because it blocks the
+scheduler's loop. If jobs are left, the answer has `more`, and its revision is that of its last job.
 """
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from distrain.scheduler.http.bodies import dumps
 from distrain.scheduler.http.monitor import Monitor
@@ -18,56 +17,49 @@ MOST_BYTES = 4 * 2**20  # maximum size of one answer's jobs
 MOST_JOBS = 100  # maximum jobs in one answer, which take the scheduler's loop some milliseconds
 
 
-@dataclass
-class ChangesAnswer:
-    """Jobs as JSON texts, and the revision from which the next answer continues."""
-
-    revision: int
-    jobs: list[str]
-    more: bool = False
-
-
 class Changes:
     def __init__(self, monitor: Monitor, clock: Callable[[], float] = time.monotonic):
         self.coordinator = monitor.coordinator
-        self.monitor = monitor
-        self.revisions = monitor.revisions
+        self.newest = 0  # the last revision
+        self._watched = monitor.watched_job
         self._clock = clock
         self._acknowledged: dict[str, int] = {}
         self._collected_s = -math.inf  # when jobs with only new progress last got new revisions
 
     def acknowledge(self, service: str, revision: int) -> None:
-        newest = max(revision, self._acknowledged.get(service, 0))
-        self._acknowledged[service] = min(newest, self.revisions.newest)
+        """Note that a service has seen all changes up to a revision, if it has jobs here."""
+        if any(one.service == service for one in self.coordinator.histories.values()):
+            newest = max(revision, self._acknowledged.get(service, 0))
+            self._acknowledged[service] = min(newest, self.newest)
 
     def is_unseen(self, job_id: str) -> bool:
         """Return True if a service submitted this job and has not acknowledged its last change."""
-        service = self.monitor.follow(job_id).service
-        if service is None:
+        history = self.coordinator.histories[job_id]
+        if history.service is None:
             return False
         if self._look_at(job_id):  # it may have changed since the last request
             return True
-        return self.revisions.last(job_id) > self._acknowledged.get(service, 0)
+        return history.revision > self._acknowledged.get(history.service, 0)
 
-    def since(self, revision: int, collect_s: float = 0.0) -> ChangesAnswer:
-        """Return the jobs that changed since a revision; all jobs if it is 0.
+    def since(self, revision: int, collect_s: float = 0.0) -> tuple[int, bool, list[str]]:
+        """Return the jobs that changed since a revision, as JSON texts; all jobs if it is 0.
 
+        The revision from which the next answer continues, and whether jobs are left, come first.
         Jobs with only new progress count as changed at most every `collect_s`.
         """
         self._look(revision, collect_s)
-        changed = self.revisions.changed_since(revision)
-        jobs = self.monitor.listed(job_id for job_id, _ in changed)
+        revisions = ((one.revision, name) for name, one in self.coordinator.histories.items())
         texts: list[str] = []
         size_bytes = 0
-        for (_, last), job in zip(changed, jobs, strict=True):
-            text = dumps(job.model_dump(exclude_none=True))
+        for last, job_id in sorted(one for one in revisions if one[0] > revision):
+            text = dumps(self._watched(job_id).document.model_dump(exclude_none=True))
             size_bytes += len(text)
             # The first one always fits.
             if texts and (len(texts) >= MOST_JOBS or size_bytes > MOST_BYTES):
-                return ChangesAnswer(revision, texts, more=True)
+                return revision, True, texts
             texts.append(text)
             revision = last
-        return ChangesAnswer(self.revisions.newest, texts)
+        return self.newest, False, texts
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Give each job that has changed since its last revision a new revision.
@@ -77,10 +69,8 @@ class Changes:
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
-        self.monitor.look_around()
-        for job_id in self.monitor.histories:
-            is_in_answer = self.revisions.last(job_id) > revision
-            if self._look_at(job_id, news=is_in_answer or is_due) and is_due:
+        for job_id, history in self.coordinator.histories.items():
+            if self._look_at(job_id, news=is_due or history.revision > revision) and is_due:
                 self._collected_s = now_s
 
     def _look_at(self, job_id: str, *, news: bool = True) -> bool:
@@ -88,12 +78,12 @@ class Changes:
 
         With `news`, reports of its ranks count as changes.
         """
-        job = self.coordinator.lifecycle.jobs[job_id]
-        now = self._fingerprint(job), self.monitor.follow(job_id).num_reports
-        before = self.revisions.seen.get(job_id, (None, 0))
-        stamps = before[0] != now[0] or (before[1] != now[1] and news)
+        history = self.coordinator.histories[job_id]
+        now = self._fingerprint(self.coordinator.lifecycle.jobs[job_id]), history.num_reports
+        stamps = history.seen[0] != now[0] or (history.seen[1] != now[1] and news)
         if stamps:
-            self.revisions.stamp(job_id, now)
+            self.newest += 1
+            history.revision, history.seen = self.newest, now
         return stamps
 
     def _fingerprint(self, job: Job) -> tuple[object, ...]:

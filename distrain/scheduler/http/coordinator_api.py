@@ -30,19 +30,17 @@ class CoordinatorApi:
         acknowledges all changes up to `since`; "" for other callers. Jobs with only new progress
         may be held back for `collect_s`, to be sent together.
         """
-        revisions = self.changes.revisions
-        if epoch != self.coordinator.epoch or since > revisions.newest:
+        if epoch != self.coordinator.epoch or since > self.changes.newest:
             since = 0
-        if service in self.commands.services:
-            self.changes.acknowledge(service, since)
-        answer = self.changes.since(since, collect_s)
+        self.changes.acknowledge(service, since)
+        revision, more, jobs = self.changes.since(since, collect_s)
         head = {
             "epoch": self.coordinator.epoch,
-            "revision": answer.revision,
-            "more": answer.more,
+            "revision": revision,
+            "more": more,
             "workers": self._counts(),
         }
-        return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
+        return f'{dumps(head)[:-1]},"jobs":[{",".join(jobs)}]}}'
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any]:
         """Return one job without its progress; raises `Refusal` if it was removed or is unknown."""

@@ -20,8 +20,6 @@ from distrain.scheduler.job_list import last_attempt
 from distrain.scheduler.lifecycle.job import Job
 from distrain.scheduler.lifecycle.messages import Cancel, ChangePriority
 
-MOST_SERVICES = 256  # services that are remembered
-
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -62,7 +60,6 @@ class JobCommands:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
-        self.services: set[str] = set()  # the services that have given orders
 
     def put(self, job_id: str, order: PutOrder) -> int:
         """Queue a job, and return 201; return 200 if it is queued or running already.
@@ -86,7 +83,7 @@ class JobCommands:
         if job is not None and succeeded and order.service is None and spec == job.spec:
             return 200
         self.coordinator.queue(job_id, spec, order.run_dir, first_attempt, priority=order.priority)
-        history = self.monitor.follow(job_id)
+        history = self.coordinator.histories[job_id]
         history.service, history.page = order.service, order.page
         return 201
 
@@ -146,7 +143,7 @@ class JobCommands:
         job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
         ends = [buried[job_id]] if job_id in buried else []
         if job is not None and job.state.is_final:
-            ends += self.monitor.listed([job_id])
+            ends.append(self.monitor.watched_job(job_id).document)
         return max(ends, key=last_attempt, default=None)
 
     def _live(self, job_id: str, order: Order) -> Job:
@@ -189,20 +186,8 @@ class JobCommands:
 
     def _owner(self, job_id: str) -> str | None:
         """Return the service that submitted a job, even a removed one; `None`: a Dask client."""
-        if job_id in self.coordinator.lifecycle.jobs:
-            return self.monitor.follow(job_id).service
-        return self.coordinator.tombstones[job_id].service
-
-    def note_service(self, service: str | None) -> None:
-        """Remember the service that gives an order; `None`: a client over Dask gives it."""
-        if service is None or service in self.services:
-            return
-        if len(self.services) >= MOST_SERVICES:
-            hint = "Restart the scheduler; it forgets them."
-            raise Refusal(
-                409, "too_many_services", f"{MOST_SERVICES} services were here already", hint
-            )
-        self.services.add(service)
+        history = self.coordinator.histories.get(job_id)
+        return self.coordinator.tombstones[job_id].service if history is None else history.service
 
 
 ORDERS: tuple[tuple[str, str, type[Order], Callable[..., int]], ...] = (

@@ -122,9 +122,7 @@ def _order(
     request: Request,
     job_id: str,
 ) -> Answer:
-    order = request.body(kind)
-    api.commands.note_service(order.service)
-    return carry_out(api.commands, job_id, order), api.job(job_id)
+    return carry_out(api.commands, job_id, request.body(kind)), api.job(job_id)
 
 
 def _changes(api: CoordinatorApi, request: Request) -> Answer:

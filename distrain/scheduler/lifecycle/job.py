@@ -9,7 +9,7 @@ from distrain.jobs.events import StacksTaken
 from distrain.jobs.job_view import Restart
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.states import JobState
-from distrain.scheduler.lifecycle.messages import Submit
+from distrain.scheduler.lifecycle.messages import Move, Submit
 
 
 @dataclass(frozen=True)
@@ -20,23 +20,6 @@ class AttemptFailure:
     step: int | None = None
     traceback: str | None = None
     log_tail: str = ""
-
-
-@dataclass(frozen=True)
-class Move:
-    at_s: float  # when, on the lifecycle's clock
-    old: JobState
-    new: JobState
-    attempt: int  # the attempt that began, or that ended
-    reason: str = ""  # the cause, one of `Reason`; "" if the state needs no explanation
-    message: str = ""  # the cause in words, in one line
-
-    def __str__(self) -> str:
-        return f"{self.old} -> {self.new}"
-
-    @property
-    def why(self) -> str:
-        return f"{self.reason}: {self.message}" if self.reason else ""
 
 
 @dataclass

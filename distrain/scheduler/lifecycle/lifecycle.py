@@ -3,9 +3,9 @@
 The coordinator (`scheduler.plugin`) calls `handle` with a stimulus: a job was submitted or
 cancelled, workers came or went, a rank reported an event, or time passed. The lifecycle changes its
 jobs and returns instructions: launch a gang (the ranks of one attempt), have the gang save a
-checkpoint, stop it, release it, or have a job's summary written. `queue` decides which jobs start
-on which workers, and which jobs they preempt. `verdict` decides which rank caused an early end, and
-whether the job restarts.
+checkpoint, stop it, release it, or note that a job's state has changed. `queue` decides which jobs
+start on which workers, and which jobs they preempt. `failed_attempt` decides which rank caused an
+early end, and whether the job restarts.
 
 A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits
 `SETTLE_S` for reports of the other ranks, since peers of a dead rank often report broken
@@ -53,16 +53,16 @@ from distrain.scheduler.lifecycle.failed_attempt import (
     name_ranks_without_report,
     reported_failure,
 )
-from distrain.scheduler.lifecycle.job import AttemptFailure, Job, Move, RankStatus, slot_key
+from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus, slot_key
 from distrain.scheduler.lifecycle.messages import (
     Cancel,
     ChangePriority,
     CheckpointGang,
     EndGang,
-    EndJob,
     Instruction,
     LaunchFailed,
     LaunchGang,
+    Move,
     Reported,
     Stimulus,
     StopGang,
@@ -440,7 +440,7 @@ class Lifecycle:
             raise InvalidTransition(job.job_id, job.state, state, job.history)
         cause = cause or job.culprit
         why = (cause.reason, cause.message.splitlines()[0]) if cause else ()
-        job.history.append(Move(now_s, job.state, state, job.attempt, *why))
+        move = Move(job.job_id, now_s, job.state, state, job.attempt, *why)
+        job.history.append(move)
         job.state = state
-        if state.is_final:
-            self._out.append(EndJob(job.job_id))
+        self._out.append(move)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from distrain.jobs.assignment import RankPlacement, Slot
 from distrain.jobs.events import Event
 from distrain.jobs.spec.job import JobSpec
+from distrain.jobs.states import JobState
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,23 @@ class EndGang:
 
 
 @dataclass(frozen=True)
-class EndJob:
-    """The job has ended: have its summary written."""
+class Move:
+    """The job's state has changed; have the summary of a job written that has ended."""
 
     job_id: str
+    at_s: float  # when, on the lifecycle's clock
+    old: JobState
+    new: JobState
+    attempt: int  # the attempt that began, or that ended
+    reason: str = ""  # the cause, one of `Reason`; "" if the state needs no explanation
+    message: str = ""  # the cause in words, in one line
+
+    def __str__(self) -> str:
+        return f"{self.old} -> {self.new}"
+
+    @property
+    def why(self) -> str:
+        return f"{self.reason}: {self.message}" if self.reason else ""
 
 
-Instruction = LaunchGang | CheckpointGang | TakeStacks | StopGang | EndGang | EndJob
+Instruction = LaunchGang | CheckpointGang | TakeStacks | StopGang | EndGang | Move

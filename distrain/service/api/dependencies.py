@@ -193,15 +193,17 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
     return caller
 
 
-def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job | None]:
-    """Look up the caller and job of an open stream again; call it in a thread, since it may block.
+def look_again(call: ApiCall, job_id: str | None) -> ApiCall:
+    """Look up the caller of an open stream again; call it in a thread, since it may block.
 
     `job_id` is `None` for streams of all jobs. Raises `unauthenticated`, `forbidden` or
     `not_found`.
     """
     now = replace(call, caller=caller_now(call.request, call.service))
     now.require(Action.SEE_JOB)
-    return now.caller, None if job_id is None else now.job(job_id)
+    if job_id is not None:
+        now.job(job_id)
+    return now
 
 
 def _bearer_text(request: Request) -> str | None:
@@ -228,9 +230,7 @@ async def _check_origin(request: Request) -> None:
     """
     cookie = request.cookies.get(COOKIE)
     if not cookie:  # signed on by a proxy
-        # "null" for a sandboxed page, which is not a page of this service
-        origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        if not is_from_here(request):
             raise Problem("forbidden", "a page of another site sent the request")
         return
     given = request.headers.get(CSRF_HEADER, "")
@@ -243,6 +243,13 @@ async def _check_origin(request: Request) -> None:
             f"a changing request of a session needs {CSRF_HEADER}",
             hint="Send a token instead of the cookie, or use the page's own forms.",
         )
+
+
+def is_from_here(request: Request) -> bool:
+    """Return True unless the header `Origin` names another server than this one."""
+    # "null" for a sandboxed page, which is not a page of this service
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
 
 
 def _of_token(parts: ApiParts, found: tuple[Token, Principal] | None) -> Principal | None:

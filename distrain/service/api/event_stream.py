@@ -9,7 +9,6 @@ other end is a broken stream: the client reconnects with its cursor.
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -116,20 +115,11 @@ class EventFollower:
                 yield data
             if now_s >= checked_s + CHECK_S:
                 checked_s = now_s
-                is_allowed, had_ended = await self._look()
-                if not is_allowed:
+                try:
+                    self._call = await run_in_threadpool(look_again, self._call, self._job_id)
+                except Problem:  # the caller may not see it any more
                     return
-                if had_ended or self._ended:
-                    await self._look_for_end()
-
-    async def _look(self) -> tuple[bool, bool]:
-        """Look up the job; return whether the caller may still see it, and whether it has ended."""
-        try:
-            caller, job = await run_in_threadpool(look_again, self._call, self._job_id)
-        except Problem:
-            return False, False
-        self._call = replace(self._call, caller=caller)
-        return True, job is not None and job.phase is Phase.FINAL
+                await self._look_for_end()  # without a publisher, its event is missing
 
     def _framed(self, events: list[Event]) -> bytes:
         frames = []
@@ -138,7 +128,7 @@ class EventFollower:
             if self._job_id not in (None, event.job_id):
                 continue
             if may(self._call.caller, Action.SEE_JOB, event.project, event.owner):
-                frames.append(self._feed.framed(event, _frame))
+                frames.append(frame(event.kind, event_document(event), event.seq))
                 if event.job_id == self._job_id:
                     self._note(event)
         return b"".join(frames)
@@ -171,7 +161,3 @@ class EventFollower:
         rev, document = self._ended
         is_sent = self._rev >= rev or time.monotonic() >= self._ended_s + LAST_EVENT_S
         return frame("end", document, self._cursor) if is_sent or self._is_over else b""
-
-
-def _frame(event: Event) -> bytes:
-    return frame(event.kind, event_document(event), event.seq)

@@ -127,10 +127,9 @@ def judge_for(
 
 def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
     count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    detail = f"the spec has {count}: " + "; ".join(m.detail for m in mistakes[:3])
     return Problem(
         "bad_spec",
-        detail,
+        f"the spec has {count}",
         hint="POST /v1/jobs:validate checks without submitting.",
         errors=mistakes,
     )

@@ -1,9 +1,7 @@
-"""A client of the Kubernetes API: requests with timeouts and retries, and errors with hints."""
+"""A client of the Kubernetes API: requests with timeouts, and errors with hints."""
 
 import json
 import os
-import random
-import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -13,7 +11,9 @@ from typing import Any
 
 import httpx2
 
+from distrain.client.retries import certificate_hint
 from distrain.errors import ClusterError
+from distrain.service.clusters.answers import content_of
 from distrain.service.profiles import Kubernetes
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # a pod's, mounted
@@ -21,7 +21,6 @@ CONNECT_S = 2.0
 READ_S = 4.0
 WHOLE_S = 8.0  # for all calls of one `KubeApi`, since a reconciler waits for them
 
-_FIRST_PAUSE_S = 0.1
 _MOST_ANSWER_BYTES = 8 * 2**20
 _MOST_WORDS = 1000  # the longest text of an error response that is repeated in messages
 
@@ -63,7 +62,7 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
-        """Apply a JSON merge patch to an object, and return it; failed requests are retried.
+        """Apply a JSON merge patch to an object, and return it.
 
         Raises KubeRefused with the status 409 if the object has changed since the `resourceVersion`
         in the patch. After KubeRefused with a status from 500 on, and after any other ClusterError,
@@ -74,29 +73,18 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None
     ) -> dict[str, Any]:
-        pause_s, tries_of_token = _FIRST_PAUSE_S, 2  # the token file may just be changing
-        while True:
-            pause_s *= 2
-            wait_s = min(pause_s * random.uniform(0.5, 1.0), READ_S)
-            try:
-                status, answer, asked_s = self._once(method, path, query, body)
-            except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-                trouble, may_pass = self._failed(error), not _cause(error, ssl.SSLError)
-            else:
-                if 200 <= status < 300:
-                    return answer
-                trouble = self._refused(status, answer)
-                tries_of_token -= status == 401
-                may_pass = status == 429 or status >= 500 or (status == 401 and tries_of_token > 0)
-                wait_s = max(wait_s, asked_s or 0.0)  # the server may name 0
-            if not may_pass or time.monotonic() + wait_s >= self._until_s:
-                raise trouble
-            time.sleep(wait_s)
+        try:
+            status, answer = self._answered(method, path, query, body)
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            raise self._failed(error) from error
+        if not 200 <= status < 300:
+            raise self._refused(status, answer)
+        return answer
 
-    def _once(
+    def _answered(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
-    ) -> tuple[int, dict[str, Any], float | None]:
-        """Send a request once; return status, document, and the server's Retry-After in seconds.
+    ) -> tuple[int, dict[str, Any]]:
+        """Send a request; return the response's status and document.
 
         Raises `ClusterError` if the token cannot be read or the server is not a Kubernetes API, and
         httpx2's errors for a broken connection, a response that is too large, or a timeout.
@@ -108,22 +96,15 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         left_s = max(self._until_s - time.monotonic(), 0.1)
         request["timeout"] = httpx2.Timeout(min(READ_S, left_s), connect=min(CONNECT_S, left_s))
         with self._http.stream(method, path, **request) as answer:
-            content = bytearray()
-            for chunk in answer.iter_bytes():
-                content += chunk
-                if len(content) > _MOST_ANSWER_BYTES:
-                    raise httpx2.ReadError(f"more than {_MOST_ANSWER_BYTES:,} bytes")
-                if time.monotonic() > self._until_s:
-                    raise httpx2.ReadTimeout(f"no complete answer within {WHOLE_S:g} s")
-            status, document = answer.status_code, _document(bytes(content))
+            content = content_of(answer, _MOST_ANSWER_BYTES, self._until_s)
+            status, document = answer.status_code, _document(content)
             if "kind" not in document and status not in (401, 403, 429) and status < 500:
                 raise ClusterError(
                     f"this is not a Kubernetes API: it answers {status} with something else",
                     where={"api": self.url},
                     hint="Check kubernetes.api_url.",
                 )
-            wait_s = answer.headers.get("Retry-After", "")
-            return status, document, float(wait_s) if wait_s.isdecimal() else None
+            return status, document
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
         said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]
@@ -142,18 +123,15 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         return refused
 
     def _failed(self, error: Exception) -> ClusterError:
-        if _cause(error, socket.gaierror):
-            words = f"the name of the Kubernetes API cannot be looked up: {error}"
-            hint = "Check kubernetes.api_url, and the pod's DNS."
-        elif _cause(error, ssl.SSLError):
-            words = f"TLS with the Kubernetes API failed: {error}"
-            hint = "kubernetes.ca_file is the certificate of the cluster's authority (ca.crt)."
-        else:
-            words = f"the Kubernetes API does not answer: {str(error) or repr(error)}"
-            hint = "Check kubernetes.api_url, and whether a NetworkPolicy lets the service there."
-        failed = ClusterError(words, where={"api": self.url}, hint=hint)
-        failed.__cause__ = error
-        return failed
+        hint = (
+            "Check kubernetes.api_url, the pod's DNS, and whether a NetworkPolicy lets the service "
+            "there."
+        )
+        return ClusterError(
+            f"the Kubernetes API does not answer: {str(error) or repr(error)}",
+            where={"api": self.url},
+            hint=certificate_hint(error, "kubernetes.ca_file") or hint,
+        )
 
     def _trust(self, ca_file: Path | None) -> ssl.SSLContext:
         try:
@@ -200,11 +178,3 @@ def _document(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _cause(error: BaseException | None, kind: type[BaseException]) -> bool:
-    while error is not None:
-        if isinstance(error, kind):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -1,7 +1,7 @@
 """The protocol of launchers, which start, find and stop clusters, and `AddressLauncher`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from distrain.errors import ClusterError
@@ -15,10 +15,8 @@ Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 @dataclass(frozen=True)
 class SchedulerAddress:
     url: str  # of its HTTP server
-    token: str | None = None  # the token that the server requires; `None`: none
-
-    def __repr__(self) -> str:
-        return f"Found({self.url!r}, token={'***' if self.token else None})"
+    # the token that the server requires; `None`: none
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

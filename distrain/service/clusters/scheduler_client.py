@@ -18,6 +18,7 @@ from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.api_answers import Job, Preflight
 from distrain.jobs.job_view import known_fields
 from distrain.jobs.status import LARGEST, is_storable, job_of_scheduler, storable
+from distrain.service.clusters.answers import content_of
 from distrain.service.decisions.world import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
 
@@ -62,7 +63,6 @@ class Refused(DistrainError):
     ):
         self.code = code
         self.status = status
-        self.document = dict(document)
         self.ended = ended
         hint = document.get("hint")
         super().__init__(
@@ -155,9 +155,6 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             query["epoch"] = epoch
         return _read(answer_from_json, self._ask("GET", "changes", params=query)[1])
 
-    def job(self, job_id: str) -> Job:
-        return _read(job_of_scheduler, self._ask("GET", f"jobs/{job_id}")[1])
-
     def workers(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "workers")[1].get("workers") or ())
 
@@ -182,16 +179,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
 
     def _document(self, answer: httpx2.Response) -> dict[str, Any]:
         status = answer.status_code
-        until_s = time.monotonic() + WHOLE_ANSWER_S
-        content = bytearray()
-        for chunk in answer.iter_bytes():
-            content += chunk
-            if len(content) > MOST_ANSWER_BYTES:
-                raise self._unreachable(f"its answer has more than {MOST_ANSWER_BYTES:,} bytes")
-            if time.monotonic() > until_s:
-                raise self._unreachable(f"its answer took more than {WHOLE_ANSWER_S:g} s")
+        content = content_of(answer, MOST_ANSWER_BYTES, time.monotonic() + WHOLE_ANSWER_S)
         try:
-            document = from_json(bytes(content), allow_inf_nan=False)
+            document = from_json(content, allow_inf_nan=False)
         except ValueError:
             document = None
         if isinstance(document, dict) and 200 <= status < 300:

@@ -35,31 +35,21 @@ def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str
 
 def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:
     """Return a job's state from its row's columns, or from the part of them in an event."""
-    state, last_known, why = _words(columns, is_silent=is_silent)
-    return {"state": state, "last_known": last_known, "why_pending": why}
-
-
-def _words(columns: Mapping[str, Any], *, is_silent: bool) -> tuple[str, str | None, str]:
-    state, why = columns["state"], columns["why_pending"]
-    phase = Phase(columns["phase"])
+    state, why, phase = columns["state"], columns["why_pending"], Phase(columns["phase"])
+    last_known = None
     if phase is Phase.FINAL:
-        return state, None, ""
-    if columns["intent"] == Intent.CANCEL:
-        return CANCELLING, state, ""
-    if phase is Phase.QUEUED:
-        return QUEUED, None, why or _NEW
-    if phase is Phase.HANDING_OVER:
-        why = why or f"it is being handed over to cluster {columns['cluster']}"
-        return HANDING_OVER, None if columns["attempt"] == 0 else state, why
-    if is_silent:
-        return UNKNOWN, state, ""
-    if state in ("pending", "restarting"):
-        return state, None, why or _IN_TURN.format(columns["cluster"])
-    return state, None, why
-
-
-_NEW = "it has just been submitted"
-_IN_TURN = "it waits for its turn on cluster {}"
+        why = ""
+    elif columns["intent"] == Intent.CANCEL:
+        state, last_known, why = CANCELLING, state, ""
+    elif phase is Phase.QUEUED:
+        state, why = QUEUED, why or "it has just been submitted"
+    elif phase is Phase.HANDING_OVER:
+        state, last_known = HANDING_OVER, None if columns["attempt"] == 0 else state
+    elif is_silent:
+        state, last_known, why = UNKNOWN, state, ""
+    elif state in ("pending", "restarting"):
+        why = why or f"it waits for its turn on cluster {columns['cluster']}"
+    return {"state": state, "last_known": last_known, "why_pending": why}
 
 
 _AS_THEY_ARE = (

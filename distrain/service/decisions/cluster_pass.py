@@ -19,22 +19,19 @@ from distrain.service.decisions.job_actions import (
     CANCEL,
     MAX_SCHEDULER_LOSSES,
     PROGRESS_EVERY_S,
-    Finish,
     HandOver,
     PutAgain,
-    Take,
+    Write,
     answered_cancel,
     cancel,
     cancelled,
     ended,
     handed_over,
-    is_turn,
     reconcile,
     refused,
 )
 from distrain.service.decisions.world import (
     Accepted,
-    Change,
     JobOrder,
     NotBegun,
     Outcome,
@@ -42,7 +39,7 @@ from distrain.service.decisions.world import (
     Silence,
     World,
 )
-from distrain.service.values import Job, Phase, Quota
+from distrain.service.values import Change, Job, Phase, Quota
 
 PATIENCE_S = 5.0  # a scheduler that is silent for a shorter time is not written as a reason to wait
 FINISH_WITHIN_S = 60.0  # how long a job waits for its summary before it becomes final
@@ -124,16 +121,12 @@ class Pass:
             actions = self._decide(job, cluster)
             if actions:
                 self._undone.append(job.id)
-            for action in actions:
-                if isinstance(action, Take):
-                    changes.append(Change(job, action.columns))
-                    continue
-                if not isinstance(action, Finish):
-                    continue
-                if self._summed_up(job, action.columns):
-                    changes.append(Change(job, action.columns))
-        for first in range(0, len(changes), _ROWS):
-            self._commit(*changes[first : first + _ROWS])
+            changes += [
+                Change(job, action.columns)
+                for action in actions
+                if isinstance(action, Write) and self._may_write(job, action.columns)
+            ]
+        self._commit(*changes)
 
     def _command(self) -> bool:
         """Send the pending orders of jobs; stop and return False if the scheduler is silent."""
@@ -144,7 +137,7 @@ class Pass:
                 if isinstance(action, JobOrder):
                     answer = self._send(job, action)
                 elif isinstance(action, PutAgain):
-                    answer = self._put_again(job)
+                    answer = self._put(job)
                 elif isinstance(action, HandOver):
                     answer = self._hand_over(job, action)
                 if isinstance(answer, Silence):
@@ -206,8 +199,7 @@ class Pass:
             if job.why_pending != words and (waited or not job.why_pending):
                 told[job_id] = self.now_s
                 changes.append(Change(job, {"why_pending": words}))
-        for first in range(0, len(changes), _ROWS):
-            self._commit(*changes[first : first + _ROWS])
+        self._commit(*changes)
 
     def _tell_one(self, job: Job, words: str) -> None:
         """Write a reason to wait, if it changed."""
@@ -216,14 +208,7 @@ class Pass:
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
-        row, sighting, epoch = self.memory.settled.get(job.id, (None, None, None))
-        same = row is job and sighting is seen and epoch == cluster.epoch
-        if same and not is_turn(job, self.now_s, self.progress_every_s):
-            return ()
-        actions = reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
-        if not actions and seen is not None and cluster.epoch is not None:
-            self.memory.settled[job.id] = job, seen, cluster.epoch
-        return actions
+        return reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
 
     def _hand_over(self, job: Job, action: HandOver) -> Outcome | None:
         attempts = self.world.prepare(job)
@@ -239,10 +224,7 @@ class Pass:
             return None
         return self._put(self.rows[job.id])
 
-    def _put_again(self, job: Job) -> Outcome | None:
-        return self._put(job)
-
-    def _put(self, job: Job) -> Outcome | None:
+    def _put(self, job: Job) -> Outcome:
         answer = self.world.put(job)
         if isinstance(answer, Accepted):
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
@@ -265,23 +247,23 @@ class Pass:
         is_end = isinstance(answer, Refusal) and answer.code == "ended" and answer.ended
         if is_end and order.name == CANCEL and order.words["first_attempt"] == job.first_attempt:
             end = _tombstone(job, is_end)
-            for then in answered_cancel(job, end, self.now_s):
-                self._finish(job, then.columns, end)
+            if (columns := answered_cancel(job, end, self.now_s)) is not None:
+                self._finish(job, columns, end)
         elif isinstance(answer, Refusal) and answer.code == _OTHERS and order.name == CANCEL:
             self._finish(job, cancelled(job, self.now_s))
         return answer
 
     def _finish(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> None:
-        if self._summed_up(job, columns, seen):
+        if self._may_write(job, columns, seen):
             self._commit(Change(job, columns))
 
-    def _summed_up(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
-        """Return True if the row may now record the job's end, because its summary is written.
+    def _may_write(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
+        """Return False if the columns end the job, and its summary is not written yet.
 
         A worker writes the summary of a job that its scheduler has ended. For any other job, this
         method writes it.
         """
-        if job.phase is Phase.QUEUED:
+        if job.phase is Phase.QUEUED or columns.get("phase") is not Phase.FINAL:
             return True
         known = self.memory.sightings.get(job.id)
         same = known is not None and known.first_attempt == job.first_attempt
@@ -331,7 +313,9 @@ class Pass:
 
     def _commit(self, *changes: Change) -> bool:
         """Write rows; return True if all were written."""
-        skipped = self.world.commit(changes)
+        skipped = set[str]()
+        for first in range(0, len(changes), _ROWS):
+            skipped.update(self.world.commit(changes[first : first + _ROWS]))
         for change in changes:
             if change.job.id in skipped:
                 self.active = True

@@ -47,8 +47,6 @@ class Memory:
     # by id of a job that has ended, while its summary is being written: the time of the end, the
     # submission's first attempt, and the final columns
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
-    # by id of a job that needed no action: the row, the scheduler's state of the job, and the epoch
-    settled: dict[str, tuple[Job, SeenJob, str | None]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:
         if told.epoch != self.epoch:
@@ -84,7 +82,7 @@ class Memory:
     def forget_ended(self, alive: set[str]) -> None:
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
-        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.settled)
+        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing)
         for of_jobs in of_all:
             for job_id in of_jobs.keys() - alive:
                 del of_jobs[job_id]

@@ -24,7 +24,7 @@ A submission that waits here (`queued`) is handed over by `admit`, or cancelled 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -70,8 +70,8 @@ class PutAgain:
 
 
 @dataclass(frozen=True)
-class Take:
-    """Write changed values that the scheduler reported into the row, with the time."""
+class Write:
+    """Write values into the row; the last ones, of a job that has ended, after its summary."""
 
     columns: Mapping[str, Any]
 
@@ -84,14 +84,7 @@ def cancel(why: str, first_attempt: int, grace_s: float | None = None) -> JobOrd
     return JobOrder(CANCEL, {"why": why, "grace_s": grace_s, "first_attempt": first_attempt})
 
 
-@dataclass(frozen=True)
-class Finish:
-    """Write the row's last state once the job's summary is written."""
-
-    columns: Mapping[str, Any] = field(default_factory=dict)
-
-
-Action = HandOver | PutAgain | Take | JobOrder | Finish
+Action = HandOver | PutAgain | Write | JobOrder
 
 
 def reconcile(
@@ -111,7 +104,7 @@ def reconcile(
         return ()
     if job.phase is Phase.QUEUED:
         wanted = job.intent is Intent.CANCEL
-        return (Finish(cancelled(job, now_s)),) if wanted else ()
+        return (Write(cancelled(job, now_s)),) if wanted else ()
     if cluster.epoch is None:
         return ()
     if seen is not None and seen.first_attempt < job.first_attempt:
@@ -162,31 +155,31 @@ def ended(job: Job, seen: SeenJob, now_s: float) -> dict[str, Any]:
     }
 
 
-def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> tuple[Finish, ...]:
-    """Return the actions after the scheduler reports the end of a cancelled submission.
+def answered_cancel(job: Job, tombstone: SeenJob, now_s: float) -> dict[str, Any] | None:
+    """Return the final columns after the scheduler reports the end of a cancelled submission.
 
     If the scheduler never had the submission, the job counts as cancelled, since a late PUT is
-    rejected. Returns () if the answer is about an earlier submission.
+    rejected. `None` if the answer is about an earlier submission.
     """
     if tombstone.first_attempt < job.first_attempt:
-        return ()
+        return None
     if tombstone.state == JobState.CANCELLED and job.attempt < job.first_attempt:
-        return (Finish(cancelled(job, now_s)),)
-    return (Finish(ended(job, tombstone, now_s)),)
+        return cancelled(job, now_s)
+    return ended(job, tombstone, now_s)
 
 
 def _seen(
     job: Job, seen: SeenJob, cluster: ClusterNow, now_s: float, progress_every_s: float
 ) -> tuple[Action, ...]:
     if seen.is_final:
-        return (Finish(ended(job, seen, now_s)),)
+        return (Write(ended(job, seen, now_s)),)
     actions: list[Action] = []
     observed = _observed(job, seen, cluster.epoch, now_s)
     changed = {name for name, value in observed.items() if getattr(job, name) != value}
     changed.discard("observed_at_s")
-    if changed and (changed != {"progress"} or is_turn(job, now_s, progress_every_s)):
+    if changed and (changed != {"progress"} or _is_turn(job, now_s, progress_every_s)):
         # Unchanged columns are omitted, so that a change of metrics only is recognised as one.
-        actions.append(Take({name: observed[name] for name in (*changed, "observed_at_s")}))
+        actions.append(Write({name: observed[name] for name in (*changed, "observed_at_s")}))
     if job.intent is Intent.CANCEL:
         actions.append(_cancel_of(job))
     elif seen.state == JobState.PENDING and seen.priority != job.priority:
@@ -199,7 +192,7 @@ def _cancel_of(job: Job) -> JobOrder:
     return cancel(job.cancel_why, job.first_attempt, job.cancel_grace_s)
 
 
-def is_turn(job: Job, now_s: float, every_s: float) -> bool:
+def _is_turn(job: Job, now_s: float, every_s: float) -> bool:
     """Return True if a time to write the cluster's metrics has come since a job's row was written.
 
     All jobs of a cluster share these times, and clusters have different ones: a transaction in
@@ -215,7 +208,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     same_epoch = job.epoch == cluster.epoch
     if job.intent is Intent.CANCEL:
         if not same_epoch:
-            return (Finish(cancelled(job, now_s)),)
+            return (Write(cancelled(job, now_s)),)
         return (_cancel_of(job),)
     if same_epoch:
         return (PutAgain(),)
@@ -225,7 +218,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     losses = job.scheduler_losses + (not waited)
     if losses > max_losses:
         message = f"its scheduler was lost {losses} times while it had the job"
-        return (Finish(refused(job, Reason.COORDINATOR_LOST, message, now_s)),)
+        return (Write(refused(job, Reason.COORDINATOR_LOST, message, now_s)),)
     return (HandOver(cluster.epoch, losses),)
 
 

@@ -5,15 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from distrain.jobs.api_answers import Job as SeenJob
-from distrain.service.values import Job
-
-
-@dataclass(frozen=True)
-class Change:
-    """New values of a row, applied only if its revision is unchanged."""
-
-    job: Job
-    columns: Mapping[str, Any]
+from distrain.service.values import Change, Job
 
 
 @dataclass(frozen=True)

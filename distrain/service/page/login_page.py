@@ -14,7 +14,7 @@ from distrain.service.access.sessions import (
     new_session,
     token_sha256,
 )
-from distrain.service.api.dependencies import Service
+from distrain.service.api.dependencies import Service, is_from_here
 from distrain.service.page.rendering import page
 
 router = APIRouter(include_in_schema=False)
@@ -37,12 +37,12 @@ def login(
     def refuse(problem: str, status: int) -> HTMLResponse:
         return page(request, "login.html", None, status, next=_own_path(next), problem=problem)
 
-    if not _from_here(request):
+    if not is_from_here(request):
         return refuse("This form was sent by a page of another site.", 403)
     text = token.strip()
-    row = service.store.token_by_sha256(token_sha256(text)) if is_token(text) else None
+    found = service.store.token_and_user(token_sha256(text)) if is_token(text) else None
     now_s = service.now_s()
-    if row is None or not row.is_good(now_s):
+    if found is None or not found[0].is_good(now_s):
         # Only bad tokens count: behind a proxy all peers have one address, and other people's
         # tries must not lock users out.
         peer = request.client.host if request.client else "socket"
@@ -53,7 +53,7 @@ def login(
     public = service.settings.listen.public_url or ""
     answer.set_cookie(
         COOKIE,
-        new_session(service.store, row.id, now_s),
+        new_session(service.store, found[0].id, now_s),
         max_age=int(SESSION_S),
         httponly=True,
         samesite="strict",
@@ -80,8 +80,3 @@ def _own_path(path: str) -> str:
     """
     plain = path.startswith("/") and path[1:2] not in ("/", "\\") and path.isprintable()
     return path if plain and not urlsplit(path).netloc else _HOME
-
-
-def _from_here(request: Request) -> bool:
-    origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host")

@@ -1,7 +1,6 @@
 """The API's server: uvicorn on one socket, an access log, and names of client certificates."""
 
 import re
-import resource
 import secrets
 import socket
 import ssl
@@ -33,7 +32,6 @@ class ApiServer(uvicorn.Server):
 
     def serve_on(self, bound: socket.socket) -> None:
         """Serve until SIGTERM, SIGINT or `end`."""
-        take_all_descriptors()
         # uvicorn raises the signal that ended it once more after its end.
         with on_sigterm(self.handle_exit), suppress(KeyboardInterrupt):
             self.run(sockets=[bound])
@@ -68,13 +66,6 @@ def _options(settings: Settings) -> dict[str, Any]:
         options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
         options["http"] = CertificateNames
     return options
-
-
-def take_all_descriptors() -> None:
-    """Raise this process's limit of open files to its maximum; the usual default is 1,024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time

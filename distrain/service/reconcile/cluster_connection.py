@@ -10,8 +10,7 @@ from distrain.service.settings import ClusterProfile
 
 log = logging.getLogger(__name__)
 
-ASK_AGAIN_S = 10.0  # interval between requests for missing workers
-AFTER_TROUBLE_S = 30.0
+ASK_AGAIN_S = 10.0  # between requests for missing workers, also after a failed one
 LOOK_AT_IDLE_S = 60.0  # between tries to scale down an idle cluster; others may scale it up
 HOLD_S = 120.0  # the longest pause of hand-overs while workers are ending
 
@@ -52,7 +51,7 @@ class Scaling:
             if error.message != self.words:
                 log.warning("cluster %s: %s", self._name, error)
             self.words = error.message
-            self._grow_again_s = self._shrink_again_s = self._clock() + AFTER_TROUBLE_S
+            self._grow_again_s = self._shrink_again_s = self._clock() + ASK_AGAIN_S
 
     def _grow(self, wanted: int, there: int, now_s: float) -> None:
         if there >= wanted:

@@ -17,7 +17,6 @@ from distrain.service.clusters.scheduler_client import Refused as RefusedBy, Sch
 from distrain.service.decisions.job_actions import places_of
 from distrain.service.decisions.world import (
     Accepted,
-    Change,
     JobOrder,
     NotBegun,
     Outcome,
@@ -26,10 +25,8 @@ from distrain.service.decisions.world import (
     Silence,
 )
 from distrain.service.reconcile.run_folders import RunFolders
-from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.store.rows import Attempt
 from distrain.service.store.store import Store
-from distrain.service.values import Job, Phase
+from distrain.service.values import Attempt, Change, Job, Phase
 
 log = logging.getLogger(__name__)
 
@@ -78,16 +75,8 @@ class ClusterWorld:
             return Silence(error.message)
 
     def commit(self, changes: Sequence[Change]) -> set[str]:
-        rows = [self._row(change) for change in changes]
-        return {one.job_id for one in self._store.record(self._cluster, rows, self._known)}
-
-    def _row(self, change: Change) -> JobChange:
-        columns = {
-            name: storable(value) if type(value) is str else value
-            for name, value in change.columns.items()
-        }
-        attempts = attempts_of(change.job, columns)
-        return JobChange(change.job.id, change.job.rev, columns, attempts)
+        written = [_storable(change) for change in changes]
+        return {one.job.id for one in self._store.record(self._cluster, written, self._known)}
 
     def prepare(self, job: Job) -> int | NotBegun:
         try:
@@ -134,6 +123,14 @@ class ClusterWorld:
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
         self._folders.finish(job, _last_view(job, columns))
+
+
+def _storable(change: Change) -> Change:
+    columns = {
+        name: storable(value) if type(value) is str else value
+        for name, value in change.columns.items()
+    }
+    return Change(change.job, columns, attempts_of(change.job, columns))
 
 
 def _may_pass(error: OutputError) -> bool:

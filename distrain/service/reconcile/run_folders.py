@@ -4,7 +4,6 @@ A filesystem may hang, so each call runs in its own thread, with a timeout.
 """
 
 import logging
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,14 +18,11 @@ from distrain.runs.stored.folder import open_run_folder, store_errors
 from distrain.service.bounded_calls import BoundedCalls, NoAnswer
 from distrain.service.settings import Settings
 from distrain.service.values import Job
-from distrain.storage.objects import has_conditional_writes
 from distrain.storage.outputs import translated_errors
-from distrain.storage.urls import is_remote
 
 ANSWER_S = 10.0  # timeout for a filesystem
 _MOST_HANGING = 16  # most simultaneous calls without an answer
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
@@ -43,7 +39,6 @@ class RunFolders:
         Called before each hand-over; may be repeated. OutputError: the folder cannot be written, or
         belongs to another job. Unavailable: its filesystem does not answer.
         """
-        check_place_of(job.run_dir)
         return self._within(lambda: self._prepare(job, spec), job.run_dir)
 
     def finish(self, job: Job, view: JobView) -> None:
@@ -77,19 +72,6 @@ class RunFolders:
                 where={"path": what},
                 hint="Check its mount on the service's host.",
             ) from None
-
-
-def check_place_of(place: str) -> None:
-    """Raise OutputError unless a run folder is an absolute path or in a usable object store."""
-    if has_conditional_writes(place):
-        return
-    if is_remote(place) or _URL.match(place) or not Path(place).is_absolute():
-        raise OutputError(
-            "a run folder must be an absolute path, or begin with s3://",
-            where={"path": place},
-            hint="Set run_root of the cluster to a folder that the service and all workers share, "
-            "or to s3://BUCKET/PATH.",
-        )
 
 
 def make_folder(root: Path, run_root: Path) -> None:

@@ -10,9 +10,9 @@ from distrain.jobs.states import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotNow, RevisionDiffers
-from distrain.service.store.rows import Attempt, found, no_such_job
+from distrain.service.store.rows import found, no_such_job
 from distrain.service.store.submitting import WITH_WORKERS, put_tags, waiting
-from distrain.service.values import Intent, Job, Phase
+from distrain.service.values import Attempt, Intent, Job, Phase
 
 _jobs = tables.jobs
 

@@ -88,11 +88,6 @@ class People:
         found = self.db.all(select(_users.c.name, _users.c.is_admin).order_by(_users.c.name))
         return {row.name: row.is_admin for row in found}
 
-    def token_by_sha256(self, sha256: bytes) -> Token | None:
-        """Return the token with this hash, even if expired or revoked; `None` if there is none."""
-        row = self.db.first(select(_tokens).where(_tokens.c.sha256 == sha256))
-        return None if row is None else _token(row._asdict())
-
     def token_and_user(self, sha256: bytes) -> tuple[Token, Principal] | None:
         """Return the token with this hash, and its user with roles and quotas, by one query.
 

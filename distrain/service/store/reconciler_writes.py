@@ -2,32 +2,20 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
-from sqlalchemy.sql.dml import ReturningUpdate, Update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import AnyRow, Database
-from distrain.service.store.rows import Attempt
-from distrain.service.values import Intent, Job, Phase
+from distrain.service.values import Attempt, Change, Intent, Job, Phase
 
 _jobs = tables.jobs
 _SILENT = {"observed_at_s", "epoch"}
-_OF_FIGURES = {"observed_at_s", "progress"}
 _IDS_AT_ONCE = 500
-
-
-@dataclass(frozen=True)
-class JobChange:
-    job_id: str
-    rev: int  # the expected revision; a job with another one is not changed
-    columns: Mapping[str, Any]  # new values, by the names of `Job`
-    # current attempts; a row's start, and an existing end, are never changed
-    attempts: Sequence[Attempt] = ()
 
 
 class Recording:
@@ -59,22 +47,20 @@ class Recording:
         return [jobs[job_id] for job_id, _ in found if job_id in jobs]
 
     def record(
-        self, cluster: str, changes: Iterable[JobChange], known: dict[str, Job] | None = None
-    ) -> list[JobChange]:
+        self, cluster: str, changes: Iterable[Change], known: dict[str, Job] | None = None
+    ) -> list[Change]:
         """Write changes of a cluster's jobs in one transaction.
 
         Returns the changes that were skipped, because their job has another revision or is gone.
         The written jobs are put into `known`, by id.
         """
-        in_order = sorted(changes, key=lambda change: change.job_id)
+        in_order = sorted(changes, key=lambda change: change.job.id)
 
-        def write(connection: Connection) -> tuple[list[JobChange], list[Job]]:
+        def write(connection: Connection) -> tuple[list[Change], list[Job]]:
             now_s = self.db.now_s(connection)
-            skipped, told = list[JobChange](), list[tuple[Job, str, Mapping[str, Any] | None]]()
-            figures = _apply_figures(connection, cluster, in_order, known or {})
+            skipped, told = list[Change](), list[tuple[Job, str, Mapping[str, Any] | None]]()
             for change in in_order:
-                job = figures.get(change.job_id)
-                job = job or _apply(connection, cluster, change, now_s)
+                job = _apply(connection, cluster, change, now_s)
                 if job is None:
                     skipped.append(change)
                     continue
@@ -158,64 +144,25 @@ _ALIVE_AMONG = select(_jobs).where(
 )
 
 
-def _apply_figures(
-    connection: Connection, cluster: str, changes: Sequence[JobChange], known: Mapping[str, Job]
-) -> dict[str, Job]:
-    """Write changes that have only metrics, of known jobs, with one faster statement.
-
-    Returns the written jobs by id: all of these jobs, or none if there are fewer than two or a
-    revision has changed.
-    """
-    jobs, values = dict[str, Job](), list[dict[str, Any]]()
-    for change in changes:
-        before = known.get(change.job_id)
-        if before is None or before.rev != change.rev or change.columns.keys() != _OF_FIGURES:
-            continue
-        columns = {name: _plain(value) for name, value in change.columns.items()}
-        columns["rev"] = change.rev + 1
-        jobs[before.id] = replace(before, **columns)
-        values.append(columns | _which(change, cluster))
-    if len(values) < 2:
-        return {}
-    names = frozenset(_OF_FIGURES | {"rev"})
-    with connection.begin_nested() as point:
-        if connection.execute(_update(names), values).rowcount == len(values):
-            return jobs
-        point.rollback()  # some revisions have changed: write each job separately
-    return {}
-
-
-def _which(change: JobChange, cluster: str) -> dict[str, Any]:
-    return {"_id": change.job_id, "_rev": change.rev, "_cluster": cluster}
-
-
-def _apply(connection: Connection, cluster: str, change: JobChange, now_s: float) -> Job | None:
+def _apply(connection: Connection, cluster: str, change: Change, now_s: float) -> Job | None:
     columns = {name: _plain(value) for name, value in change.columns.items()}
     if columns.get("phase") == Phase.FINAL.value:
         columns.setdefault("finished_at_s", now_s)
-    columns["rev"] = change.rev + 1
-    statement = _update_returning(frozenset(columns))
-    row = connection.execute(statement, columns | _which(change, cluster)).first()
+    columns["rev"] = change.job.rev + 1
+    which = {"_id": change.job.id, "_rev": change.job.rev, "_cluster": cluster}
+    row = connection.execute(_update(frozenset(columns)), columns | which).first()
     return None if row is None else rows.job_of(row)
 
 
 @lru_cache(maxsize=256)
-def _update_returning(columns: frozenset[str]) -> ReturningUpdate[Any]:
+def _update(columns: frozenset[str]) -> ReturningUpdate[Any]:
     """Return the statement for these columns, cached: building it takes longer than running it."""
-    return _update(columns).returning(*_jobs.c)
-
-
-@lru_cache(maxsize=256)
-def _update(columns: frozenset[str]) -> Update:
-    return (
-        update(_jobs)
-        .where(
-            _jobs.c.id == bindparam("_id"),
-            _jobs.c.rev == bindparam("_rev"),
-            _jobs.c.cluster == bindparam("_cluster"),
-        )
-        .values({name: bindparam(name) for name in sorted(columns)})
+    statement = update(_jobs).where(
+        _jobs.c.id == bindparam("_id"),
+        _jobs.c.rev == bindparam("_rev"),
+        _jobs.c.cluster == bindparam("_cluster"),
     )
+    return statement.values({name: bindparam(name) for name in columns}).returning(*_jobs.c)
 
 
 def _plain(value: Any) -> Any:

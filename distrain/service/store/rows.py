@@ -1,7 +1,6 @@
 """Converts jobs between rows and values, and writes the events of their changes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select
@@ -36,20 +35,6 @@ _SHOWN = (
     "started_at_s",
     "finished_at_s",
 )
-
-
-@dataclass(frozen=True)
-class Attempt:
-    job_id: str
-    attempt: int
-    epoch: str  # the boot of the scheduler that ran it
-    started_at_s: float
-    ended_at_s: float | None = None
-    reason: str | None = None  # the reason why it ended
-    message: str | None = None
-    step: int | None = None  # the last reported step
-    ranks: int | None = None  # its number of ranks; `None` until it has ended, or if unknown
-    gpus: int | None = None  # the number of ranks on a GPU
 
 
 def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -104,10 +103,7 @@ def _set_aside(path: Path) -> Path | None:
     aside = path.with_name(path.name + ".replaced")
     for end in ("", "-wal", "-shm"):
         aside.with_name(aside.name + end).unlink(missing_ok=True)
-    try:
-        os.link(path, aside)
-    except OSError:  # a filesystem without hard links
-        shutil.copy2(path, aside)
+    os.link(path, aside)
     log = path.with_name(path.name + "-wal")
     if log.exists():
         # SQLite would apply the log to another database of this name.

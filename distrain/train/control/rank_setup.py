@@ -11,13 +11,19 @@ import torch
 from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from distrain.errors import DataError, SpecError
+from distrain.errors import ClusterError, DataError, SpecError
 from distrain.jobs.assignment import Assignment, World
 from distrain.jobs.spec.resources import ResourcesSpec
+from distrain.models.embeddings.peers import Peers
+from distrain.train.checkpoint.rank_store import gather_texts
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
 """Environment variable; if it is `gloo`, ranks on GPUs communicate through gloo, not NCCL."""
+
+
+class MissingRanks(ClusterError):
+    """Other ranks did not join in time."""
 
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
@@ -82,7 +88,7 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
     """Join the other ranks; does nothing for a single rank without a rendezvous.
 
     `timeout_s` is the longest wait for a peer, here and in each collective operation. Raises
-    `SpecError` if two ranks would use NCCL on one GPU.
+    `SpecError` if two ranks would use NCCL on one GPU, and `MissingRanks`.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -90,18 +96,33 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
     backend = choose_backend(device)
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
-    own = PrefixStore(meeting.prefix, store)
-    if backend == "nccl":
-        gpu = str(torch.cuda.get_device_properties(device).uuid)
-        check_own_gpu(PrefixStore("gpus", own), assignment.world, gpu, timeout)
-    dist.init_process_group(
-        backend,
-        store=own,
-        rank=assignment.world.rank,
-        world_size=assignment.world.num_ranks,
-        timeout=timeout,
-        device_id=device if backend == "nccl" else None,
-    )
+    own, world = PrefixStore(meeting.prefix, store), assignment.world
+    here = PrefixStore("here", own)
+    here.set(str(world.rank), "")
+    try:
+        if backend == "nccl":
+            gpu = str(torch.cuda.get_device_properties(device).uuid)
+            check_own_gpu(PrefixStore("gpus", own), world, gpu, timeout)
+        dist.init_process_group(
+            backend,
+            store=own,
+            rank=world.rank,
+            world_size=world.num_ranks,
+            timeout=timeout,
+            device_id=device if backend == "nccl" else None,
+        )
+    except dist.DistStoreError:
+        missing = [rank for rank in range(world.num_ranks) if not here.check([str(rank)])]
+        if not missing:
+            raise
+        ranks = ", ".join(map(str, missing))
+        raise MissingRanks(
+            f"{'rank' if len(missing) == 1 else 'ranks'} {ranks} did not join within "
+            f"{timeout_s:g} s (deadlines.collective_s)",
+            where={"at": f"{meeting.host}:{meeting.port}"},
+            hint="Start all ranks at about the same time, and see the output of those that did "
+            "not join: each must reach this address.",
+        ) from None
 
 
 def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
@@ -151,16 +172,13 @@ def leave_peers() -> None:
 def check_same_data(fingerprint: str, rank: int) -> None:
     """Raise `DataError`, on every rank, if the fingerprint of a rank differs from rank 0's.
 
-    A collective operation; does nothing without a process group. `fingerprint` is in hex.
+    A collective operation; does nothing without a process group.
     """
     if not dist.is_initialized():
         return
-    own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)
-    if dist.get_backend() == "nccl":
-        own = own.cuda()
-    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, own)
-    differing = [r for r, other in enumerate(gathered) if not torch.equal(other, gathered[0])]
+    peers = Peers(rank, dist.get_world_size())
+    texts = gather_texts(peers, peers.device, fingerprint)
+    differing = [other for other, text in enumerate(texts) if text != texts[0]]
     if differing:
         raise DataError(
             f"ranks {differing} see other files than rank 0",

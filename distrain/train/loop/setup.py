@@ -41,9 +41,8 @@ from distrain.train.loop.refit import Refit
 from distrain.train.planning.tables_plan import (
     check_metric,
     inits_of,
-    least_over_ranks,
     plan_tables,
-    tables_budget_bytes,
+    tables_limit,
 )
 from distrain.train.step.graphed_step import GraphedStep, may_record
 from distrain.train.step.open_report import OpenReport
@@ -233,17 +232,14 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
     All ranks plan with the least memory of any rank. Placement affects the speed of a job, not its
     results. Raises a `SpecError` if the tables do not fit.
     """
-    budget_bytes = tables_budget_bytes(
-        spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib
-    )
-    if world.num_ranks > 1:
-        budget_bytes = least_over_ranks(budget_bytes, device)
+    own = tables_limit(spec, device, world.ranks_per_node).size_bytes
+    (least,) = Peers(world.rank, world.num_ranks).largest([-own])
     return plan_tables(
         spec,
         schema,
         num_ranks=world.num_ranks,
         device_type=device.type,
-        budget_bytes=budget_bytes,
+        budget_bytes=-least,
     )
 
 

@@ -336,7 +336,6 @@ class Trainer(RankJob):
 
     def _evaluate(self) -> None:
         assert self.valid_rows is not None
-        self.validated = False
         found = self._scored(self.valid_rows)
         self.validated = True
         self.report(self.rank_events.evaluated(self.taken, found, self.clock))

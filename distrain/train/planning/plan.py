@@ -15,7 +15,7 @@ from distrain.train.data.job_tables import Inputs
 from distrain.train.data.loaders import job_loader
 from distrain.train.planning.memory import RankMemory, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
-from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
+from distrain.train.planning.tables_plan import plan_tables, tables_limit
 from distrain.train.step.step import Slicing, slicing_of
 
 _MOST_RANK_NUMBERS = 12
@@ -129,9 +129,7 @@ def _tables(spec: JobSpec, inputs: Inputs, device: torch.device) -> ShardingPlan
         inputs.schema,
         num_ranks=num_ranks,
         device_type=device.type,
-        budget_bytes=tables_budget_bytes(
-            spec.embeddings, device, num_ranks, spec.resources.memory_per_rank_gib
-        ),
+        budget_bytes=tables_limit(spec, device, num_ranks).size_bytes,
     )
 
 

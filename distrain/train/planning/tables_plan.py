@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import psutil
 import torch
-from torch import distributed as dist
 
 from distrain.errors import ModelError, SpecError
 from distrain.formatting import byte_size
@@ -109,37 +108,32 @@ def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict
     return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-def tables_budget_bytes(
-    embeddings: EmbeddingsSpec,
-    device: torch.device,
-    ranks_on_host: int,
-    memory_per_rank_gib: float | None = None,
-) -> int:
+class Limit(NamedTuple):
+    size_bytes: int
+    set_by: str
+
+
+def tables_limit(spec: JobSpec, device: torch.device, ranks_on_host: int) -> Limit:
     """Return the bytes that a rank's tables may take, from the spec or from this machine.
 
     Ranks on different machines get different results. Before they plan, they must use the minimum
-    over all ranks (`least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.
+    over all ranks. On the CPU `resources.memory_per_rank_gib` is a limit, too.
     """
-    if embeddings.memory_gib is not None:
-        return int(embeddings.memory_gib * 2**30)
+    if spec.embeddings.memory_gib is not None:
+        return Limit(int(spec.embeddings.memory_gib * 2**30), "embeddings.memory_gib")
     if device.type == "cuda":
         has = torch.cuda.get_device_properties(device).total_memory
-    else:
-        has = available_host_bytes() // ranks_on_host
-    budget = int(MEMORY_SHARE * has)
-    if device.type == "cuda" or memory_per_rank_gib is None:
-        return budget
-    return min(budget, int(memory_per_rank_gib * 2**30))
+        return Limit(int(MEMORY_SHARE * has), f"{MEMORY_SHARE:.0%} of the GPU's memory")
+    free = int(MEMORY_SHARE * (available_host_bytes() // ranks_on_host))
+    of_host = f"{MEMORY_SHARE:.0%} of the free memory of this machine for a rank"
+    limits = [*_memory_per_rank(spec), Limit(free, of_host)]
+    return min(limits, key=lambda limit: limit.size_bytes)
 
 
-def least_over_ranks(value: int, device: torch.device) -> int:
-    """Return the minimum of the ranks' values; a collective operation.
-
-    `device` must be one that the process group supports, such as a GPU for NCCL.
-    """
-    least = torch.tensor([value], dtype=torch.int64, device=device)
-    dist.all_reduce(least, op=dist.ReduceOp.MIN)
-    return int(least.item())
+def _memory_per_rank(spec: JobSpec) -> list[Limit]:
+    """Return the limit `resources.memory_per_rank_gib` of host memory, if there is one."""
+    gib = spec.resources.memory_per_rank_gib
+    return [] if gib is None else [Limit(int(gib * 2**30), "resources.memory_per_rank_gib")]
 
 
 def available_host_bytes() -> int:
@@ -150,11 +144,6 @@ def available_host_bytes() -> int:
     except (OSError, ValueError):  # no such file, or "max"
         return available
     return min(available, limit)
-
-
-class _Limit(NamedTuple):
-    size_bytes: int
-    set_by: str
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
@@ -168,7 +157,7 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 
     plan = partial(plan_tables, spec, schema, num_ranks=num_ranks, device_type=device_type)
     plan(budget_bytes=None)  # checks that the model and `embeddings.tables` fit the columns
-    budget = _tables_budget(spec, device)
+    budget = _tables_limit(spec, device)
     with _limit_named(budget):
         tables = plan(budget_bytes=None if budget is None else budget.size_bytes)
     blueprint = blueprint_of(schema, spec.model)
@@ -182,7 +171,7 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
         _check_sum(on_host, num_ranks, limit)
     if device is not None and device.type == "cuda":
         has = torch.cuda.get_device_properties(device).total_memory
-        _check_sum(held, num_ranks, _Limit(has, "the GPU's memory"))
+        _check_sum(held, num_ranks, Limit(has, "the GPU's memory"))
 
 
 def check_metric(spec: JobSpec, task: Task) -> None:
@@ -219,31 +208,23 @@ def _judging_metrics(task: Task) -> list[str]:
     return [*main, *(f"{one.name}.{name}" for one in judged for name in JUDGING_METRICS[one.kind])]
 
 
-def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
-    options, limit_gib = spec.embeddings, spec.resources.memory_per_rank_gib
-    if options.memory_gib is not None:
-        return _Limit(int(options.memory_gib * 2**30), "embeddings.memory_gib")
-    named = limit_gib and _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
-    if device is None:
-        return named if named and spec.resources.device == "cpu" else None
-    size_bytes = tables_budget_bytes(options, device, spec.resources.num_ranks, limit_gib)
-    if named and device.type == "cpu" and named.size_bytes <= size_bytes:
-        return named
-    of_host = "the free memory of this machine for a rank"
-    has = "the GPU's memory" if device.type == "cuda" else of_host
-    return _Limit(size_bytes, f"{MEMORY_SHARE:.0%} of {has}")
+def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:
+    if device is None and spec.embeddings.memory_gib is None:
+        limits = _memory_per_rank(spec) if spec.resources.device == "cpu" else []
+        return next(iter(limits), None)
+    return tables_limit(spec, device or torch.device("cpu"), spec.resources.num_ranks)
 
 
-def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[_Limit]:
-    limit_gib, num_ranks = spec.resources.memory_per_rank_gib, spec.resources.num_ranks
-    if limit_gib is not None and (device is not None or spec.resources.device == "cpu"):
-        yield _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
+def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[Limit]:
+    num_ranks = spec.resources.num_ranks
+    if device is not None or spec.resources.device == "cpu":
+        yield from _memory_per_rank(spec)
     if device is not None:
         share = f"the free memory of this machine, divided by {num_ranks} ranks"
-        yield _Limit(available_host_bytes() // num_ranks, share)
+        yield Limit(available_host_bytes() // num_ranks, share)
 
 
-def _check_sum(terms: Mapping[str, int], num_ranks: int, limit: _Limit) -> None:
+def _check_sum(terms: Mapping[str, int], num_ranks: int, limit: Limit) -> None:
     needed = sum(terms.values())
     if needed <= limit.size_bytes:
         return
@@ -261,7 +242,7 @@ def _check_sum(terms: Mapping[str, int], num_ranks: int, limit: _Limit) -> None:
 
 
 @contextmanager
-def _limit_named(limit: _Limit | None) -> Iterator[None]:
+def _limit_named(limit: Limit | None) -> Iterator[None]:
     try:
         yield
     except SpecError as error:

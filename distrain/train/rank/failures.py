@@ -14,6 +14,7 @@ from distrain.jobs.reasons import (
     says_own_fault,
     says_peer_lost,
 )
+from distrain.train.control.rank_setup import MissingRanks
 from distrain.train.step.open_report import NonFiniteLoss
 
 _MEMORY_HINT = (
@@ -83,6 +84,8 @@ def _reason(error: BaseException) -> Reason:
         # Before lost peers, since NCCL also reports a full GPU.
         case RuntimeError() if says_out_of_memory(str(error)):
             return Reason.OUT_OF_MEMORY
+        case MissingRanks():
+            return Reason.PEER_LOST
         case torch.distributed.DistError() if not says_own_fault(str(error)):
             return Reason.PEER_LOST
         case RuntimeError() | OSError() if says_peer_lost(str(error)):

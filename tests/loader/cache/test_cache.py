@@ -24,7 +24,7 @@ from cache_tables import (
 )
 
 from distrain.errors import DataError
-from distrain.loader.cache.entry import Buffers, EntryFile, EntryWriter
+from distrain.loader.cache.entry import EntryFile, EntryWriter
 from distrain.loader.cache.row_group_cache import CacheCounters, RowGroupCache
 from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import RowGroup
@@ -69,13 +69,6 @@ def test_the_second_epoch_comes_from_the_cache(cache, groups, tmp_path):
     size = sum(path.stat().st_size for path in entries(tmp_path / "cache"))
     num = len(groups)
     assert cache.counters == CacheCounters(hits=num, misses=num, bytes_written=size)
-
-
-def test_another_process_finds_the_entries(cache, groups, tmp_path):
-    read_epoch(cache, groups)
-    other = RowGroupCache(COLUMNS, tmp_path / "cache", GIB)
-    assert_kept(read_epoch(other, groups), float32_cells(make_table(500)))
-    assert other.counters == CacheCounters(hits=len(groups))
 
 
 def test_other_columns_or_another_policy_are_other_entries(cache, groups, tmp_path):
@@ -179,7 +172,7 @@ def test_lengths_made_to_mislead_are_refused_whatever_their_checksum(tmp_path, l
     entry.finish()
     entry.close()
     with pytest.raises(DataError) as caught:
-        list(EntryFile(str(tmp_path / "a.rows"), [items], 3).read(Buffers(), 0))
+        list(EntryFile(str(tmp_path / "a.rows"), [items], 3).read(0))
     assert caught.value.where == {"file": str(tmp_path / "a.rows")}
 
 
@@ -242,16 +235,6 @@ def entry_bytes(groups, tmp_path):
     probe = RowGroupCache(COLUMNS, tmp_path / "probe", GIB)
     read_epoch(probe, groups[:1])
     return probe.counters.bytes_written
-
-
-def test_the_bound_holds_after_every_read(groups, tmp_path):
-    bound = int(2.5 * entry_bytes(groups, tmp_path))
-    cache = RowGroupCache(COLUMNS, tmp_path / "cache", bound)
-    for turn in range(40):
-        read_group(cache, groups[turn * 7 % len(groups)], PlainReader())
-        assert sum(path.stat().st_size for path in entries(tmp_path / "cache")) <= bound
-    assert cache.counters.evictions >= 10
-    assert cache.counters.hits + cache.counters.misses == 40
 
 
 def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):

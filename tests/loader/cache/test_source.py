@@ -44,16 +44,15 @@ class Flaky(Reader):
         self.closes += 1
 
 
-def test_files_are_closed_when_the_last_lease_ends_however_often_each_is_closed() -> None:
+def test_files_are_closed_when_the_last_user_closes_the_source() -> None:
     reader = Flaky(set())
     source = Source(COLUMNS, lambda: reader, 0.0)
-    first, second = source.lease(), source.lease()
-    for _ in range(3):
-        first.close()
+    first, second = source.open(), source.open()
+    first.close()
     assert reader.closes == 0
     second.close()
     assert reader.closes == 1
-    source.lease().close()
+    source.open().close()
     assert reader.closes == 2
 
 
@@ -68,7 +67,7 @@ def test_each_column_is_given_once_and_no_entry_lacks_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrying, "FIRST_PAUSE_S", 1e-6)
         reader = Flaky(fails)
-        read = Source(COLUMNS, lambda: reader, 60.0, cache).lease().read
+        read = Source(COLUMNS, lambda: reader, 60.0, cache).open().read
         for _ in range(3):
             cells = [column for part in read(group) for column in part.cells]
             for found, wanted in zip(cells, expected, strict=True):
@@ -83,5 +82,5 @@ def test_each_column_is_given_once_and_no_entry_lacks_one(
 def test_without_patience_the_first_failure_is_told(source: Path) -> None:
     group = Dataset(source, SCHEMA).table.row_groups[0]
     with pytest.raises(Unavailable) as caught:
-        list(Source(COLUMNS, lambda: Flaky({1}), 0.0).lease().read(group))
+        list(Source(COLUMNS, lambda: Flaky({1}), 0.0).open().read(group))
     assert caught.value.where == group.where

@@ -24,13 +24,13 @@ from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.loader.kernel_version import check_kernel_version
 from distrain.loader.parquet_pages.footer import (
-    CODECS,
     KERNEL_VERSION,
     chunks_of,
     read_row_groups,
 )
 from distrain.loader.parquet_pages.leaves import BUILT, page_columns
 from distrain.loader.parquet_pages.pages_of_file import PagesOfFile
+from distrain.loader.partition.statistics import CODECS
 from distrain.loader.tuning import footer_summary
 from distrain.schema import ColumnSchema, Schema, Tags
 

@@ -69,22 +69,6 @@ def assert_same_columns(content: bytes, rng: np.random.Generator) -> None:
             assert same(parts[skipped:], expected[skipped:]), (group, number)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("nullable", [False, True])
-def test_every_codec_and_version_of_pages(codec: str, version: str, nullable: bool) -> None:
-    rng = np.random.default_rng(1)
-    table = table_of(columns_of(rng, ROWS), nullable=nullable)
-    for options in (
-        {"write_page_checksum": True},
-        {"data_page_size": 600, "write_batch_size": 64, "row_group_size": 1700},
-        {"dictionary_pagesize_limit": 2000, "write_batch_size": 100},  # plain pages from there on
-        {"use_dictionary": False, "data_page_size": 1000, "write_batch_size": 50},
-    ):
-        content = written(table, compression=codec, data_page_version=version, **options)
-        assert_same_columns(content, rng)
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_any_values_in_pages_of_any_size(data: st.DataObject) -> None:
@@ -324,46 +308,6 @@ SCHEMA = Schema(
         ColumnSchema("C2", "int64", (Tags.CATEGORICAL,), cardinality=1000),
     )
 )
-
-
-def batches_of(folder: Path, enabled: bool, monkeypatch: Any, **fills: Any) -> list[bytes]:
-    monkeypatch.setenv("DISTRAIN_PAGES", "1" if enabled else "0")
-    used = []
-    read = PagesOfFile.read
-
-    def watched(self: PagesOfFile, *args: Any) -> Any:
-        values = read(self, *args)
-        used.append(bool(values))
-        return values
-
-    monkeypatch.setattr(PagesOfFile, "read", watched)
-    with Loader(Dataset(folder, SCHEMA, **fills), batch_size=64, lanes=4, seed=3) as loader:
-        found = [
-            batch.categorical.numpy().tobytes()
-            + batch.continuous.numpy().tobytes()
-            + batch.label.numpy().tobytes()
-            for batch in loader
-        ]
-    monkeypatch.setattr(PagesOfFile, "read", read)
-    assert any(used) == enabled
-    return found
-
-
-@pytest.mark.parametrize("nulls", [False, True])
-def test_batches_are_the_same_with_and_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nulls: bool
-) -> None:
-    rng = np.random.default_rng(4)
-    for number in range(3):
-        ids = rng.integers(0, 1000, 700)
-        numbers = pa.array(rng.random(700), pa.float32(), mask=rng.random(700) < 0.1 * nulls)
-        label = pa.array(rng.integers(0, 2, 700), pa.float32())
-        columns = {"label": label, "I1": numbers, "C1": ids.astype(np.int32), "C2": ids}
-        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet", row_group_size=300)
-    fills = {"fill_null_value": 0.5} if nulls else {}
-    with_pages = batches_of(tmp_path, True, monkeypatch, **fills)
-    assert len(with_pages) == 33
-    assert with_pages == batches_of(tmp_path, False, monkeypatch, **fills)
 
 
 @pytest.mark.parametrize("enabled", ["0", "1"])

@@ -8,9 +8,10 @@ import torch
 from distrain.errors import ModelError
 from distrain.models.blocks.functional import ACTIVATIONS, activation_layer
 from distrain.models.blocks.layers import BatchNorm, L2Norm
-from distrain.models.blocks.mlp import FASTAI_ORDER, NORM_FIRST_ORDER, USUAL_ORDER, MLPBlock
+from distrain.models.blocks.mlp import FASTAI_ORDER, USUAL_ORDER, MLPBlock
 from distrain.models.shapes import Branches, Flat, Vectors
 
+ORDERS = [USUAL_ORDER, FASTAI_ORDER, ("norm", "dropout", "linear", "activation")]
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 NAIVE = {
     "relu": lambda x: max(x, 0.0),
@@ -56,7 +57,7 @@ def test_activation_equals_formula(name, inplace):
 
 
 @pytest.mark.parametrize("normalisation", ["none", "batch_norm", "layer_norm"])
-@pytest.mark.parametrize("order", [USUAL_ORDER, FASTAI_ORDER, NORM_FIRST_ORDER])
+@pytest.mark.parametrize("order", ORDERS)
 def test_mlp_equals_loop(normalisation, order, features, columns, attached, check_gradients):
     block = MLPBlock([5, 3], "tanh", normalisation=normalisation, order=order)
     assert attached(block, columns) == Flat(3)
@@ -131,7 +132,7 @@ def test_mlp_takes_a_dictionary(attached):
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-@pytest.mark.parametrize("order", [USUAL_ORDER, FASTAI_ORDER, NORM_FIRST_ORDER])
+@pytest.mark.parametrize("order", ORDERS)
 def test_few_rows_in_training(rows, order, attached):
     block = MLPBlock([3], normalisation="batch_norm", dropout=0.5, order=order)
     attached(block, Flat(4))

@@ -68,7 +68,6 @@ def test_a_device_is_waited_for_once_a_batch():
             values.index_add_(0, places, torch.ones(len(rows), 2, device="meta"))
             plain[wanted] += 1
         cache.settle()
-    assert cache.traffic.written_back > 0
     assert torch.equal(host, plain)
 
 
@@ -76,24 +75,25 @@ def test_rows_in_use_stay():
     cache = DeviceRowCache(num_rows=1000, capacity=100)
     cache.attach(torch.zeros(1000, 1))
     hot = torch.arange(50)
+    places = cache.admit(hot)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         others = 50 + torch.randperm(950, generator=generator)[:50]
         cache.admit(torch.cat([hot, others]))
-    # 50 hot rows came once; the 50 others of each step nearly always, being one of 950.
-    loaded_hot_again = cache.traffic.loaded - 50 - 20 * 50
-    assert loaded_hot_again <= 0
-    assert cache.traffic.asked == 2000
+        assert torch.equal(cache.places(hot), places)
 
 
 def test_only_changed_rows_go_back():
+    host = torch.zeros(100, 1)
     cache = DeviceRowCache(num_rows=100, capacity=10)
-    cache.attach(torch.zeros(100, 1))
+    cache.attach(host)
     cache.admit(torch.arange(3, 10))
     cache.admit(torch.arange(3))
     cache.changed()
+    host.fill_(1.0)  # where a row is written back, the cache's zero shows
     cache.admit(torch.arange(10, 20))
-    assert cache.traffic.written_back == 3
+    cache.settle()
+    assert (host == 0).flatten().nonzero().flatten().tolist() == [0, 1, 2]
 
 
 def squares(found):
@@ -131,7 +131,6 @@ def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
     for store in cached.stores:
         if store.placement == "host_cached":
             assert store.cache.capacity < store.num_rows
-            assert store.cache.traffic.written_back > 0
     for column in COLUMNS:
         assert torch.equal(plain.table(column.name), cached.table(column.name))
     remembered = canonical_state(other)

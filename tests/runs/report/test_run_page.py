@@ -18,7 +18,6 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.runs.open_run import reopen_run
 from distrain.runs.report.run_page import write_report
-from distrain.runs.run_data import read_run_data
 
 
 class Page(html.parser.HTMLParser):
@@ -115,12 +114,6 @@ def test_a_run_that_never_trained_has_no_pictures(tmp_path):
     page = page_of(keep_run(tmp_path / "run", view), tmp_path)
     assert page.images == {}
     assert page.row("AUC") == "-"
-
-
-def test_a_run_that_broke_off_is_not_called_running(tmp_path, words_alone):
-    root = keep_run(tmp_path / "run", view_of(JobState.RUNNING, records_of(40)))
-    assert read_run_data(root).state == "broken off"
-    assert any("--resume" in cell for cell in page_of(root, tmp_path).cells)
 
 
 def test_a_run_that_goes_on_is_shown_so_far(tmp_path, words_alone):

@@ -11,7 +11,7 @@ import pytest
 from distrain import fit
 from distrain.jobs.job_view import AttemptStarted
 from distrain.runs.report.comparison import compare
-from distrain.runs.report.run_page import outcome_rows
+from distrain.runs.report.outcome import outcome_rows
 from distrain.runs.run_data import read_run_data
 from distrain.scheduler.history.job_history import JobHistory
 from distrain.schema import ColumnSchema, Schema, Tags
@@ -53,7 +53,7 @@ def test_report_and_comparison_show_the_figures_of_the_summary(run: Path) -> Non
     summary = data.summary
     assert summary["stopped_early"]
     assert summary["model_step"] < data.valid[-1].step
-    rows = dict(outcome_rows(data))
+    rows = dict(outcome_rows(data.outcome))
     assert rows["AUC"].startswith(f"{summary['auc']:.5f}")
     shown = {name: text for name, text in compare([data]).outcomes}  # noqa: C416
     assert shown["AUC"] == rows["AUC"]

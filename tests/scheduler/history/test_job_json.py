@@ -1,6 +1,5 @@
 """The documents that a scheduler serves of its jobs."""
 
-import itertools
 import json
 import math
 
@@ -15,7 +14,8 @@ from distrain.jobs.states import JobState
 from distrain.scheduler.history.job_history import JobHistory
 from distrain.scheduler.history.job_json import Watched, job_document, time_left_s
 from distrain.scheduler.history.ranks import shown_ranks
-from distrain.scheduler.lifecycle.messages import Cancel
+from distrain.scheduler.lifecycle.job import Job
+from distrain.scheduler.lifecycle.messages import Cancel, Submit
 
 
 def test_a_job_is_shown_with_its_ranks() -> None:
@@ -98,31 +98,28 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
         assert [text.partition(":")[0] for text in texts[-2:]] == ["stopping", "cancelled"]
         site.coordinator._forget("good")
         assert await site.json("/distrain/v1/jobs/good", 404)
-        assert list(site.monitor.histories) == ["bad"]
+        assert list(site.coordinator.histories) == ["bad"]
 
     on_site(story)
 
 
-def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_history_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def story(site: Site) -> None:
         site.submit("a")
-        numbers = itertools.count()
 
         def broken(*_: object) -> None:
-            raise ValueError(f"another text each time: {next(numbers)}")
+            raise ValueError("a mistake")
 
-        site.monitor.histories["a"].observe = broken  # type: ignore[method-assign]
+        site.coordinator.histories["a"].observe = broken  # type: ignore[method-assign]
         site.step("a", 10)
         site.tell("a", steps_done(0, 20))
         view = site.coordinator.view("a")
         assert view is not None
         assert view["next_record"] == 2  # it began, and a record
         assert site.coordinator.lifecycle.jobs["a"].state == "running"
-        assert next(numbers) > 2
-        assert len(site.monitor._failed) == 1
 
     on_site(story)
-    assert sum("the monitor failed" in record.message for record in caplog.records) == 1
+    assert any("the coordinator failed" in record.message for record in caplog.records)
 
 
 def test_of_a_large_job_those_ranks_come_that_tell_most_or_all() -> None:
@@ -171,7 +168,7 @@ def watched_of(*, rows_before: int, elapsed_before_s: float, records: list[Recor
     history = JobHistory(0.0)
     history.take([AttemptStarted(2, 5, 1), *records], 1.0)
     spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp"}})
-    return Watched(view, spec, history, 200.0, "runs/a")
+    return Watched(view, Job(Submit("a", spec, "runs/a", 0), 0.0, 0), history, 200.0)
 
 
 def record_at(rows_total: int, elapsed_s: float, loss: float = 0.5) -> Record:

@@ -21,8 +21,8 @@ COLLECT_S = st.sampled_from([0.0, 0.0, 3.0])
 def ask(
     changes: Changes, since: int, collect_s: float = 0.0
 ) -> tuple[int, bool, list[dict[str, Any]]]:
-    answer = changes.since(since, collect_s)
-    return answer.revision, answer.more, [json.loads(text) for text in answer.jobs]
+    revision, more, jobs = changes.since(since, collect_s)
+    return revision, more, [json.loads(text) for text in jobs]
 
 
 class PollsAreLostAndRepeated(RuleBasedStateMachine):
@@ -135,26 +135,10 @@ def test_news_of_jobs_that_only_go_on_are_collected() -> None:
     now_s[0] = 2.9
     coordinator.tell(ChangePriority("a", 7))
     say(coordinator, "b", "4")
-    revision = changes.revisions.newest
+    revision = changes.newest
     assert told(revision) == ["a"]
     now_s[0] = 3.0
-    assert told(changes.revisions.newest) == ["b"]
-
-
-def test_jobs_that_ended_before_the_door_was_opened_keep_their_histories() -> None:
-    coordinator = quiet_coordinator()
-    coordinator.queue("early", SPEC, "/runs/early")
-    say(coordinator, "early", "the first", "the second")
-    coordinator.tell(Cancel("early"))
-    changes = watched_changes(coordinator)
-
-    coordinator.queue("late", SPEC, "/runs/late")  # which asks about all that have ended
-
-    timeline = (changes.monitor.job("early") or {})["timeline"]
-    assert [moment["text"] for moment in timeline if moment["kind"] == "notice"] == [
-        "the first",
-        "the second",
-    ]
+    assert told(changes.newest) == ["b"]
 
 
 def test_what_is_not_finite_becomes_null() -> None:
@@ -172,7 +156,7 @@ def test_ended_jobs_are_kept_until_their_service_has_seen_them(
     def end(name: str, service: str | None = None) -> None:
         coordinator.queue(name, SPEC, "/runs")
         if service:
-            changes.monitor.follow(name).service = service
+            coordinator.histories[name].service = service
         coordinator.tell(Cancel(name))
 
     for number in range(5):

@@ -1,18 +1,24 @@
-"""The alert rules and the Grafana dashboard go by metrics that there are."""
+"""Alert rules, runbooks and Grafana dashboards go by metrics that there are, and hold together."""
 
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from prometheus_names import NAMES, SERVICE_NAMES
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+from distrain.service.settings import Settings
+from distrain.service.store.store import migrate
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+PAGE = (ROOT / "docs" / "runbooks.md").read_text()
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
-DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 KNOWN = {
     **NAMES,
     **SERVICE_NAMES,
@@ -31,34 +37,40 @@ FOR_JOINS = {
 }
 
 
-def dashboard_expressions() -> list[str]:
-    """What the Grafana dashboards ask Prometheus."""
-    documents = [json.loads(path.read_text()) for path in DASHBOARDS]
-    return [
-        target["expr"]
-        for document in documents
-        for panel in document["panels"]
-        for target in panel.get("targets", [])
-    ]
-
-
-def runbook_expressions() -> list[str]:
-    pages = (DEPLOY.parent / "docs").glob("runbooks-*.md")
-    text = "\n".join(page.read_text() for page in pages)
-    return re.findall(r"^```promql\n(.*?)^```", text, re.M | re.S)
-
-
-def rule_expressions() -> list[str]:
-    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
-    return [rule["expr"] for group in groups for rule in group["rules"]]
-
-
-@pytest.mark.parametrize(
-    "expressions", [dashboard_expressions, rule_expressions, runbook_expressions]
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool (Debian's prometheus)"
 )
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+
+
+def of_dashboards() -> list[str]:
+    """What the Grafana dashboards ask Prometheus."""
+    files = (DEPLOY / "grafana").glob("*.json")
+    panels = [panel for file in files for panel in json.loads(file.read_text())["panels"]]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
+def of_rules() -> list[str]:
+    return [rule["expr"] for rule in rules()]
+
+
+def of_runbooks() -> list[str]:
+    return blocks("promql")
+
+
+@pytest.mark.parametrize("expressions", [of_dashboards, of_rules, of_runbooks])
 def test_they_ask_for_metrics_and_labels_that_there_are(expressions) -> None:
     known = {label for labels in KNOWN.values() for label in labels} | {"instance"}
     asked = "\n".join(expressions())
+    assert asked
     assert set(re.findall(r"\b(?:distrain|dask)_\w+", asked)) <= set(KNOWN)
     assert set(re.findall(r'(\w+)\s*(?:=~|!=|!~|=)\s*"', asked)) <= known
     grouped = re.findall(r"(?:by|on|ignoring) \(([^)]*)\)", asked)
@@ -66,23 +78,48 @@ def test_they_ask_for_metrics_and_labels_that_there_are(expressions) -> None:
 
 
 def test_the_dashboards_show_every_metric_but_those_for_joins() -> None:
-    shown = "\n".join([*dashboard_expressions(), *rule_expressions()])
+    shown = "\n".join([*of_dashboards(), *of_rules()])
     assert {name for name in (*NAMES, *SERVICE_NAMES) if name not in shown} == FOR_JOINS
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's prometheus)")
+def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
+    named = sorted((rule["alert"], rule["annotations"]["runbook"]) for rule in rules())
+    alerts = re.findall(r"^## (.*)$", PAGE, re.M)
+    assert named == sorted((alert, f"docs/runbooks.md#{alert.lower()}") for alert in alerts)
+
+
+@needs_promtool
+@pytest.mark.parametrize("expressions", [of_runbooks, of_dashboards])
+def test_queries_parse(expressions, tmp_path: Path) -> None:
+    plain = [
+        re.sub(r"\$\w+", ".*", text.replace("$__rate_interval", "1m")) for text in expressions()
+    ]
+    wrapped = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(plain)]
+    file = tmp_path / "queries.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": wrapped}]}))
+    promtool("check", "rules", file)
+
+
+def test_sql_of_the_runbooks_is_understood(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    migrate(settings)
+    found = blocks("sql")
+    assert found
+    with sqlite3.connect(settings.data_dir / "service.db") as database:
+        for statement in found:
+            database.execute(statement)
+    database.close()
+
+
+@needs_promtool
 @pytest.mark.slow
 def test_alerts_fire_when_they_should_and_only_then() -> None:
-    for command in (
-        ["check", "rules", *RULES],
-        ["check", "config", DEPLOY / "prometheus" / "prometheus.example.yml"],
-        ["test", "rules", *sorted((DEPLOY / "prometheus").glob("*.rules.test.yml"))],
-    ):
-        done = subprocess.run(
-            ["promtool", *map(str, command)],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    promtool("check", "rules", *RULES)
+    promtool("check", "config", DEPLOY / "prometheus" / "prometheus.example.yml")
+    promtool("test", "rules", *sorted((DEPLOY / "prometheus").glob("*.rules.test.yml")))
+
+
+def promtool(*words: object) -> None:
+    command = ["promtool", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -55,7 +55,7 @@ def test_every_refusal_of_an_order() -> None:
     async def story(site: OrderSite) -> None:
         with site.client() as client, site.client("there") as other:
             site.submit("trains", num_ranks=1)
-            site.monitor.follow("trains").service = "here"
+            site.coordinator.histories["trains"].service = "here"
             await site.put(client, "a", first_attempt=2)
 
             error = await refused(site.put(client, "c", epoch="another"))
@@ -147,7 +147,7 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
         coordinator.is_unseen = lambda job_id: False
         for number in range(260):
             coordinator.queue(f"job-{number}", parse_spec(SPEC), "/runs")
-            site.monitor.follow(f"job-{number}").service = "here"
+            coordinator.histories[f"job-{number}"].service = "here"
             coordinator.tell(Cancel(f"job-{number}", "no room"))
         assert "job-0" not in coordinator.lifecycle.jobs
         with site.client() as client:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from distrain.jobs.events import (
 )
 from distrain.jobs.states import JobState
 from distrain.metrics.targets import TargetMetrics
-from distrain.scheduler.history.job_json import Gpu
 from distrain.scheduler.history.ranks import SHOWN_RANKS
 from distrain.scheduler.http.prometheus import ENDED_JOBS
 
@@ -119,8 +119,8 @@ def test_gpus_checkpoints_memory_and_the_time_to_go() -> None:
         checkpoint = CheckpointSaved(0, 10, "/c/10", 2**20, 0.25, 3.0)
         site.tell("a", checkpoint)
         site.tell("a", replace(checkpoint, step=20, size_bytes=2**21))
-        gpu = Gpu(75.0, 2**30, None)
-        site.monitor._gpu = {"tcp://a-1:1": gpu}.get  # type: ignore[method-assign]
+        metrics = {"gpu_utilization": 75.0, "gpu_memory_used": 2**30, "gpu-memory-total": None}
+        site.coordinator.scheduler = Mock(workers={"tcp://a-1:1": Mock(metrics=metrics)})
         found = await scrape(site)
         assert found["distrain_rank_gpu_utilisation_ratio"] == {("a", "1"): 0.75}
         assert found["distrain_rank_gpu_memory_used_bytes"] == {("a", "1"): 2**30}
@@ -144,8 +144,7 @@ def test_what_waits_in_the_queue_is_counted_and_has_no_series() -> None:
         assert (await scrape(site))["distrain_jobs_longest_pending_seconds"] == {(): 0}
         for number in range(3):
             site.queue(f"waits-{number}")
-        site.monitor.job_ids()
-        site.monitor.histories["waits-0"].state_since_s -= 3_600
+        site.coordinator.histories["waits-0"].state_since_s -= 3_600
         found = await scrape(site)
         assert found["distrain_jobs"][("pending",)] == 3
         assert found["distrain_jobs_longest_pending_seconds"][()] >= 3_600

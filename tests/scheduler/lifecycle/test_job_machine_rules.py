@@ -35,9 +35,9 @@ from distrain.scheduler.lifecycle.messages import (
     ChangePriority,
     CheckpointGang,
     EndGang,
-    EndJob,
     LaunchFailed,
     LaunchGang,
+    Move,
     Reported,
     StopGang,
     TakeStacks,
@@ -101,8 +101,8 @@ class AnythingHappens(RuleBasedStateMachine):
             self.judge(instruction)
 
     def judge(self, instruction):
-        if isinstance(instruction, EndJob):
-            assert self.lifecycle.jobs[instruction.job_id].state.is_final
+        if isinstance(instruction, Move):
+            assert instruction in self.lifecycle.jobs[instruction.job_id].history
             return
         gang = (instruction.job_id, instruction.attempt)
         job = self.lifecycle.jobs[instruction.job_id]

@@ -267,6 +267,14 @@ def test_no_more_jobs_are_preempted_than_needed_the_lowest_and_youngest_first():
     assert [stop.job_id for stop in stops] == ["lowest", "young"]
 
 
+def test_a_job_whose_workers_would_not_be_used_is_not_preempted():
+    story = Story(3)
+    story.running("small", 1, priority=-3)
+    story.running("large", 2)
+    stops = story.submit("high", 2, priority=2)
+    assert [stop.job_id for stop in stops] == ["large"], "it has to stop, and is enough"
+
+
 def test_a_gang_whose_failure_is_being_looked_into_is_not_preempted():
     story = Story(2)
     story.running("low", budgets=SOME, backoff_s=0.0)

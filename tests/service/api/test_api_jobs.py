@@ -353,6 +353,8 @@ def test_a_clone_is_a_new_job_with_a_parent(world: World):
     assert (job["parent"], job["priority"], job["tags"]) == (parent["id"], 4, {"team": "a"})
     assert world.store.spec(job["id"])["train"]["epochs"] == 2
     assert world.ask("alice", "POST", path, body).status_code == 200
+    for bad in ("..", "a/b", "a\0b", "a\n"):
+        assert code_of(world.ask("alice", "POST", path, {"id": bad})) == (400, "bad_request")
 
 
 def test_only_ended_jobs_are_deleted(world: World):

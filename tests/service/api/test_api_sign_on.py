@@ -89,7 +89,7 @@ def test_tokens_of_others_and_wider_ones_are_refused(world: World):
 
 
 def test_a_session_needs_a_csrf_token_for_changes(world: World):
-    token = world.store.token_by_sha256(token_sha256(world.tokens["alice"]))
+    token, _ = world.store.token_and_user(token_sha256(world.tokens["alice"]))
     cookie = new_session(world.store, token.id, world.store.now_s())
 
     def ask(method: str, path: str, cookie: str = cookie, **headers: str):

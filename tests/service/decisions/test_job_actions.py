@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
-from distrain.service.decisions.api_values import shown
+from distrain.service.decisions.api_values import event_document, shown
 from distrain.service.decisions.cluster_pass import Pass
 from distrain.service.decisions.cluster_state import Memory
 from distrain.service.decisions.job_actions import (
     PROGRESS_PER_S,
-    Finish,
     HandOver,
     PutAgain,
-    Take,
+    Write,
     answered_cancel,
     cancel as cancel_order,
     first_attempt,
@@ -23,8 +22,8 @@ from distrain.service.decisions.job_actions import (
     progress_every_s,
     reconcile,
 )
-from distrain.service.decisions.world import Change, JobOrder, Silence
-from distrain.service.values import Intent, Job, Phase
+from distrain.service.decisions.world import JobOrder, SchedulerAnswer, Silence, Workers
+from distrain.service.values import Change, Event, Intent, Job, Phase, Quota
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1")
 HANDED = replace(
@@ -38,29 +37,61 @@ def _cancelled(job: Job) -> Job:
     return replace(job, intent=Intent.CANCEL, cancel_why="alice asked", cancel_grace_s=3.0)
 
 
-def _why_told(memory: Memory, job: Job, now_s: float, hold: str) -> list[Change]:
-    """What a pass writes of a job that waits, of a cluster that starts."""
-    told: list[Change] = []
+def _written(
+    memory: Memory, jobs: list[Job], answer: SchedulerAnswer | Silence, now_s: float, **more: Any
+) -> list[Change]:
+    """What a pass writes after an answer of the scheduler."""
+    written: list[Change] = []
     world: Any = SimpleNamespace(
-        alive=lambda: [job],
-        changes=lambda epoch, since: Silence(),
-        commit=lambda changes: told.extend(changes) or (),
+        alive=lambda: jobs,
+        changes=lambda epoch, since: answer,
+        commit=lambda changes: written.extend(changes) or (),
+        ranks_in_use=lambda projects: {"ads": 1},
     )
-    Pass(world, memory, "service", now_s, starting=True, hold=hold).run()
-    return told
+    Pass(world, memory, "s1", now_s, **more).run()
+    return written
 
 
 def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
-    memory, job = Memory("gpu"), a_job()
-    assert _why_told(memory, job, NOW_S, "one")
-    job = replace(job, why_pending="one")
-    assert not _why_told(memory, job, NOW_S + 1, "two")  # not too often
-    assert _why_told(memory, job, NOW_S - 86_400, "two")
+    memory, job, starts = Memory("gpu"), a_job(), {"starting": True}
+    assert _written(memory, [job], Silence(), NOW_S, hold="one", **starts)
+    job = replace(job, why_pending="one")  # and then not too often
+    assert not _written(memory, [job], Silence(), NOW_S + 1, hold="two", **starts)
+    assert _written(memory, [job], Silence(), NOW_S - 86_400, hold="two", **starts)
+
+
+def test_jobs_that_are_there_use_the_quota_of_those_that_wait() -> None:
+    running, waits = replace(HANDED, observed_at_s=NOW_S), a_job(2)
+    seen = a_sighting(running, "running", attempt=1)
+    answer = SchedulerAnswer("boot-1", 1, workers=Workers(4, 4, 3), jobs=(seen,))
+    quotas = {"ads": Quota(max_ranks=1)}
+    [change] = _written(Memory("east"), [running, waits], answer, NOW_S, quotas=quotas)
+    assert change.job == waits
+    assert "1 of 1 rank in use by job-1" in change.columns["why_pending"]
+
+
+def test_a_cluster_answers_from_a_whole_answer_until_a_miss() -> None:
+    memory = Memory("east")
+    memory.hear(SchedulerAnswer("boot-1", 1, more=True), 5.0)
+    assert memory.cluster().epoch is None
+    for revision in (2, 3):
+        memory.hear(SchedulerAnswer("boot-1", revision), 4.0 + revision)
+        assert (memory.cluster().epoch, memory.cluster().since_s) == ("boot-1", 6.0)
+    memory.miss("refused", 8.0)
+    now = memory.cluster()
+    assert (now.epoch, now.since_s, now.trouble) == (None, 8.0, "refused")
+
+
+def test_an_event_has_the_state_that_was_written() -> None:
+    words = ("phase", "intent", "state", "why_pending", "attempt", "cluster")
+    body = {word: getattr(HANDED, word) for word in words}
+    event = Event(1, HANDED.id, "ads", "alice", "job.state", body, NOW_S)
+    assert event_document(event) | seen("running") == event_document(event)
 
 
 def test_a_cancelled_job_that_waits_here_ends_at_once_whatever_the_cluster_does() -> None:
     (finish,) = reconcile(_cancelled(a_job()), None, GONE, NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["state"] == "cancelled"
     assert finish.columns["message"] == "alice asked"
 
@@ -77,7 +108,7 @@ def test_an_uncertain_put_is_sent_again_to_the_same_boot() -> None:
 
 def test_a_job_that_is_there_is_adopted() -> None:
     (take,) = reconcile(HANDING, a_sighting(HANDING, "pending"), a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert take.columns["phase"] is Phase.HANDED_OVER
     assert take.columns["state"] == "pending"
 
@@ -86,7 +117,7 @@ def test_another_boot_gets_a_new_submission_within_bounds() -> None:
     assert reconcile(HANDED, None, ANOTHER, NOW_S) == (HandOver("boot-2", 1),)
     often = replace(HANDED, scheduler_losses=5)
     (finish,) = reconcile(often, None, ANOTHER, NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["reason"] == "CoordinatorLost"
 
 
@@ -111,13 +142,13 @@ def test_cancel_is_repeated_until_the_job_has_ended() -> None:
     assert reconcile(job, a_sighting(job, "running", attempt=1), a_cluster(), NOW_S) == (cancel,)
     done = a_sighting(job, "succeeded", attempt=1)
     (finish,) = reconcile(job, done, a_cluster(), NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["state"] == "succeeded"
 
 
 def test_cancel_outranks_the_restart_after_a_lost_scheduler() -> None:
     (finish,) = reconcile(_cancelled(HANDED), None, ANOTHER, NOW_S)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, Write)
     assert finish.columns["state"] == "cancelled"
 
 
@@ -126,12 +157,12 @@ def test_a_put_under_way_is_refused_once_its_job_is_cancelled() -> None:
     (cancel,) = reconcile(job, None, a_cluster(), NOW_S)
     assert cancel == cancel_order("alice asked", 1, 3.0)
     never_begun = a_sighting(job, "cancelled", attempt=1)
-    (finish,) = answered_cancel(job, never_begun, NOW_S)
-    assert (finish.columns["first_attempt"], finish.columns["message"]) == (2, "alice asked")
-    assert "attempt" not in finish.columns
-    (finish,) = answered_cancel(job, never_begun.model_copy(update={"state": "succeeded"}), NOW_S)
-    assert finish.columns["state"] == "succeeded"
-    assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) == ()
+    row = answered_cancel(job, never_begun, NOW_S) or {}
+    assert (row["first_attempt"], row["message"]) == (2, "alice asked")
+    assert "attempt" not in row
+    won = never_begun.model_copy(update={"state": "succeeded"})
+    assert (answered_cancel(job, won, NOW_S) or {})["state"] == "succeeded"
+    assert answered_cancel(replace(job, first_attempt=2), never_begun, NOW_S) is None
 
 
 def test_an_earlier_submission_is_not_this_one() -> None:
@@ -145,7 +176,7 @@ def test_an_earlier_submission_is_not_this_one() -> None:
 def test_only_what_changed_is_written() -> None:
     seen = a_sighting(HANDED, "running", attempt=1, step=5)
     (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     row: dict[str, Any] = dict(take.columns)
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
@@ -158,19 +189,19 @@ def test_only_what_changed_is_written() -> None:
     assert written_s == list(range(written_s[0], 21)), "once its moment has come"
     assert written_s[0] <= 10
     (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
-    assert isinstance(figures, Take)
+    assert isinstance(figures, Write)
     assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
 
 
 def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
     seen = a_sighting(HANDED, "running", attempt=1, step=5, gpus=3, num_ranks=3)
     (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert take.columns["progress"] == {"step": 5, "gpus": 3, "ranks": 3}
     again = a_sighting(HANDED, "starting", attempt=2, step=6, num_ranks=4)
     row: dict[str, Any] = dict(take.columns)
     (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert take.columns["progress"] == {"step": 6, "gpus": 3, "ranks": 3}
 
 
@@ -211,7 +242,7 @@ def test_two_hours_in_the_queue_end_nothing() -> None:
     waits = replace(HANDED, state="pending", attempt=0, started_at_s=None)
     seen = a_sighting(waits, "pending", why_pending="no workers")
     (take,) = reconcile(waits, seen, a_cluster(), NOW_S + 7200)
-    assert isinstance(take, Take)
+    assert isinstance(take, Write)
     assert set(take.columns) == {"why_pending", "observed_at_s"}  # what stays is not written
     assert shown(waits, NOW_S + 7200, contact_s=NOW_S + 7199)["state"] == "pending"
 
@@ -226,7 +257,8 @@ def seen(state: str, last_known: str | None = None, why_pending: str = "") -> di
     [
         (a_job(), seen("queued", None, "it has just been submitted")),
         (a_job(why_pending="behind job-0"), seen("queued", None, "behind job-0")),
-        (HANDING, seen("handing_over", None, "it is being handed over to cluster east")),
+        (replace(HANDING, why_pending="no answer"), seen("handing_over", None, "no answer")),
+        (replace(HANDING, attempt=1), seen("handing_over", "queued")),
         (HANDED, seen("running")),
         (_cancelled(HANDED), seen("cancelling", "running")),
         (replace(HANDED, phase=Phase.FINAL, state="failed"), seen("failed")),

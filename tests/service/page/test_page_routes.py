@@ -3,7 +3,6 @@
 import html
 import re
 import time
-from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -13,8 +12,7 @@ from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
-from distrain.service.store.rows import Attempt
-from distrain.service.values import Scope
+from distrain.service.values import Attempt, Scope
 
 
 @pytest.fixture
@@ -245,18 +243,6 @@ def test_the_id_of_a_form_is_no_path(site, form, new_id):
     assert site.world.store.job(new_id) is None
 
 
-def test_no_way_to_make_a_job_takes_a_path_for_an_id(site):
-    parent = site.world.submit("alice")["id"]
-    good = {"spec": site.world.store.spec(parent), "project": "ads"}
-    for job_id in ("..", "a/b", "a\0b", "a\n"):
-        for answer in (
-            site.world.ask("alice", "PUT", f"/v1/jobs/{quote(job_id, safe='')}", good),
-            site.world.ask("alice", "POST", f"/v1/jobs/{parent}/clone", {"id": job_id}),
-        ):
-            assert answer.status_code in (400, 404, 405), (job_id, answer.text)
-        assert site.world.store.job(job_id) is None
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -317,7 +303,9 @@ def test_a_token_that_may_only_submit_sees_no_spec(site):
 
 
 def test_filters_are_bounded(browser):
-    assert browser("alice").get("/jobs", params={"text": "x" * 50_001}).status_code == 400
+    client = browser("alice")
+    for wrong in ({"text": "x" * 50_001}, {"before": 2**63}, {"before": 2**70}):
+        assert client.get("/jobs", params=wrong).status_code == 400
 
 
 def test_logging_out_needs_the_forms_own_token_and_sessions_end_with_theirs(site, browser):
@@ -360,11 +348,6 @@ def test_strangers_do_not_keep_users_from_logging_in(site, monkeypatch):
         assert answer.status_code == status
     token = site.world.tokens["alice"]
     assert httpx2.post(f"{site.url}/login", data={"token": token}).status_code == 303
-
-
-@pytest.mark.parametrize("before", [2**63, 2**70])
-def test_numbers_in_addresses_are_bounded(browser, before):
-    assert browser("alice").get("/jobs", params={"before": before}).status_code == 400
 
 
 def test_no_answer_leads_to_the_host_that_a_header_names(site):

@@ -17,13 +17,12 @@ from distrain.jobs.spec import parse_spec
 from distrain.runs.finish_run import begin_attempt
 from distrain.runs.run_file import read_summary
 from distrain.service.decisions.cluster_state import ClusterNow
-from distrain.service.decisions.job_actions import Take, reconcile, refused
-from distrain.service.decisions.world import Change
+from distrain.service.decisions.job_actions import Write, reconcile, refused
 from distrain.service.reconcile.cluster_world import ClusterWorld
 from distrain.service.reconcile.run_folders import RunFolders
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store.store import migrate, open_store
-from distrain.service.values import Job, Phase, Quota
+from distrain.service.values import Change, Job, Phase, Quota
 
 
 def test_a_job_that_no_scheduler_has_is_summed_up_from_its_records(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
                 )
                 cluster = ClusterNow("main", "boot")
                 taken = reconcile(job, seen, cluster, 100.0 * step)
-                changes += [Change(job, one.columns) for one in taken if isinstance(one, Take)]
+                changes += [Change(job, one.columns) for one in taken if isinstance(one, Write)]
             assert world.commit(changes) == set()
             store.publish()
             return [(one.kind, one.body.get("progress")) for one in store.events_after(before, 9)]

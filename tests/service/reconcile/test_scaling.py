@@ -13,7 +13,6 @@ from distrain.service.clusters import kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import LauncherState
 from distrain.service.reconcile.cluster_connection import (
-    AFTER_TROUBLE_S,
     ASK_AGAIN_S,
     HOLD_S,
     Scaling,
@@ -70,7 +69,7 @@ def test_trouble_is_told_and_not_repeated_with_every_look():
         scaling.look(2, there=0, in_use=0)
     assert (place.starts, scaling.words) == ([2], "forbidden")
     place.trouble = ""
-    place.now_s += AFTER_TROUBLE_S
+    place.now_s += ASK_AGAIN_S
     scaling.look(2, there=0, in_use=0)
     assert scaling.words == "2 wanted"
 

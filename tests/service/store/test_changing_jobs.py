@@ -5,8 +5,7 @@ from service_store import submitted
 
 from distrain.service.store.errors import NotNow, RevisionDiffers
 from distrain.service.store.listing import JobFilter
-from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.values import Intent, Phase
+from distrain.service.values import Change, Intent, Phase
 
 RUNNING = {"phase": Phase.HANDED_OVER, "state": "running"}
 
@@ -30,7 +29,7 @@ def test_tags_are_found_anew(store):
 
 def test_the_priority_of_a_job_that_runs_stays(store):
     job = submitted(store)
-    store.record("gpu", [JobChange(job.id, 1, RUNNING)])
+    store.record("gpu", [Change(job, RUNNING)])
     with pytest.raises(NotNow):
         store.change(job.id, priority=-1)
     assert store.change(job.id, tags={"a": "b"}).rev == 3
@@ -54,7 +53,7 @@ def test_a_queued_job_is_cancelled_at_once(store):
 
 def test_a_job_at_a_scheduler_keeps_its_phase_until_that_has_ended_it(store):
     job = submitted(store)
-    store.record("gpu", [JobChange(job.id, 1, RUNNING)])
+    store.record("gpu", [Change(job, RUNNING)])
     wanted = store.cancel(job.id, "", 30.0, "alice")
     assert (wanted.intent, wanted.phase, wanted.cancel_grace_s) == (
         Intent.CANCEL,
@@ -80,5 +79,5 @@ def test_only_what_has_ended_is_deleted(store):
 def test_usage_counts_ranks_from_the_hand_over_on(store):
     submitted(store)
     running = submitted(store, num_ranks=8)
-    store.record("gpu", [JobChange(running.id, 1, RUNNING)])
+    store.record("gpu", [Change(running, RUNNING)])
     assert store.usage("default") == {"ranks": 8, "queued": 1}

@@ -11,9 +11,7 @@ from distrain.service.decisions.api_values import shown
 from distrain.service.reconcile.cluster_world import attempts_of
 from distrain.service.store.errors import IdTaken
 from distrain.service.store.listing import JobFilter
-from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.store.rows import Attempt
-from distrain.service.values import NO_CONTACT_S, Intent, Phase
+from distrain.service.values import NO_CONTACT_S, Attempt, Change, Intent, Phase
 
 ALL = JobFilter()
 STATES = ["queued", "handing_over", "cancelling", "unknown", *(state.value for state in JobState)]
@@ -49,7 +47,7 @@ def _in_all_states(store, now_s):
             continue
         columns = {"phase": phase, "intent": intent, "state": state, "observed_at_s": heard_s}
         job = submitted(store)
-        assert store.record("gpu", [JobChange(job.id, job.rev, columns)]) == []
+        assert store.record("gpu", [Change(job, columns)]) == []
 
 
 def test_jobs_are_found_by_the_states_that_are_shown(store):
@@ -88,7 +86,7 @@ def _some_jobs(store):
         )
         if job.cluster == "gpu" and draw.random() < 0.5:
             final = {"phase": Phase.FINAL, "state": draw.choice(["failed", "succeeded"])}
-            store.record("gpu", [JobChange(job.id, job.rev, final)])
+            store.record("gpu", [Change(job, final)])
     return store.jobs(ALL, 1000)
 
 
@@ -153,7 +151,7 @@ def test_attempts_that_held_ranks_between_two_times(store):
             for number, end in enumerate(ended, 1)
         ]
         columns = {"progress": {"gpus": 9}} if of is job else {}
-        store.record("gpu", [JobChange(of.id, 1, columns, attempts)])
+        store.record("gpu", [Change(of, columns, attempts)])
     worked = list(store.worked(JobFilter(), now_s - 5400, now_s))
     assert [(one.job_id, one.gpus, one.tags) for one in worked] == [(job.id, 4, {"team": "a"})] * 2
     held_s = sorted(one.until_s - one.since_s for one in worked)
@@ -178,10 +176,10 @@ def test_a_restart_begins_an_attempt_and_an_end_stays(store):
         if "phase" in columns:
             columns["finished_at_s"] = at_s
         attempts = attempts_of(job, columns)
-        assert not store.record("gpu", [JobChange(job_id, job.rev, columns, attempts)])
+        assert not store.record("gpu", [Change(job, columns, attempts)])
     later = Attempt(job_id, 3, "boot", began_s, store.now_s(), ranks=9)  # goes on, days after
     again = {"attempt": 3, "progress": {"ranks": 9}}
-    store.record("gpu", [JobChange(job_id, store.job(job_id).rev, again, [later])])
+    store.record("gpu", [Change(store.job(job_id), again, [later])])
     worked = sorted(store.worked(JobFilter(), 0.0, store.now_s()), key=lambda one: one.since_s)
     assert [one.until_s - one.since_s for one in worked] == pytest.approx([3600.0] * 3, abs=1e-3)
     assert [(one.num_ranks, one.gpus) for one in worked] == [(4, 4), (2, 2), (3, 0)]

@@ -1,17 +1,13 @@
 """What reconcilers write: whole, and only on what they have seen."""
 
-import pytest
-from service_store import submitted
-from sqlalchemy import event
+from service_store import new_job, submitted
 
-from distrain.service.store.reconciler_writes import JobChange
-from distrain.service.store.rows import Attempt
-from distrain.service.values import Phase
+from distrain.service.values import Attempt, Change, Phase
 
 
 def test_a_change_raises_the_revision_and_tells(store):
     job = submitted(store)
-    assert store.record("gpu", [JobChange(job.id, 1, {"phase": Phase.HANDING_OVER})]) == []
+    assert store.record("gpu", [Change(job, {"phase": Phase.HANDING_OVER})]) == []
     changed = store.job(job.id)
     assert (changed.rev, changed.phase) == (2, Phase.HANDING_OVER)
     assert store.publish() == 2
@@ -23,10 +19,10 @@ def test_a_change_raises_the_revision_and_tells(store):
 def test_what_moved_meanwhile_is_left_out(store):
     moved, stays = submitted(store), submitted(store)
     store.change(moved.id, priority=-1)
-    changes = [JobChange(job.id, 1, {"why_pending": "quota"}) for job in (moved, stays)]
-    changes.append(JobChange("no-such-job", 1, {"why_pending": "quota"}))
+    changes = [Change(job, {"why_pending": "quota"}) for job in (moved, stays)]
+    changes.append(Change(new_job(id="no-such-job"), {"why_pending": "quota"}))
     skipped = store.record("gpu", changes)
-    assert {change.job_id for change in skipped} == {moved.id, "no-such-job"}
+    assert {change.job.id for change in skipped} == {moved.id, "no-such-job"}
     assert store.job(moved.id).why_pending == ""
     assert store.job(stays.id).why_pending == "quota"
 
@@ -35,7 +31,7 @@ def test_rows_that_were_just_written_are_not_read_again(store):
     written, moved = submitted(store), submitted(store)
     known = {job.id: job for job in store.alive("gpu")}
     store.change(moved.id, priority=-1)
-    changes = [JobChange(job.id, 1, {"progress": {"step": 5}}) for job in (written, moved)]
+    changes = [Change(job, {"progress": {"step": 5}}) for job in (written, moved)]
     store.record("gpu", changes, known)
     assert known == {written.id: store.job(written.id), moved.id: moved}
     now = store.alive("gpu", known)
@@ -43,37 +39,9 @@ def test_rows_that_were_just_written_are_not_read_again(store):
     assert now[1] == store.job(moved.id)
 
 
-@pytest.mark.parametrize("moves", [False, True])
-def test_figures_of_many_jobs_are_written_by_one_statement(store, moves):
-    jobs = [submitted(store) for _ in range(3)]
-    known = {job.id: job for job in store.alive("gpu")}
-    if moves:
-        store.change(jobs[1].id, priority=-1)
-    store.publish()
-    before = store.last_seq()
-    statements = list[str]()
-    event.listen(store.db.engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
-    figures = {"progress": {"step": 5, "loss": 0.25}, "observed_at_s": 9.5}
-    changes = [JobChange(job.id, 1, figures) for job in jobs]
-    skipped = store.record("gpu", changes, known)
-    updates = [text for text in statements if text.startswith("UPDATE jobs")]
-    assert len(updates) == (1 + len(jobs) if moves else 1), "one by one where some have moved"
-    assert [change.job_id for change in skipped] == ([jobs[1].id] if moves else [])
-    written = [job for job in jobs if not (moves and job is jobs[1])]
-    for job in written:
-        now = store.job(job.id)
-        assert (now.rev, now.observed_at_s) == (2, 9.5)
-        assert now.progress == {"step": 5, "loss": 0.25}
-        assert known[job.id] == now
-    store.publish()
-    told = store.events_after(before, 10)
-    assert sorted(one.job_id for one in told) == sorted(job.id for job in written)
-    assert {(one.kind, one.body["rev"]) for one in told} == {("job.progress", 2)}
-
-
 def test_jobs_of_another_cluster_are_left_alone(store):
     job = submitted(store, cluster="other")
-    change = JobChange(job.id, 1, {"state": "running"})
+    change = Change(job, {"state": "running"})
     assert store.record("gpu", [change]) == [change]
     assert store.job(job.id) == job
 
@@ -83,21 +51,21 @@ def test_an_end_has_a_time_and_leaves_those_that_are_alive(store):
     assert [job.id for job in store.alive("gpu")] == [ended.id, alive.id]
     attempts = [Attempt(ended.id, 1, "boot", 5.0, 6.0, "DataError", "no file", 12)]
     final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
-    store.record("gpu", [JobChange(ended.id, 1, final, attempts)])
+    store.record("gpu", [Change(ended, final, attempts)])
     assert [job.id for job in store.alive("gpu")] == [alive.id]
     assert abs(store.job(ended.id).finished_at_s - store.now_s()) < 60
     assert store.attempts(ended.id) == attempts
     again = [Attempt(ended.id, 1, "boot", 5.0, 7.0), Attempt(ended.id, 2, "boot", 8.0)]
-    store.record("gpu", [JobChange(ended.id, 2, {"attempt": 2}, again)])
+    store.record("gpu", [Change(store.job(ended.id), {"attempt": 2}, again)])
     assert store.attempts(ended.id) == [*attempts, again[1]], "what was written of an end stays"
 
 
 def test_jobs_that_have_not_changed_are_not_read_again(store):
     first, second, third = (submitted(store) for _ in range(3))
     known = {job.id: job for job in store.alive("gpu")}
-    store.record("gpu", [JobChange(second.id, 1, {"state": "running"})])
+    store.record("gpu", [Change(second, {"state": "running"})])
     final = {"phase": Phase.FINAL, "state": "failed", "reason": "DataError"}
-    store.record("gpu", [JobChange(third.id, 1, final)])
+    store.record("gpu", [Change(third, final)])
     new = submitted(store)
     found = store.alive("gpu", known)
     assert found == store.alive("gpu")

@@ -66,18 +66,6 @@ def test_a_backup_replaces_nothing(files, tmp_path):
         store.backup(tmp_path / "no-such" / "copy.db")
 
 
-def test_what_was_there_at_the_backup_is_there_again(files, tmp_path):
-    copy = tmp_path / "copy.db"
-    with open_store(files) as store:
-        kept = submitted(store)
-        store.backup(copy)
-        lost = submitted(store)
-    replaced = restore(files, copy)
-    with open_store(files) as store:
-        assert store.jobs(JobFilter(), 10) == [kept]
-    assert _ids(replaced) == {kept.id, lost.id}
-
-
 def test_a_backup_comes_to_an_empty_place_and_to_what_a_killed_service_left(files, tmp_path):
     copy, left = tmp_path / "copy.db", tmp_path / "left"
     with open_store(files) as store:

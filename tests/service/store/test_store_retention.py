@@ -8,10 +8,8 @@ from distrain.service.settings import Retention
 from distrain.service.store import tables
 from distrain.service.store.auditing import AuditEntry
 from distrain.service.store.errors import IdTaken
-from distrain.service.store.reconciler_writes import JobChange
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
-from distrain.service.store.rows import Attempt
-from distrain.service.values import Phase
+from distrain.service.values import Attempt, Change, Phase
 
 KEEP = Retention()
 
@@ -35,7 +33,8 @@ def _ended(store, **fields):
 
 def _end(store, job_id):
     attempts = [Attempt(job_id, number, "boot", 1.0) for number in (1, 2)]
-    store.record("gpu", [JobChange(job_id, 1, {"phase": Phase.FINAL, "state": "failed"}, attempts)])
+    final = {"phase": Phase.FINAL, "state": "failed"}
+    store.record("gpu", [Change(store.job(job_id), final, attempts)])
 
 
 def test_jobs_go_with_all_that_is_theirs_but_for_their_ids(store):

@@ -71,11 +71,3 @@ def test_a_resumed_job_counts_in_the_quota(store):
     store.put_project("default", Quota(max_queued=0))
     with pytest.raises(QuotaExceeded):
         store.resume(job.id, {}, 1, 0)
-
-
-def test_many_writers_wait_for_each_other(store, second):
-    new = [new_job(owner=f"user-{number % 8}") for number in range(80)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda pair: pair[0].submit(pair[1], SPEC),
-                      zip([store, second] * 40, new, strict=True)))  # fmt: skip
-    assert store.usage("default")["queued"] == 80

@@ -48,7 +48,7 @@ FEATURES = FeatureConfig.parse(
         "target": "bought",
         "columns": COLUMNS,
         "weight": "worth",
-        "split": {"by": "hash", "column": "shop", "share": 0.2},
+        "split": {"by": "hash", "column": "at", "share": 0.2},
     }
 )
 ROWS = 400

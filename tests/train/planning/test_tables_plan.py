@@ -7,12 +7,11 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.errors import ModelError, SchemaError
 from distrain.jobs.spec import parse_spec
-from distrain.jobs.spec.models.kinds import EmbeddingsSpec
 from distrain.models import build_model
 from distrain.models.heads import BinaryClassificationTask, RegressionTask
 from distrain.schema import criteo_schema
 from distrain.train.planning import tables_plan
-from distrain.train.planning.tables_plan import check_metric, plan_tables, tables_budget_bytes
+from distrain.train.planning.tables_plan import check_metric, plan_tables, tables_limit
 
 CARDINALITIES = {f"C{i}": 2 + i * i for i in range(1, 27)}
 CPU = torch.device("cpu")
@@ -62,7 +61,7 @@ def test_a_schema_without_cardinalities_is_refused(wording):
 
 
 def test_a_budget_that_the_spec_names_is_taken_as_it_is():
-    assert tables_budget_bytes(EmbeddingsSpec(memory_gib=1.5), CPU, 8) == 3 * 2**29
+    assert tables_limit(job("embeddings.memory_gib=1.5"), CPU, 8).size_bytes == 3 * 2**29
 
 
 @pytest.mark.parametrize(("limit", "has"), [("max", 1000), ("600", 600), (None, 1000)])
@@ -73,7 +72,7 @@ def test_ranks_share_what_the_host_has_to_give(limit, has, tmp_path, monkeypatch
     monkeypatch.setattr(tables_plan, "_CGROUP_LIMIT", file)
     memory = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    assert tables_budget_bytes(EmbeddingsSpec(), CPU, 2) == int(0.75 * (has // 2))
+    assert tables_limit(job(), CPU, 2).size_bytes == int(0.75 * (has // 2))
 
 
 def test_a_target_with_the_name_of_an_input_is_refused(wording):

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from distrain.prep.features.inference.column_facts import FEW_VALUES, MOST, Facts
 from distrain.prep.features.inference.later_rows import Rows, measures_time, times_to_split_by
+from distrain.prep.features.rows import FEWEST_HASHED
 from distrain.prep.features.times import microseconds
 
 _FEWEST_ROWS = 50
@@ -26,7 +27,7 @@ _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough row
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
 _PAIR_BUCKETS = 1 << 16
-"""Each process of `prep` holds up to 500 bytes for each bucket of each pair: 1 GB for 30 pairs."""
+"""Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
@@ -515,6 +516,7 @@ def split_of(
         share: `None` is a tenth, or the rows that a column such as `split` says are for validation.
     """
     free = [facts for facts in columns if facts.name not in taken]
+    hashable = [facts for facts in columns if facts.distinct >= FEWEST_HASHED]
     for facts in free if share is None else ():
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
@@ -529,9 +531,10 @@ def split_of(
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last rows differ from the others"
-    rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
-    others = [f for f in free if f.kind in ("text", "number")]
-    by = rows or (key if key in free else max(others, key=lambda f: f.distinct, default=None))
+    rows = next((f for f in hashable if f.distinct == f.num_rows and f.kind != "list"), None)
+    others = [f for f in hashable if f in free and f.kind in ("text", "number")]
+    most = max(others, key=lambda f: f.distinct, default=None)
+    by = rows or (key if key in free and key in hashable else most)
     if by is None:
         return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"

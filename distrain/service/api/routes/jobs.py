@@ -1,6 +1,8 @@
 """Existing jobs: list, read, wait, change, cancel, delete."""
 
+import asyncio
 import re
+import time
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -29,7 +31,6 @@ from distrain.service.api.dependencies import (
 from distrain.service.api.openapi import ETAG, answers, as_json
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.artifacts import is_named
-from distrain.service.api.streams.event_feed import until_ended
 from distrain.service.api.streams.stream_state import streams_of
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.decisions.api_values import STATES
@@ -42,6 +43,7 @@ router = APIRouter(tags=["jobs"])
 _JOB = {"description": "The job.", "headers": ETAG}
 _SAME = {"description": "The job has not changed.", "headers": ETAG}
 _MOST_WAIT_S = 60.0
+_LOOK_AGAIN_S = 0.5
 ShownState = Annotated[str, Field(pattern=f"^({'|'.join(STATES)})$")]
 
 
@@ -124,9 +126,12 @@ async def wait(
     timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
 ) -> JobAnswer:
     """Return the job when it has ended, or its current state at the timeout."""
-    if job.phase is not Phase.FINAL and timeout_s > 0:
-        feed = streams_of(call.request.app).feed
-        await until_ended(feed, job.id, call.store.has_ended, timeout_s)
+    feed, until_s = streams_of(call.request.app).feed, time.monotonic() + timeout_s
+    while job.phase is not Phase.FINAL and not feed.stopped:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            break
+        await asyncio.sleep(min(_LOOK_AGAIN_S, left_s))
         job = await run_in_threadpool(call.job, job.id)
     return await run_in_threadpool(_shown, call.service, job, response)
 

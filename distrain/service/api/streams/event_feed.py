@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from starlette.concurrency import run_in_threadpool
 
@@ -19,9 +19,7 @@ from distrain.service.values import Event
 EVERY_S = 0.2
 KEPT_EVENTS = 5000
 _AT_ONCE = 1000
-_KEPT_FRAMES = 1000
 _LONGEST_PAUSE_S = 5.0
-_LOOK_AGAIN_S = 2.0
 
 
 class FellBehind(Exception):
@@ -38,7 +36,6 @@ class EventFeed:
     def __init__(self, read: Callable[[int, int], list[Event]], last: Callable[[], int]):
         self._read, self._last = read, last
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
-        self._frames: dict[int, bytes] = {}
         self._followers = 0
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -85,15 +82,6 @@ class EventFeed:
         begin = seq + 1 - first
         return [self._events[n] for n in range(begin, min(begin + _AT_ONCE, len(self._events)))]
 
-    def framed(self, event: Event, make: Callable[[Event], bytes]) -> bytes:
-        """Return `make(event)`; recent results are kept, so that all streams share one call."""
-        found = self._frames.get(event.seq)
-        if found is None:
-            found = self._frames[event.seq] = make(event)
-            if len(self._frames) > _KEPT_FRAMES:
-                del self._frames[next(iter(self._frames))]  # the oldest
-        return found
-
     def stop(self) -> None:
         self.stopped = True
         self._news.set()
@@ -124,31 +112,3 @@ class EventFeed:
         self.position = events[-1].seq
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-async def until_ended(
-    feed: EventFeed, job_id: str, has_ended: Callable[[str], bool], within_s: float
-) -> None:
-    """Wait until a job has ended, but at most `within_s`, and not after the feed has stopped.
-
-    `has_ended` queries the job; it is called at the start, after each event of the job, and every
-    few seconds, since no events come while no process publishes them.
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(within_s), feed.followed():
-            while not feed.stopped:
-                cursor = feed.position
-                if await run_in_threadpool(has_ended, job_id):
-                    return
-                with suppress(TimeoutError, FellBehind):
-                    async with asyncio.timeout(_LOOK_AGAIN_S):
-                        await _event_of(feed, job_id, cursor)
-
-
-async def _event_of(feed: EventFeed, job_id: str, cursor: int) -> None:
-    """Wait for an event of a job after a cursor, or until the feed has stopped."""
-    while not feed.stopped:
-        events = await feed.after(cursor, _LOOK_AGAIN_S)
-        if job_id in {event.job_id for event in events}:
-            return
-        cursor = events[-1].seq if events else cursor

@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api.streams.readiness import (
-    DiskSpace,
     reconcile_lag_s,
     reconcile_trouble,
 )
@@ -128,27 +127,27 @@ def of_database(store: Store, settings: Settings) -> list[Metric]:
 
 
 def of_places(
-    disk_spaces: Mapping[str, DiskSpace | None], certificates: Mapping[str, float]
+    disk_spaces: Mapping[str, tuple[int, int] | None], certificates: Mapping[str, float]
 ) -> list[Metric]:
-    known = {place: room for place, room in disk_spaces.items() if room is not None}
+    known = {place: space for place, space in disk_spaces.items() if space is not None}
     return [
         _many(
             "storage_up",
             "Whether the filesystem of a folder answers: 1 or 0",
             ("place",),
-            {(place,): float(room is not None) for place, room in disk_spaces.items()},
+            {(place,): float(space is not None) for place, space in disk_spaces.items()},
         ),
         _many(
             "storage_free_bytes",
             "Free space for the service's user on the filesystem of a folder",
             ("place",),
-            {(place,): room.free_bytes for place, room in known.items()},
+            {(place,): free for place, (free, _) in known.items()},
         ),
         _many(
             "storage_size_bytes",
             "Size of the filesystem of a folder",
             ("place",),
-            {(place,): room.size_bytes for place, room in known.items()},
+            {(place,): size for place, (_, size) in known.items()},
         ),
         _many(
             "certificate_end_timestamp_seconds",

@@ -1,8 +1,7 @@
 """Checks that the service can work: its database, reconcilers, filesystems and certificates."""
 
-import os
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -37,12 +36,6 @@ def reconcile_trouble(ages_s: Mapping[str, float], clusters: Collection[str]) ->
 WAIT_S = 1.0
 
 
-@dataclass(frozen=True)
-class DiskSpace:
-    free_bytes: int
-    size_bytes: int
-
-
 class Places:
     """Queries the free space of filesystems, each with a timeout, since a filesystem may hang."""
 
@@ -50,23 +43,23 @@ class Places:
         self._folders = folders
         self._calls = {path: BoundedCalls("disk-space") for path in folders.values()}
 
-    def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, DiskSpace | None]:
-        """Return the space by folder name; `None` if a filesystem did not answer in `within_s`."""
+    def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, tuple[int, int] | None]:
+        """Return `disk_space` by folder name; `None` if there was no answer in `within_s`."""
         spaces = {path: self._space(path, within_s) for path in self._calls}
         return {name: spaces[path] for name, path in self._folders.items()}
 
-    def _space(self, path: Path, within_s: float) -> DiskSpace | None:
+    def _space(self, path: Path, within_s: float) -> tuple[int, int] | None:
         try:
             return self._calls[path].result(partial(disk_space, path), within_s)
         except (NoAnswer, OSError):
             return None
 
 
-def disk_space(path: Path) -> DiskSpace:
-    """Return the space of the filesystem of a folder, or of its nearest parent that exists."""
+def disk_space(path: Path) -> tuple[int, int]:
+    """Return the free and all bytes of a folder's filesystem, or of its nearest parent's."""
     nearest = next(place for place in (path, *path.parents) if place.exists())
-    found = os.statvfs(nearest)
-    return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    found = shutil.disk_usage(nearest)
+    return found.free, found.total
 
 
 def folders_of(settings: Settings) -> dict[str, Path]:
