@@ -16,6 +16,9 @@ from distrain.storage.retrying import first_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LINEAR_RATE = 0.01
+"""The learning rate of linear models: with a network's, 60 passes over 300 rows are too few."""
+
 
 def new_job(
     data: Path, model: str | None, say: "Callable[[str], object]", num_ranks: int = 1
@@ -24,8 +27,10 @@ def new_job(
 
     Args:
         data: The folder, with `train` and perhaps `valid`.
-        model: The name of a preset or a model; `None` for the model that suits the table.
-        say: Called with a note if training settings could not be fitted to the table.
+        model: The name of a preset or a model; `None` for the model that suits the table, which
+            is linear if a small table has only linear effects.
+        say: Called with a note if training settings could not be fitted to the table, and if the
+            model is linear.
         num_ranks: Number of ranks of the job.
 
     Raises:
@@ -37,6 +42,10 @@ def new_job(
     loaded = None if schema is None else Schema.load(schema)
     table = None if loaded is None else _facts(data, loaded, say)
     document = job_for(model or default_kind(loaded, table), str(data), loaded, table)
+    if model is None and loaded is not None and table is not None and _is_linear(data, loaded):
+        document["model"] |= {"hidden": [], "dropout": 0.0, "number_pieces": 0}
+        document["train"]["optimizer"] |= {"lr": _LINEAR_RATE}
+        say("note: a linear model, since these rows show no effects beyond one (hidden: [])")
     document["resources"]["num_ranks"] = num_ranks
     document["train"]["lanes"] = "auto"
     if not (data / "valid").is_dir():
@@ -63,6 +72,16 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
     count = len(cut.names) if cut else 1
     has_valid = (data / "valid").is_dir()
     return TableFacts(table.num_rows, has_valid, moments, count, _is_split_off(data))
+
+
+def _is_linear(data: Path, schema: Schema) -> bool:
+    from distrain.launch.linearity import has_only_linear_effects
+
+    if windows_of(schema):  # training in time order has its own settings
+        return False
+    with suppress(DistrainError, OSError, ValueError):  # training reports rows that cannot be used
+        return has_only_linear_effects(data / "train", schema)
+    return False
 
 
 def _is_split_off(data: Path) -> bool:

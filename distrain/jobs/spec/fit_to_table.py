@@ -137,7 +137,7 @@ def fit_to(
     train["global_batch_size"] = batch
     if not in_order:  # with windows, the newest counts most, and training continues from it
         train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
-    train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
+    train["optimizer"] = dict(_ONCE if epochs == 1 else _OFTEN)
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
     # Cross layers multiply the many pieces of numbers, so that losses begin in the hundreds.
