@@ -122,7 +122,7 @@ def on_host(scored: Scored) -> Scored:
 
     for values in in_turn(stacked()):
         sizes = [_width(one) + (1 if one.weights is None else 2) for one in like]
-        parts = values.split(sizes)
+        parts = torch.split(values, sizes)
         yield tuple(_unstacked(part, one) for part, one in zip(parts, like, strict=True))
 
 

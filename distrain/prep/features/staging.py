@@ -127,8 +127,9 @@ def stage_rows(task: StagingTask) -> Staged:
         made = _usable_of(table, task)
     with _BlockWriter(task, 0) as block:
         block.write(made, made.places)
-    counts = (made.unlabelled, made.num_ones, made.hashes)
-    return Staged(*block.parts, 0, BadLineTally(), *counts)
+    return Staged(
+        *block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones, hashes=made.hashes
+    )
 
 
 def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
