@@ -352,7 +352,7 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
 def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
     """Return the combiners of list columns; `DataError` if they do not fit the schema.
 
-    Files of versions without lists have none.
+    Files of early versions, which did not support lists, have no combiners.
     """
     features = schema.remove_by_tag(Tags.TARGET)
     lists = {column.name for column in features.categorical if column.holds_lists}

@@ -65,7 +65,7 @@ class Task(Block):
     def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
         """Return the data of these rows that the losses of all ranks' rows need.
 
-        `None` if the loss of a row depends on that row alone.
+        Returns `None` if the loss of a row depends on that row alone.
         """
         return None
 
@@ -167,10 +167,11 @@ class LabelTask(Task):
 
 
 class BinaryClassificationTask(LabelTask):
-    """A linear layer to one logit, and binary cross entropy; or to two, and cross entropy.
+    """Predicts one label of 0 or 1.
 
-    fastai uses two outputs: the logit is then the second minus the first. The two losses agree, but
-    the layer has twice the parameters.
+    With one output, a linear layer to one logit is trained with binary cross entropy. With two
+    outputs, as in fastai, a linear layer to two logits is trained with cross entropy, and the logit
+    is the second minus the first. The two losses agree, but the layer has twice the parameters.
 
     Args:
         target: The column of labels; `None` for the first target.
@@ -183,7 +184,8 @@ class BinaryClassificationTask(LabelTask):
         label_smoothing: The share of each label that the loss spreads evenly over both classes.
 
     Shape:
-        any flat shape to `[rows]`, or `[rows, 2]`.
+        any flat shape to `[rows]` with one output (`attach` returns it as `[rows, 1]`), or to
+        `[rows, 2]`.
 
     Raises:
         ModelError: `outputs` is not 1 or 2, or, without a layer, the input has another width.
@@ -326,8 +328,9 @@ class RegressionTask(LabelTask):
         poisson  exp(output) - target * output: the negative log likelihood of a count, without the
                  term that depends on the target only; its targets are 0 or more
 
-    With z the layer's number, the output is `mean + std * z`, for "poisson" `log(mean) + std * z`.
-    The score is the output; for "poisson" the rate, exp(output). Errors are in units of `std`.
+    With z the layer's number, the output is `mean + std * z`, for "poisson" `log(mean) + z`.
+    The score is the output; for "poisson" the rate, exp(output). In the loss, errors and `delta`
+    are divided by `std`.
 
     Args:
         target: The column of labels; `None` for the first target.
@@ -335,7 +338,8 @@ class RegressionTask(LabelTask):
         delta: The error at which huber's loss becomes linear, above 0.
         weight: A column of weights for this task only.
         mean: The approximate initial prediction. `None` means 0, or 1 for "poisson".
-        std: The unit of the layer's number, and of errors in the loss. `None` means 1.
+        std: The unit of the layer's number, and of errors in the loss; `None` means 1. Leave it
+            out for "poisson", whose loss has no errors.
 
     Shape:
         any flat shape to `[rows]`.

@@ -26,7 +26,11 @@ ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
 
 
 def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
-    """Return the categorical columns of user and item; ModelError if one of them has no column."""
+    """Return the categorical columns of user and item, by their tags.
+
+    Raises ModelError if either has no column, categorical or continuous. `model` is the kind of
+    model, for messages.
+    """
     features = schema.remove_by_tag(Tags.TARGET)
     taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS)
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
@@ -82,7 +86,10 @@ def retrieval_task(
 
 
 def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
-    """Return the draws for a section's `negatives`; `None` if these are the batch's items."""
+    """Return the draws of negatives that a model section asks for.
+
+    Returns `None` if the negatives are the items of the batch's other rows.
+    """
     if spec.negatives == "batch":
         return None
     item = id_column(schema, Tags.ITEM_ID, spec.kind)

@@ -25,7 +25,7 @@ def wide_tables(
 ) -> Embeddings:
     """Return tables of width 1, whose rows are the ids' weights in a linear model.
 
-    `names` are the columns that get one, besides the crosses; `None` for all.
+    Each cross has a table, and so have the columns `names`; `None` for all categorical columns.
 
     Raises ModelError if two crosses have the same columns in the same order.
     """
