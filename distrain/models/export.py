@@ -216,7 +216,7 @@ class QueryModel(ScoringModel):
 
 
 def export_program(model: ScoringModel) -> ExportedProgram:
-    """Return the model as torch's exported program, for any number of rows from 1; ids are int64.
+    """Return the model as torch's exported program, for any number of rows; ids are int64.
 
     `torch.export.save` writes the result. Loading it needs only torch.
     """

@@ -287,7 +287,10 @@ def dtype_of_tables(weights: TensorFile) -> torch.dtype:
 def needed_tensors(
     blueprint: Blueprint,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Tensor]]:
-    """Return the shapes of a model's tables, and its dense tensors without memory, by name."""
+    """Return the shapes of a model's tables, and its dense tensors on the device `meta`, by name.
+
+    The blueprint cannot be used again.
+    """
     places = table_places(blueprint.inputs.columns)
     tables: dict[str, tuple[int, ...]] = {
         place.tensor: (place.first + place.cardinality, place.dim) for place in places

@@ -117,9 +117,10 @@ class Store:
         return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
-        """Return the rows of this rank's weight as rows in the group's canonical order, `[n]`.
+        """Return the positions of this rank's rows in the group's canonical order, `[n]`, int64.
 
-        `rows` is `[n]`, int64. For a host-cached store, it has places in the cache.
+        `rows`, `[n]`, int64, has rows of this rank's weight, or for a host-cached store places in
+        the cache.
         """
         if self.cache is not None:
             rows = self.cache.rows_at(rows)

@@ -44,10 +44,10 @@ class Task(Block):
         return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
+        """Return the sum (not the mean) of the rows' losses, a scalar; 0 without rows.
 
-        `output` is the result of `forward` for the rows of `batch`, fp32. Without rows the loss is
-        0.
+        A step divides it by the number of rows of all ranks, or by `weight_sums`. `output` is the
+        result of `forward` for the rows of `batch`, fp32.
         """
         raise NotImplementedError
 
@@ -56,9 +56,10 @@ class Task(Block):
         return self.loss(output, batch).reshape(1)
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
-        """Return the sums of row weights by target, `[targets]`, float64; `None` if all are 1.
+        """Return the sum of the rows' weights for each target, `[targets]`, float64.
 
-        A step divides each of `losses` by its sum over all ranks.
+        Returns `None` if all weights are 1. A step divides each of `losses` by the sum of its
+        target's weights over all ranks.
         """
         return None
 
@@ -72,7 +73,10 @@ class Task(Block):
     def loss_against(
         self, output: Tensor, batch: Batch, candidates: Candidates, first: int
     ) -> Tensor:
-        """Return `loss` given the candidates of all ranks; this rank's begin at index `first`."""
+        """Return `loss` of this rank's rows, given the candidates of all ranks.
+
+        `first` is the index of this rank's first candidate in `candidates`.
+        """
         raise NotImplementedError
 
     def observe(self, candidates: Candidates) -> None:

@@ -166,8 +166,9 @@ def hstu(given: Given, spec: HstuSpec) -> Blueprint:
 def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
-    The events must have the column tagged `item_id` as their target. If several kinds of events do,
-    `targets` must name the list of one kind; `ModelError` otherwise. Other columns are not used.
+    The target of the events must be the column tagged `item_id`. If that is so for several kinds of
+    events, `spec.targets` must name the list of one kind; `ModelError` otherwise. Other columns are
+    not used.
     Source: see `sasrec`.
     """
     schema = given.schema

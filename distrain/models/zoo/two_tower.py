@@ -67,8 +67,8 @@ def retrieval_task(
 ) -> ItemRetrievalTask:
     """Return the retrieval task for the column tagged `item_id`.
 
-    It also uses the column tagged `user_id` if exactly one column has that tag. Raises the errors
-    of `id_column`.
+    It also uses the column tagged `user_id` if exactly one column has that tag. `events` is the
+    list column of the items of a row's events. Raises the errors of `id_column`.
     """
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
@@ -147,8 +147,9 @@ def check_towers(model: ClickModel) -> ParallelBlock:
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     """Return the vectors of the users and of the items of a batch's rows, by "user" and "item".
 
-    To score all items for a user, multiply the items' vectors of a batch with a row for each item
-    by the user's vector of another batch. The values of the other side's columns do not matter.
+    To score all items for a user, make a batch with a row for each item and a batch with a row of
+    the user, and multiply the former's item vectors by the latter's user vector. The values of the
+    user's columns do not affect the item vectors, nor those of the item's columns the user vectors.
 
     Returns:
         Each `[rows, last width of the towers]`, of length 1 if the model normalises them. The
