@@ -65,7 +65,10 @@ class LoadSteps(NamedTuple):
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Return the steps of a load. `begin` is added, because the plan counts steps from 0."""
+        """Return the steps of a load. `begin` is added, because the plan counts steps from 0.
+
+        `open_steps` is stored unchanged.
+        """
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
 
@@ -74,8 +77,9 @@ class LookAhead:
     """Decides which loads may begin at the current step; loads are ordered by their first steps.
 
     A load may begin if the current step needs it, or if all its rows are for steps whose batches
-    may be open. For the second reason, at most `most` loads of the current epoch begin. For the
-    next epoch there is no such limit, since every lane needs a chunk at an epoch's first step.
+    may be open. In the second case, at most `most` loads of the current epoch have begun before
+    they are needed. For the next epoch there is no such limit, since every lane needs a chunk at an
+    epoch's first step.
     """
 
     def __init__(self, most: int):

@@ -27,7 +27,7 @@ class DecodedColumns:
 
     cells: tuple[Any, ...]  # the flat columns
     lists: tuple[Any, ...] = ()  # the list columns, after the flat ones
-    bytes_read: int = 0
+    bytes_read: int = 0  # compressed bytes in the file, or bytes of a cache entry
 
     @property
     def num_columns(self) -> int:
