@@ -242,7 +242,10 @@ def _info(fs: Any, path: str) -> dict[str, Any] | None:
 
 
 def _raising(fs: Any) -> dict[str, str]:
-    """Return arguments that make fsspec raise for unreadable folders, which it skips by default."""
+    """Return arguments that make fsspec raise errors for unreadable local folders.
+
+    By default, fsspec skips them. Returns no arguments for other filesystems.
+    """
     from fsspec.implementations.local import LocalFileSystem
 
     return {"on_error": "raise"} if isinstance(fs, LocalFileSystem) else {}

@@ -48,9 +48,9 @@ def whole_prefix(url: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held_prefix(folder: str) -> Iterator[str]:
-    """Context manager of a new temporary prefix in a folder, removed at the end.
+    """Context manager of a new temporary prefix below the URL `folder`, removed at the end.
 
-    At the start, the prefixes that dead processes have left there are removed.
+    At the start, the temporary prefixes that dead processes have left there are removed.
     """
     folder = folder.rstrip("/")
     with sent_errors(folder):
