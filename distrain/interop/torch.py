@@ -56,6 +56,9 @@ class WorkerBatches(IterableDataset[Any]):
         num_ranks: Number of ranks, each with its own `DataLoader`.
         **options: The options of `Loader`, except `global_batch_size`, `transforms` and `device`:
             workers have no GPU. The number of workers of all ranks must divide `lanes`.
+
+    Raises:
+        SpecError: One of these three options is given, or `Loader` rejects an option.
     """
 
     def __init__(

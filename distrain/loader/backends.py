@@ -114,8 +114,9 @@ class CpuBackend:
 class GpuBackend:
     """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
 
-    All threads use the side stream alone. So a batch is written after its memory was allocated, and
-    before the event that the consumer's stream waits for. Each epoch has its own backend.
+    All threads use only the side stream. So a batch is written after its memory was allocated, and
+    before the event that the consumer's stream waits for. Each epoch, and each window of an epoch,
+    has its own backend.
     """
 
     num_lists = 0

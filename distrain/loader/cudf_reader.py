@@ -100,7 +100,7 @@ def why_not_cudf(
 
 
 class CudfReader(Reader):
-    """Reads row groups into device memory, from any thread whose current GPU is the streams'.
+    """Reads row groups into device memory, from any thread whose current GPU is that of `streams`.
 
     Cells are tensors, `[rows]`, of the file's dtype, which are valid on the side stream only. At
     most `open_groups` row groups stay decoded while their slices are read.

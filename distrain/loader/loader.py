@@ -81,8 +81,10 @@ class Loader(IterableDataset[Any]):
         global_batch_size: Rows of a step over all ranks; give this or `batch_size`.
         shuffle: `"chunk"` permutes the dataset's parts, joins them to chunks, and permutes the rows
             within each chunk. `"full"` permutes all rows; a rank then decodes every row group and
-            stores its whole share of an epoch. `"none"` keeps the order of the files within each
-            lane (with one lane, the order of the files). `True` means `"chunk"`, `False` `"none"`.
+            stores its whole share of an epoch. `"none"` does not shuffle: with one lane, rows are
+            in the order of the files. Each of several lanes reads a part of the table, and odd
+            lanes may read their row groups from last to first. `True` means `"chunk"`, `False`
+            means `"none"`.
         seed: Seed of the order of rows, 0 or more.
         lanes: Number of lanes; a multiple of the number of ranks.
         rank: This rank, from 0.

@@ -301,7 +301,10 @@ def _bucket_bytes(
 def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Return the rows of the largest possible chunk: the sum of the largest parts."""
+    """Return the maximum number of rows of a chunk, over all windows.
+
+    With `shuffle="chunk"`, it is the sum of the `parts_per_chunk` largest parts.
+    """
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
 

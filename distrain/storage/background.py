@@ -29,7 +29,7 @@ class BackgroundWriter:
         self._work.put(work)
 
     async def done(self, within_s: float) -> bool:
-        """Wait for all calls queued so far; return False if that takes more than `within_s` s."""
+        """Wait for all calls queued so far; return True if they end within `within_s` seconds."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 

@@ -50,7 +50,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Convert an `OSError` raised inside to an `OutputError` with `path` and a hint."""
+    """Context manager that converts an `OSError` to an `OutputError` with `path` and a hint."""
     try:
         yield
     except OSError as error:

@@ -121,7 +121,8 @@ def _claimed(url: str) -> Iterator[Claim]:
             _remove_left(url, claim)
         yield claim
     finally:
-        # An error of `end` would add nothing to the error inside, or to the remaining state.
+        # Errors of `end` are ignored: they must not hide an error of the block, and a claim that is
+        # not released expires.
         with contextlib.suppress(OSError, DistrainError):
             claim.end()
 

@@ -64,6 +64,8 @@ class Segment:
 
 
 class Run(NamedTuple):
+    """Consecutive rows of a segment, from row `start` on."""
+
     segment: Segment
     start: int
     rows: int

@@ -175,7 +175,7 @@ class EntryFile:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Close the file, while no thread reads."""
+        """Close the file; no thread may read meanwhile."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with contextlib.suppress(OSError):

@@ -106,8 +106,8 @@ def column_moments(
     values of weight 0 do not count. Columns without any value that counts are missing.
 
     Args:
-        columns: The columns. If a target has a column `known`, each row's weight for the target is
-            multiplied by it, so rows whose label is unknown do not count.
+        columns: The columns. If `known` of a column names another column, rows are also weighted by
+            its values, so that rows whose label is unknown (0) do not count.
         weight: The column of the rows' weights; `None` if all are 1.
     """
     import numpy as np

@@ -57,8 +57,8 @@ class ArrowReader(Reader):
 
     Each thread has its own handle of a file, so threads do not wait for each other. The handles of
     a file share its footer, which is read once. A thread keeps its 32 most recently used files open
-    until it ends, or until `close`. If epochs overlap, the reader is not closed between them, but
-    the threads of each epoch end.
+    until it ends, or until `close`. If epochs overlap, the reader is not closed between them;
+    threads end with their `EpochIterator`.
 
     The wanted columns of a remote row group are fetched to a file in memory, in advance if the row
     group was announced with `expect` (see `Fetcher`). A thread closes this file after each read.
@@ -190,10 +190,8 @@ class ArrowReader(Reader):
     def _check(self, group: RowGroup) -> int:
         """Return the number of compressed bytes of the wanted columns.
 
-        Raises a `DataError` if the file has changed.
-
-        The row group must have the planned number of rows, and the file the wanted columns. For a
-        slice, the bytes are its rows' share of the row group.
+        For a slice, it is the share of its rows in the row group. Raises a `DataError` if the row
+        group has not the planned number of rows, or the file not the wanted columns.
         """
         with self._errors_translated(group):
             handle = self._handle(group)
