@@ -72,7 +72,7 @@ class Run(NamedTuple):
 
 
 class Slabs:
-    """Keeps the memory of the last dropped `BucketMemory` for the next one."""
+    """Keeps the memory of the last closed `BucketMemory` for the next one."""
 
     def __init__(self) -> None:
         self._idle: deque[Cells] = deque(maxlen=1)
