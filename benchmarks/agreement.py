@@ -4,7 +4,8 @@
 
 Each rank is a thread of this process with its own client of one TCPStore server. The ranks agree on
 the step at which to stop (`StepAgreement`) and on whether a checkpoint is complete. Every call to
-the store is counted. For comparison, a plain form polls the post of every other rank each 10 ms.
+the store is counted. For comparison, a simple implementation is measured, in which each rank polls
+the entries of all other ranks every 10 ms.
 
 calls/rank   mean number of calls per rank, without `check` calls
 questions    mean number of `check` calls per rank; it depends on how long the ranks wait
@@ -67,7 +68,7 @@ class Cost:
 
     Attributes:
         calls: For each rank, the number of calls by name.
-        seconds: How long the agreement took.
+        seconds: Duration of the agreement.
     """
 
     calls: list[Counter[str]]
@@ -112,7 +113,7 @@ def at_the_same_time(jobs: Iterable[Callable[[], Any]]) -> float:
 
 
 def step_agreement(stores: list[CountedStore]) -> Cost:
-    """Ask all ranks to stop, each at a different step, and return the cost."""
+    """Return the cost of agreeing on the step at which ranks at different steps stop."""
     num_ranks = len(stores)
     targets: list[int | None] = []
     told = threading.Semaphore(0)
@@ -136,7 +137,7 @@ def step_agreement(stores: list[CountedStore]) -> Cost:
 
 
 def plain_step_agreement(stores: list[CountedStore]) -> Cost:
-    """Return the cost of the same agreement if each rank polls the posts of all others."""
+    """Return the cost of the same agreement if each rank polls the entries of all others."""
     num_ranks = len(stores)
 
     def decide(rank: int, store: CountedStore) -> None:
@@ -155,7 +156,7 @@ def plain_step_agreement(stores: list[CountedStore]) -> Cost:
 
 
 def checkpoint_agreement(stores: list[CountedStore]) -> Cost:
-    """Return the cost of one checkpoint that all ranks write and whose completeness all learn."""
+    """Return the cost of agreeing that a checkpoint, which all ranks have written, is complete."""
     num_ranks, states = len(stores), [small_state() for _ in stores]
     whole: list[bool | None] = []
     with tempfile.TemporaryDirectory() as folder:

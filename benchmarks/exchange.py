@@ -103,6 +103,9 @@ def line(of: dict[str, Any]) -> str:
 def figures(num_ranks: int, told: list[list[gang.Step]]) -> dict[str, Any]:
     """Return the figures over all steps and ranks of a gang.
 
+    `untold_bytes` is the largest difference between the bytes that a rank sent in a step and those
+    that the route's traffic and the dense gradients account for.
+
     Raises:
         RuntimeError: Two steps of a kind, or two ranks, called different numbers of operations.
     """

@@ -91,7 +91,11 @@ def make(events: int, folder: Path) -> dict[str, float]:
 
 
 def draw(seed: int, rows: int, most: int, longest: int = 0, power: float = 1.0) -> Batch:
-    """Return rows with up to `most` events by a Zipf law; the first row has `longest`, if given."""
+    """Return a batch of rows with 1 to `most` events each.
+
+    The chance of n events is proportional to `n ** -power`. The first row has `longest` events,
+    unless that is 0.
+    """
     rng = np.random.default_rng(seed)
     chances = 1.0 / np.arange(1, most + 1) ** power
     lengths = rng.choice(most, rows, p=chances / chances.sum()) + 1
@@ -115,7 +119,7 @@ def ours(kind: str, max_length: int = MOST) -> Callable[[Batch], object]:
 
 
 class CopiedAttention(nn.Module):
-    """Computes what FuxiCTR's `DIN_Attention` computes."""
+    """The same computation as FuxiCTR's `DIN_Attention`, for machines without FuxiCTR."""
 
     def __init__(self) -> None:
         super().__init__()

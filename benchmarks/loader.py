@@ -21,7 +21,7 @@ layouts:
 
 Contenders (1t, 2t: with 1 or 2 decoding threads):
 
-  memcpy         one thread copies as many bytes from block to block
+  memcpy         one thread copies the bytes of the batches between blocks of memory
   floor          Arrow decodes the requested columns of all row groups and drops them: no loader
                  that decodes with Arrow can be faster; for `cache`, bytes are read and dropped
   distrain       `distrain.loader.Loader` with its checks, shuffled by chunks, or "in order", or

@@ -1,4 +1,4 @@
-"""Compare models that the printed commands train with linear models and LightGBM.
+"""Compare models that distrain's commands train with linear models and LightGBM.
 
     python benchmarks/quality.py --peers PYTHON [--quick] [--only REGEX] [--json-lines FILE]
     python benchmarks/quality.py --criteo TEXT [--peers PYTHON] [--seeds N] [--json-lines FILE]
@@ -16,9 +16,10 @@ within 0.01 AUC, or 3 % of RMSE or log loss, of LightGBM with default settings. 
 small tables. The exit code is 1 if a table is not met. Without `--peers` nothing is measured.
 `--table` prints files of `--json-lines` as the table in docs/benchmarks.md.
 
-`--criteo` takes lines with Criteo's 40 fields instead, plain or gzip: three folds, of which each is
-the test once. `distrain ensemble job.yaml --seeds N` trains the runs, which are measured each and
-together. The peers are a logistic regression, and LightGBM with counts and out-of-fold means.
+`--criteo` takes lines with Criteo's 40 fields instead, plain or gzip, and splits them into three
+folds; each is the test set once. `distrain ensemble job.yaml --seeds N` trains N runs. Each run and
+their ensemble are measured. The peers are a logistic regression, and LightGBM with counts and
+out-of-fold means.
 """
 
 import argparse
@@ -129,7 +130,7 @@ def table_of(records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def is_within(record: dict[str, Any], peer: str, slack: float) -> bool:
-    """Return whether distrain is at least as good as the peer; `slack` 1 allows "near"."""
+    """Return True if distrain is at least as good as the peer; with `slack` 1, if it is "near"."""
     own, other = float(record["distrain"]), float(record[peer])
     if record["target"] == "binary":
         return own >= other - 0.01 * slack

@@ -57,7 +57,7 @@ class Watched:
         self.job = self.plugin.lifecycle.jobs[self.handle.job_id]
 
     def trains(self, attempt: int, steps: int = 1) -> bool:
-        """Return whether the current attempt is this one and all ranks reported `steps` steps."""
+        """Return True if `attempt` is the current one and all ranks have reported `steps` steps."""
         return self.job.attempt == attempt and all(s.progress >= steps for s in self._ranks())
 
     def pids(self) -> list[int]:

@@ -2,7 +2,7 @@
 
     python examples/merlin_extend.py --quick
 
-The rows are generated. docs/examples.md explains it cell by cell.
+The rows are generated. docs/examples.md explains this file cell by cell.
 """
 
 import argparse

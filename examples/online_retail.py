@@ -135,7 +135,10 @@ def popularity(shop, since):
 
 
 def favourites(shop):
-    """Return how often each customer bought an item; ties are broken by popularity."""
+    """Return the number of baskets in which each customer bought each item.
+
+    A fraction below 1 is added, by which ties are broken by popularity.
+    """
     most = len(shop.known)
     counts = Counter((basket.customer, item) for basket in shop.known for item in basket.items)
     own = [[counts[customer, item] for item in shop.catalogue] for customer in shop.customers]

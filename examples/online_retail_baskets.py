@@ -19,7 +19,7 @@ DAYS = 28
 
 
 def table_of(baskets):
-    """Return one row per basket, ordered by day, with what was known before it.
+    """Return one row per basket, ordered by day, with its customer's earlier and later purchases.
 
     Money is the logarithm of pounds, since a few baskets are worth far more than the others. The
     last `DAYS` days have no rows: their next purchases are unknown.

@@ -43,11 +43,11 @@ class Basket:
     """An invoice.
 
     Attributes:
-            customer: The buyer's id.
-            country: The buyer's country.
-            day: The date, such as "2011-04-15".
-            items: Distinct stock codes.
-            pounds: The price of each line.
+        customer: The buyer's id.
+        country: The buyer's country.
+        day: The date, such as "2011-04-15".
+        items: Distinct stock codes.
+        pounds: The worth of each line: quantity times price.
     """
 
     customer: str
@@ -58,7 +58,7 @@ class Basket:
 
 
 def read_log(path):
-    """Return all baskets of known customers in time order, and the words of item descriptions.
+    """Return all baskets of known customers by day, and the words of each item's description.
 
     An item's code begins with five digits; postage, fees, manual entries, cancellations and
     returns are skipped.
@@ -88,11 +88,13 @@ class Shop:
 
     Attributes:
         known: The baskets before `split`.
-        catalogue: All items in them, which can be recommended, in the order of scores.
-        customers: Customers who bought before and after, for whom to predict, in score order.
-        relevant: Their purchases after `split`, by index in the catalogue; an item never bought
+        catalogue: All items in `known`, which can be recommended, in the order of the columns of
+            scores.
+        customers: Customers who bought both before and from `split` on, in the order of the rows of
+            scores.
+        relevant: Their purchases from `split` on, as indices in the catalogue; an item never bought
             before has an index beyond it, which no model predicts.
-        bought: Their purchases before `split`.
+        bought: Their purchases before `split`, as indices in the catalogue.
     """
 
     def __init__(self, log, split, end=None):
@@ -124,7 +126,7 @@ class Shop:
 
         Args:
             folder: The output folder.
-            since: The first day of training rows; older baskets are in histories only.
+            since: The first day of training rows; older baskets only occur in histories.
         """
         anybody, anything = _cut(self._seen[0]), {"item": self.catalogue[0], "words": []}
         tables = {

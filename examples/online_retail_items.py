@@ -16,7 +16,7 @@ from online_retail_data import read_log
 
 
 def table_of(baskets):
-    """Return one row per item and business day after its first sale, ordered by day."""
+    """Return one row per item and business day after the item's first sale, ordered by day."""
     known, columns = set(), {"item": [], "day": [], "sold": []}
     for day, of_day in groupby(baskets, key=lambda basket: basket.day):
         sold = {item for basket in of_day for item in basket.items}

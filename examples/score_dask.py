@@ -2,7 +2,7 @@
 
     python examples/score_dask.py served "rows/*.parquet" scores
 
-Workers need NumPy and the model's runtime, and see the folder; distrain is not needed.
+Workers need NumPy, the model's runtime and access to the folder, but not distrain.
 """
 
 import sys
@@ -23,7 +23,7 @@ def scorer(folder):
 
 
 def scores_of(rows, folder):
-    """Return the probabilities of a data frame's rows, with its index."""
+    """Return the probabilities of a data frame's rows, as a series with the frame's index."""
     return pd.Series(scorer(folder).score(rows)["probability"], rows.index, name="probability")
 
 

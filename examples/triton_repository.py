@@ -4,7 +4,7 @@
     tritonserver --model-repository=repository
 
 A request's tensor `row`, `[rows, 1]`, has a JSON object for each raw row; the response is
-`probability`, `[rows, 1]`. Triton batches the rows of requests that wait at the same time. Its
+`probability`, `[rows, 1]`. Triton batches the rows of requests that wait at the same time. Triton's
 Python needs NumPy and the model's runtime.
 """
 

@@ -1,4 +1,4 @@
-"""Compares what a bench reported with the planted faults. Pure functions."""
+"""Compares the faults that a bench reported with those that were planted. Pure functions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Finding:
         planted: The planted fault, in words.
         found: What the bench reported.
         met: Whether the report names the planted fault.
-        figures: The numbers behind it.
+        figures: The measured numbers that the report is based on.
     """
 
     scene: str
@@ -64,7 +64,10 @@ def of_collectives(scene: str, measures: Sequence[Measure], mbit: int) -> list[F
 
 
 def of_outliers(scene: str, bench: Bench, place: str, name: str) -> Finding:
-    """Compare the worst outlier with the planted one; `figures` lists all outliers."""
+    """Compare the worst outlier with the planted fault: the measure `name` is low at `place`.
+
+    The finding's `figures` list all outliers.
+    """
     slow = [outlier for outlier in find_outliers(bench) if outlier.gain < 0]
     named = [f"{o.place}: {o.name} {-100 * o.gain:.0f} % worse" for o in slow]
     worst = slow[0] if slow else None
@@ -74,7 +77,7 @@ def of_outliers(scene: str, bench: Bench, place: str, name: str) -> Finding:
 
 
 def of_limits(scene: str, bench: Bench, wanted: str) -> Finding:
-    """Compare the first limit of a step with the planted one."""
+    """Compare the resource that limits a step first with `wanted`, the planted one."""
     ms = {resource: round(1e3 * s, 1) for resource, s in find_limits(bench).items()}
     first = next(iter(ms), "none")
     said = ", ".join(f"{resource} {of:g} ms" for resource, of in list(ms.items())[:2])

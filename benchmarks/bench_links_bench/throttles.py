@@ -66,7 +66,7 @@ class Throttle:
         (self._cpu / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def limit_reads(self, disk: str, bytes_per_s: int) -> None:
-        """Limit the processes, all together, to `bytes_per_s` read from a disk of `disk_of`."""
+        """Limit all processes together to reading `bytes_per_s` from `disk` (see `disk_of`)."""
         if self._is_v2:
             (self._io / "io.max").write_text(f"{disk} rbps={bytes_per_s}")
         else:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SEED, CLICK_RATE = 0, 0.03
-FIRST_ID = 2  # 0 and 1 are the ids of missing and rare values, as in `Categorify`
+FIRST_ID = 2  # missing values have id 0; id 1 is unused
 GROUPS_PER_FILE = 16
 
 

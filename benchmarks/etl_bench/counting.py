@@ -1,7 +1,8 @@
 """Measures whether the time to count a column's values grows linearly with its rows.
 
 The values of the column are all distinct, the worst case, in parts of 250,000 rows. One task counts
-all parts, and then each piece is added up. No cluster, no other columns, one thread.
+the values of all parts, and writes the counts to files. Then they are added up piece by piece; a
+piece has a share of the values, of all parts. No cluster, no other columns, one thread.
 """
 
 import time

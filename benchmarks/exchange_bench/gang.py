@@ -45,7 +45,7 @@ class Step:
             "empty": no rank's batch has rows.
         messages: Collective operations of each of `GROUPS`.
         sent_bytes: Bytes that the rank sent in each of `GROUPS`.
-        told_bytes: Bytes of ids, rows and sums according to the route's own `traffic`.
+        told_bytes: Bytes of ids, rows and sums according to the route's `traffic`.
         dense_bytes: Bytes sent to sum dense gradients.
         route_ms: Processor time of the rank's process while it made the route.
         step_ms: Processor time of the rank's process during the step itself.
@@ -119,7 +119,7 @@ def train(
     peers = Peers(rank, num_ranks)
     step = new_step(placement, peers)
     tables = step.model.embeddings
-    # Name of torch's group, by which peers find it.
+    # Routes have their own process group, so their messages are counted separately.
     tables.route_peers = replace(peers, group=groups[1], on_host=True)
     told = []
     for number in range(steps + 1):

@@ -195,7 +195,7 @@ def ranks(device: str, rows: int) -> Figures:
     from distrain.prep.synthetic.draw import CATEGORIES
 
     class Alone(Peers):
-        """Ranks that all send what this one sends."""
+        """Simulates ranks that all send the same values as this one."""
 
         def _all_gather(self, rows: torch.Tensor) -> torch.Tensor:
             return rows.unsqueeze(0).expand(self.num_ranks, *rows.shape).contiguous()

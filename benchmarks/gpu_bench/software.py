@@ -50,7 +50,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def installed(module: str) -> bool:
-    """Return whether a module is installed, without importing it."""
+    """Return True if a module is installed, without importing it."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):

@@ -37,7 +37,7 @@ EXPERIMENTS = {
     "straight": 30,
     "loader": 100,
 }
-"""The experiments of `experiments.py`, and the most seconds that each gets in ten minutes."""
+"""The experiments of `experiments.py`, and their time limits in seconds in a run of 10 minutes."""
 LOADER_ON_GPU = "to GPU|^memcpy$|^(floor|distrain), ordinary, 2t$"
 
 

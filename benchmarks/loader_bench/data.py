@@ -15,7 +15,7 @@ NUM_FILES = 8
 GROUP_ROWS = 65_536  # as `PrepRequest.row_group_rows`
 LARGE_GROUPS = {"250k": 250_000, "1m": 1_000_000}
 """Rows of a row group, by layout; these layouts are otherwise like `ordinary`."""
-FIRST_ID = 2  # 0 and 1 are the ids of missing and rare values, as in `Categorify`
+FIRST_ID = 2  # missing values have id 0; id 1 is unused
 
 
 def make_data(

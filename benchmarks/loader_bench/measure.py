@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Pass = Callable[[int], Iterator[int]]
-"""Starts pass 0, 1, ... over the data; yields the rows of each batch once its memory is touched."""
+"""Starts a pass (0, 1, ...) over the data; yields each batch's number of rows after touching it."""
 Open = Callable[[Path], Pass]
 """Imports what the contender needs, and opens the data."""
 

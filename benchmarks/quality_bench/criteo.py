@@ -1,7 +1,7 @@
-"""Three folds of a file in Criteo's format: the printed path and an ensemble, beside peers.
+"""Measures distrain's commands, an ensemble and peers on three folds of a file in Criteo's format.
 
-Each row belongs to the fold that a hash of its text names. Each fold is the test of models that are
-trained on the other two, in an order that another hash draws, so equal files give equal folds.
+A hash of a row's text selects its fold. Each fold is the test set of models that are trained on the
+other two. Another hash gives the order of the training rows, so equal files give equal folds.
 """
 
 import gzip

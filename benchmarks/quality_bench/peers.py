@@ -57,7 +57,7 @@ def weather():
 
 
 def planted_pairs():
-    """Ids that predict nothing alone; two pairs of them do."""
+    """Return a table of eight id columns; only two pairs of them predict the target."""
     source = np.random.default_rng(0)
     ids = source.integers(0, 12, (8, 12_000))
     logit = 1.5 * ((ids[0] + ids[1]) % 2) + 1.5 * ((ids[2] * ids[3]) % 2) - 1.2
@@ -66,7 +66,7 @@ def planted_pairs():
 
 
 def planted_wide():
-    """200 numbers, of which 6 matter, two of them only together."""
+    """Return a table of 200 numbers; 6 of them predict the target, two of these only together."""
     source = np.random.default_rng(1)
     x = source.normal(size=(200, 6_000))
     logit = x[0] - x[1] + 0.7 * x[2] + 0.7 * np.abs(x[3]) + x[4] * x[5] - 0.5
@@ -74,7 +74,7 @@ def planted_wide():
 
 
 def planted_small():
-    """A linear regression of 400 rows with much noise."""
+    """Return 400 rows of a linear regression with much noise."""
     source = np.random.default_rng(2)
     x = source.normal(size=(10, 400))
     target = 150 + x.T @ np.linspace(-30, 30, 10) + source.normal(0, 50, 400)
@@ -180,7 +180,10 @@ def cpu_s():
 
 
 def logistic(train, y, test):
-    """Hashed ids and the squared logarithms of numbers, one-hot."""
+    """Return the probabilities of a logistic regression for the test rows.
+
+    Its inputs are ids, and numbers divided into steps of their squared logarithm, hashed, one-hot.
+    """
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=0.05, solver="liblinear").fit(hashed(train), y)
@@ -206,7 +209,10 @@ def in_steps(number):
 
 
 def boosted(train, y, test):
-    """Numbers, and of each id its count and its out-of-fold target mean; stopped early."""
+    """Return the probabilities of LightGBM with early stopping for the test rows.
+
+    Its inputs are the numbers, and each id's count and out-of-fold target mean.
+    """
     import lightgbm
 
     fold, mean = np.random.default_rng(0).integers(0, MEAN_FOLDS, len(train)), y.mean()

@@ -16,7 +16,7 @@ class Heard:
     """The deliveries to all followers.
 
     Attributes:
-        silent: Number of followers that have received nothing yet.
+        silent: Number of followers that have not received anything yet.
         times: For each delivery, the time of its cause and of its arrival.
         by_all: Set once every follower has received something.
     """

@@ -20,7 +20,7 @@ from distrain.service.values import Job, Quota
 TAKE_OVER_LIMIT_S = 60.0
 _LOOK_S = 0.02
 _SETTLE_S = 8.0
-"""Until the passes that handed jobs over have ended."""
+"""Seconds to wait until the passes that handed jobs over have ended."""
 _TOLD_EVERY_S = 6.0
 _SCHEDULER = """
 import sys, time

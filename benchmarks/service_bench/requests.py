@@ -124,7 +124,10 @@ def _row(number: int, now_s: float, run_root: Path) -> dict[str, Any]:
 
 
 def lists(at: Served, seconds: float) -> dict[str, float]:
-    """Request pages of a submitter's list down to the oldest, with filters in turns."""
+    """Return the response times and the size of the largest page of a submitter's job list.
+
+    Requests page after page from the newest to the oldest job, with several filters in turns.
+    """
     filters: list[dict[str, str]] = [
         {},
         {"state": "failed"},

@@ -70,8 +70,10 @@ class FakeScheduler:
 
     Attributes:
         started: How often each attempt of each job was started, over all boots.
-        job_s: How long a job runs, by `clock`; `None`: until `end` is called.
-        lose_answers: Orders are carried out, but their connections are closed without a response.
+        job_s: Seconds that a job runs, by `clock`; `None`: until `end` is called.
+        orders: The number of orders received, by kind.
+        lose_answers: Whether orders are carried out, but their connections are closed without a
+            response.
         gate: While it is not set, requests are read but not answered.
     """
 

@@ -26,10 +26,11 @@ class CappedHosts:
     """Hosts on a bridge, whose network cards have a capped sending rate.
 
     Args:
-        names: Of the hosts, at most 5 letters each.
+        names: Names of the hosts, at most 5 letters each.
 
     Attributes:
-        addresses: Of each host, by name; this one has the first of the subnet.
+        addresses: The address of each host, by name.
+        here: The address of this machine on the bridge.
     """
 
     def __init__(self, *names: str) -> None:
@@ -60,7 +61,7 @@ class CappedHosts:
         self._remove()
 
     def namespace(self, name: str) -> str:
-        """A host's network namespace."""
+        """Return the name of a host's network namespace."""
         return f"distrain-{self._id}-{name}"
 
     def on(self, name: str, *words: str) -> None:
@@ -68,7 +69,7 @@ class CappedHosts:
         networks.ip("-n", self.namespace(name), *words)
 
     def wrapper(self, name: str) -> list[str]:
-        """Words before a command that run it on a host with a name of its own."""
+        """Return the words to put before a command, to run it on a host under the host's name."""
         words = ["ip", "netns", "exec", self.namespace(name), "unshare", "--uts"]
         return [*words, "sh", "-c", f'hostname {name} && exec "$@"', "sh"]
 

@@ -32,7 +32,8 @@ class Setup:
         kind: The tables' optimizer: "sgd", "adagrad", "rowwise_adagrad" or "adam".
         ranks: Number of processes that train together.
         device: "cpu" or "cuda".
-        placement: Placement of distrain's tables, or "table_wise"; "" if there is no choice.
+        placement: Placement of distrain's tables, or "table_wise" for TorchRec; "" if the contender
+            has no choice.
         precision: Precision of the dense part: "fp32", "tf32" or "bf16".
         compile: Whether torch compiles the dense part.
         graph: Whether a step is recorded as a CUDA graph.

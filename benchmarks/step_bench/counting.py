@@ -16,7 +16,8 @@ def count_step(step: Callable[[], None], cuda: bool) -> dict[str, Any]:
     Returns:
         `dispatched_ops`; on a GPU also `kernels` (launched, without memory copies and fills; those
         of a replayed graph count), `launches` (calls by the host: a graph is one), `host_syncs` and
-        `host_syncs_beside`. On a CPU they are `None`, because nothing is launched.
+        `host_syncs_beside`. On a CPU, where nothing is launched, the first three of these are
+        `None`, and the last is missing.
     """
     counts: dict[str, Any] = {"kernels": None, "launches": None, "host_syncs": None}
     if cuda:

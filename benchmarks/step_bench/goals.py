@@ -149,7 +149,7 @@ def on_gpu(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 
 def is_eager(setup: Setup) -> bool:
-    """Return whether torch launches each kernel separately, in fp32 or tf32."""
+    """Return True if torch launches each kernel separately, in fp32 or tf32."""
     return not (setup.graph or setup.compile) and setup.precision != "bf16"
 
 

@@ -110,7 +110,7 @@ async def _send_all(address: str, num_ranks: int, reports_per_s: int, rows: int)
 async def _rank(
     rank: int, stream: Any, states: list[Any], start_s: float, reports_per_s: int, rows: int
 ) -> None:
-    """Send one rank's reports, with an own offset in time, until this process is ended."""
+    """Send one rank's reports until this process is ended; each rank has another offset in time."""
     offset_s = rank / 64 % 1.0
     number = 0
     while True:

@@ -45,7 +45,7 @@ class Watched:
 
     @property
     def cost_pct(self) -> list[float]:
-        """By pair of neighbouring turns, how much slower the run was with views, in percent."""
+        """The loss of rows/s with views, in percent, for each pair of neighbouring turns."""
         pairs = zip(self.alone, self.watched, strict=True)
         return [100 * (1 - watched / alone) for alone, watched in pairs]
 
@@ -106,7 +106,7 @@ class Viewing:
         self.process.wait()
 
     def tell(self, word: str) -> None:
-        """`open` or `close` all views, and wait until the viewers have done so."""
+        """Open or close all views, and wait until that is done; `word` is "open" or "close"."""
         assert self.process.stdin is not None
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
@@ -142,7 +142,7 @@ def so_far(url: str, job_id: str) -> tuple[int, float]:
 
 
 def runs(job: JobHandle) -> bool:
-    """Return whether the job has trained for a while."""
+    """Return True if the job has trained for a while."""
     view = job.view()
     raise_for_state(view)
     return view.state is JobState.RUNNING and len(view.records) > 20

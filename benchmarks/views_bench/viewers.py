@@ -1,6 +1,8 @@
 """Viewers of a run that open and close: a dashboard page, JSON, `distrain top`, Prometheus.
 
-python viewers.py URL JOB      (each line `open` or `close` on stdin is answered by a line)
+    python viewers.py URL JOB
+
+It reads lines `open` and `close` from stdin, and answers each with a line.
 """
 
 import asyncio

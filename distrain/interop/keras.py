@@ -29,8 +29,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     consumes an epoch number.
 
     Args:
-        loader: The loader, which is not changed; epochs begin with number 0. The attribute
-            `loader` is the loader that is read, which has the `stats`.
+        loader: The loader to read; it is not changed. The attribute `loader` is a copy that yields
+            named inputs: its `stats` count what Keras has read. Its first epoch is number 0.
         inputs: `"columns"`: a dict of `[rows]` by column name, for inputs of shape `()` or `(1,)`;
             `"matrices"`: `{"categorical": [rows, columns], "continuous": [rows, columns]}`.
         list_lengths: One length for all list columns, or a length by column name; their inputs are
@@ -62,7 +62,9 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return len(self.loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Return the next batch, for any index; after the last batch, the next epoch's first.
+        """Return the next batch; `index` is ignored.
+
+        After the last batch of an epoch, the next epoch begins.
 
         Returns:
             `(inputs, target)`; `(inputs,)` without a target; `(inputs, target, weight)` with a
@@ -85,7 +87,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._leave_epoch()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make this the next epoch of the loader; SpecError if it is below 0."""
+        """Set the number of the next epoch; raises a `SpecError` if it is negative."""
         self._leave_epoch()
         self._next_epoch = whole_number("epoch", epoch, 0)
 

@@ -15,7 +15,9 @@ FORMS = ("columns", "matrices")
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Turns a batch into `(inputs, target, weight)`, without target or weight if it has none.
+    """Converts batches to `(inputs, target, weight)`, `(inputs, target)` or `(inputs,)`.
+
+    `inputs` is a dict of tensors by name.
 
     >>> import torch
     >>> batch = Batch(
@@ -46,7 +48,9 @@ class NamedInputs:
     def of(
         cls, dataset: Dataset, form: str, list_lengths: int | Mapping[str, int] | None
     ) -> NamedInputs:
-        """Return the inputs of a dataset; list columns default to the schema's maximum length.
+        """Return the conversion for batches of a dataset.
+
+        List columns without a length in `list_lengths` get the schema's maximum length.
 
         Raises:
             SpecError: `form` is unknown, a list column has no length or a length below 1, or

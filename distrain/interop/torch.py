@@ -56,6 +56,9 @@ class WorkerBatches(IterableDataset[Any]):
         num_ranks: Number of ranks, each with its own `DataLoader`.
         **options: The options of `Loader`, except `global_batch_size`, `transforms` and `device`:
             workers have no GPU. The number of workers of all ranks must divide `lanes`.
+
+    Raises:
+        SpecError: One of these three options is given, or `Loader` rejects an option.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class WorkerBatches(IterableDataset[Any]):
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass this epoch.
+        """Set the number of the epoch that the next pass yields.
 
         Raises:
             SpecError: `epoch` is negative.
@@ -182,9 +185,10 @@ def _shared(*sizes: int) -> torch.Tensor:
 
 
 def as_dict(batch: Batch) -> dict[str, Any]:
-    """Return each column as `[rows]` under its name, targets and weight included.
+    """Return each column as `[rows]` under its name, including targets and weights of tasks.
 
-    Lists are `torch.nested` tensors of the layout `torch.jagged`.
+    The rows' weight is named `weight`; a target without a name is named `label`. Lists are
+    `torch.nested` tensors of the layout `torch.jagged`.
     """
     names = (*batch.categorical_names, *batch.continuous_names, *batch.label_names)
     columns: dict[str, Any] = {name: batch[name] for name in names}
@@ -239,7 +243,9 @@ def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torc
 
 
 def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
-    """Return a batch of columns that do not come from a `Loader`; the inverse of `as_dict`.
+    """Return a batch of columns that do not come from a `Loader`, such as those of `as_dict`.
+
+    The rows' weight is read under its name in the schema; `as_dict` names it `weight`.
 
     Args:
         columns: Tensors or arrays, `[rows]`, by name; for lists a nested tensor or each row's
@@ -249,6 +255,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
 
     Raises:
         SpecError: A feature or some of the targets are missing.
+        SchemaError: The schema cannot be used (see `wanted_columns`).
 
     >>> from distrain.schema import ColumnSchema
     >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)

@@ -1,7 +1,8 @@
 """The backends, which load row groups into batches; chooses the reader, source and backend.
 
-On a CPU a reader decodes row groups, and a filler writes rows to host memory. On a GPU cuDF
-decodes and torch fills batches there; no row passes through the host.
+The readers `arrow` and `raw` decode row groups on the host, and a filler writes the rows to batches
+in host memory. With the reader `cudf`, row groups are decoded and batches filled on the GPU; no row
+passes through the host.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from distrain.loader.reading.source import Source
 
 
 class CpuBackend:
-    """Fills batches in host memory with the columns of a source."""
+    """Fills batches in host memory with the columns of a source.
+
+    `list_limits` has the maximum list length by column; lists of other columns are not cut.
+    """
 
     def __init__(
         self,
@@ -89,7 +93,10 @@ class CpuBackend:
         self.stats.add(row_groups=1, bytes_read=bytes_read, decode_s=decode_s, fill_s=fill_s)
 
     def copy_rows(self, cells: Block, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
-        """Write rows of `cells`, `[flat columns, rows]` in a batch's format, to their places."""
+        """Write rows of `cells` to their places in `batches`, without checking values.
+
+        `cells` has the format of a batch's block, `[flat columns, rows]`.
+        """
         self._filler.copy(cells, deal, [batch.block for batch in batches])
 
     def finish(self, batch: OpenBatch[Block]) -> Batch:
@@ -107,8 +114,9 @@ class CpuBackend:
 class GpuBackend:
     """Fills batches on a GPU with columns decoded by cuDF, on the loader's side stream.
 
-    All threads use the side stream alone. So a batch is written after its memory was allocated, and
-    before the event that the consumer's stream waits for. Each epoch has its own backend.
+    All threads use only the side stream. So a batch is written after its memory was allocated, and
+    before the event that the consumer's stream waits for. Each epoch, and each window of an epoch,
+    has its own backend.
     """
 
     num_lists = 0
@@ -182,8 +190,8 @@ def choose_reader(
 ) -> ReaderChoice:
     """Choose the reader of a table for batches on a device of type `"cpu"` or `"cuda"`.
 
-    `requested` is the name of a reader, or `"auto"`. For a `workflow`, the reader of raw rows is
-    chosen.
+    `requested` is the name of a reader, or `"auto"`. `workflow` is the folder of the workflow that
+    prepares the rows, if they are raw: the reader of raw rows is then chosen.
 
     Raises:
         SpecError: The requested reader cannot serve the table, or rows of a workflow are to be
@@ -227,7 +235,7 @@ def new_source(
 
 
 def new_host_reader(dataset: Dataset, options: LoaderOptions) -> ArrowReader:
-    """Return a new reader of a dataset's rows, prepared or raw, into host memory."""
+    """Return a new `RawReader` if the dataset has a workflow, otherwise a new `ArrowReader`."""
     how: dict[str, Any] = {
         "open_groups": open_groups(dataset, options),
         "threads": options.decode_threads,
@@ -250,9 +258,10 @@ def new_backend(
     streams: CudaStreams | None,
     list_limits: Mapping[str, int],
 ) -> Backend:
-    """Return the backend that loads a dataset's row groups into batches; it opens the source.
+    """Open the source, and return a backend that loads a dataset's row groups into batches.
 
-    Only a GPU reader needs `streams`; only a CPU reader uses `pool`.
+    `streams` is only needed for a GPU reader. `pool` and `list_limits`, the maximum list length by
+    column, are only used for a host reader.
     """
     opened = source.open()
     if kind.on_gpu:

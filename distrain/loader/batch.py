@@ -170,7 +170,8 @@ class Batch:
             regression or multiclass. `None` when rows are scored without labels.
         labels: All targets, `[rows, num_targets]`, float32. `None` without labels, or if the
             creator of the batch set only `label`.
-        weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all weights are equal.
+        weight: `[rows]`, float32, 0 or more: each row's weight; `None` if there is no column of
+            weights, so all rows have the same weight.
         lists: The list columns, by name.
         task_weights: `[rows, columns]`, float32, 0 or more: each row's weight for single tasks;
             `None` if there are no such columns.

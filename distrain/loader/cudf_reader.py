@@ -100,7 +100,7 @@ def why_not_cudf(
 
 
 class CudfReader(Reader):
-    """Reads row groups into device memory, from any thread whose current GPU is the streams'.
+    """Reads row groups into device memory, from any thread whose current GPU is that of `streams`.
 
     Cells are tensors, `[rows]`, of the file's dtype, which are valid on the side stream only. At
     most `open_groups` row groups stay decoded while their slices are read.
@@ -122,7 +122,7 @@ class CudfReader(Reader):
     def read(self, group: RowGroup, columns: Sequence[WantedColumn]) -> Iterator[DecodedColumns]:
         """Yield all columns of a row group in one part; see `Reader.read`.
 
-        `DataError` also if the GPU's memory is full.
+        Also raises a `DataError` if the GPU's memory is full.
         """
         if group.slice is None:
             yield self._read_whole(group, columns)
@@ -286,7 +286,7 @@ def null_rows(mask: Tensor, num_rows: int) -> Tensor:
 
 
 def _taken(values: TensorT, places: Tensor | None) -> TensorT:
-    """Return the values at some places; all values if `places` is `None`. Passes `None` through."""
+    """Return `values[places]`; `values` unchanged if either argument is `None`."""
     if values is None or places is None:
         return values
     return signed_bits(values)[places].view(values.dtype)

@@ -59,7 +59,7 @@ class Dataset:
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
-        SpecError: The filter cannot be used.
+        SpecError: An option is invalid, or the filter cannot be used.
         SchemaError: There is no schema, it has no features, or it does not fit the options.
     """
 
@@ -155,7 +155,8 @@ class Dataset:
 def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
     """Return a function that returns the names of the columns to read from a raw file, by its path.
 
-    `None` if `workflow` is `None`: the rows are prepared already.
+    Returns `None` if `workflow` is `None`: the rows are prepared already. Raises a `DataError` if
+    the workflow cannot be loaded, or cannot prepare each row alone.
     """
     if workflow is None:
         return None

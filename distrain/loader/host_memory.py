@@ -95,7 +95,7 @@ class Slab:
     """Reusable host memory for copies from or to a device, one piece at a time.
 
     The memory is page-locked for a GPU. All pieces share it, so a piece must no longer be in use
-    when the next one is requested.
+    when the next one is requested. At least `least_bytes` are allocated, so that later pieces fit.
     """
 
     def __init__(self, least_bytes: int = 0) -> None:

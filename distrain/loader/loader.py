@@ -81,8 +81,10 @@ class Loader(IterableDataset[Any]):
         global_batch_size: Rows of a step over all ranks; give this or `batch_size`.
         shuffle: `"chunk"` permutes the dataset's parts, joins them to chunks, and permutes the rows
             within each chunk. `"full"` permutes all rows; a rank then decodes every row group and
-            stores its whole share of an epoch. `"none"` keeps the order of the files within each
-            lane (with one lane, the order of the files). `True` means `"chunk"`, `False` `"none"`.
+            stores its whole share of an epoch. `"none"` does not shuffle: with one lane, rows are
+            in the order of the files. Each of several lanes reads a part of the table, and odd
+            lanes may read their row groups from last to first. `True` means `"chunk"`, `False`
+            means `"none"`.
         seed: Seed of the order of rows, 0 or more.
         lanes: Number of lanes; a multiple of the number of ranks.
         rank: This rank, from 0.
@@ -93,7 +95,8 @@ class Loader(IterableDataset[Any]):
         parts_per_chunk: Number of parts in a chunk, whose rows are shuffled together.
         prefetch_batches: Number of finished batches that may wait for the consumer.
         decode_threads: Number of row groups, or slices of large ones, that are decoded at a time.
-        reader: `"auto"`, `"arrow"` or `"cudf"`; see `reader_choice`.
+        reader: `"auto"`, `"arrow"` or `"cudf"`. The attribute `reader_choice` has the name of the
+            chosen reader, and the reason.
         cache: A folder on a local disk for decoded row groups, also filled by `distrain pack`.
         cache_size: The maximum size of the folder, in bytes or like `"50GB"`.
         transforms: Functions applied to each batch, in order, in the loader's thread, before the
@@ -114,8 +117,8 @@ class Loader(IterableDataset[Any]):
 
     Raises:
         SpecError: A number is out of range, `max_list_length` names a column without lists, the
-            device cannot be used, the ranks do not divide the lanes, the reader cannot serve the
-            dataset, or there is no full batch and `drop_last` is set.
+            device, the cache or `shuffle_dir` cannot be used, the ranks do not divide the lanes,
+            the reader cannot serve the dataset, or there is no full batch and `drop_last` is set.
     """
 
     def __init__(
@@ -382,7 +385,10 @@ class Loader(IterableDataset[Any]):
         self._position = self._begin
 
     def map(self, transform: Transform) -> Loader:
-        """Return a loader of the same batches, to which `transform` is applied last."""
+        """Return a loader of the same batches, with `transform` applied after other transforms.
+
+        It begins at the position of this loader.
+        """
         mapped = self.__class__.__new__(self.__class__)
         transforms = (*self._transforms, transform)
         mapped.__setstate__(self.__getstate__() | {"_transforms": transforms})

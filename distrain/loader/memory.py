@@ -76,7 +76,7 @@ class LoaderMemory:
 
     Attributes:
         batches: Number of batches that are open, finished, or with the consumer.
-        batch_rows: Rows of each batch.
+        batch_rows: Maximum number of rows of a batch.
         blocks_bytes: Bytes of the batches' flat columns; if pinned, as rounded up by torch.
         decode_bytes: Bytes of a decoded row group, or slice of a large one, for each thread, and of
             its tile, in which four columns are stored row by row.
@@ -205,7 +205,8 @@ def streams_bytes_of(
 ) -> int:
     """Return the bytes of a reader's open decoders, and of decoded slices that wait for a thread.
 
-    0 if no row group is large, or if the reader decodes on a GPU.
+    The sizes are as for `memory_of`. Returns 0 if no row group is large, or if the reader decodes
+    on a GPU.
     """
     groups = open_groups(dataset, options)
     if not groups or reader.on_gpu:
@@ -234,12 +235,15 @@ def memory_bound(
     has_buckets: bool = False,
     before: int = 0,
 ) -> LoaderMemory:
-    """Return the bound from the sizes of a table; of a large row group, give the slices' sizes.
+    """Return the memory bound of a loader from the sizes of a table, without a dataset.
+
+    If large row groups are read in slices, chunks consist of slices.
 
     Args:
         row_bytes: Bytes of a row in a batch.
         chunk_rows: Rows of the largest chunk.
         group_rows: Rows of the largest row group or slice.
+        pinned: Whether blocks are page-locked.
         decoded_row_bytes: Bytes of a row's flat columns in the files' types.
         compressed_group_bytes: Compressed bytes of the largest row group; 0 leaves them out.
         num_groups: The number of row groups and slices.
@@ -297,7 +301,10 @@ def _bucket_bytes(
 def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderKind = ANY_TABLE
 ) -> int:
-    """Return the rows of the largest possible chunk: the sum of the largest parts."""
+    """Return the maximum number of rows of a chunk, over all windows.
+
+    With `shuffle="chunk"`, it is the sum of the `parts_per_chunk` largest parts.
+    """
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
 
@@ -340,6 +347,8 @@ def open_steps(
     has_buckets: bool = False,
 ) -> int:
     """Return the number of steps whose batches may be open at a time on a rank with `lanes` lanes.
+
+    The other arguments are as for `memory_bound`; see the module's docstring for the formula.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
     >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=12)

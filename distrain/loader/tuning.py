@@ -104,7 +104,7 @@ def tuning_advice(
     memory_budget_bytes: int,
     pinned: bool = False,
 ) -> list[str]:
-    """Return advice for faster reading within `memory_budget_bytes` a rank, one text a problem.
+    """Return advice for faster reading within `memory_budget_bytes` a rank: a text per problem.
 
     `pinned` is whether batches use page-locked memory. The list is empty if nothing should change.
     """

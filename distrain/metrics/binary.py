@@ -181,7 +181,10 @@ class BinaryMetrics:
 def losses_and_predictions(
     logits: Doubles, positive: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Doubles]:
-    """Return each row's logistic loss in nats and its probability."""
+    """Return each row's logistic loss in nats, and its predicted probability, `[rows]` each.
+
+    `positive` is whether each row's label is 1.
+    """
     # log(1 + exp(x)) - y * x without overflow: exp is only computed of -|x|.
     decay = np.exp(-np.abs(logits))
     losses = np.log1p(decay) + np.maximum(np.where(positive, -logits, logits), 0.0)

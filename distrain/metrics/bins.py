@@ -26,7 +26,7 @@ Weights = npt.NDArray[Any]
 
 MAX_GAP = 255
 AT_ONCE = 64
-"""Documents that are unpacked together, such that their bins fit a core's cache."""
+"""Number of documents that are unpacked together; their bins fit a core's cache."""
 
 _DTYPES = ("<u1", "<u2", "<u4", "<u8")
 _WEIGHTS = "<f8"
@@ -47,7 +47,7 @@ def bin_of(logits: Floats) -> Counts:
 
 
 def pack_counts(counts: Weights) -> dict[str, str]:
-    """Return counts as JSON values: the distances between non-empty bins, and the counts.
+    """Return counts per bin as JSON values: distances between non-empty bins, and their counts.
 
     Most reports fill a small part of the bins. Serialising only that part takes a tenth of the time
     of zlib over all bins, and the scheduler reads every rank's reports. A distance is one byte; a
@@ -74,7 +74,9 @@ def _narrowest(counts: Weights) -> str:
 
 
 def add_packed(into: Weights, documents: Sequence[Mapping[str, str]]) -> None:
-    """Add counts from `pack_counts` to `into`, many at once, since NumPy has a cost per call.
+    """Add the counts of documents from `pack_counts` to `into`, `[bins]`, in place.
+
+    Many documents are added in one call of NumPy, which is faster.
 
     Raises:
         ValueError: A document does not hold counts of ascending bins of `into`, or has fractional

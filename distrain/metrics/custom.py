@@ -40,9 +40,9 @@ class Metric:
     def update(self, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> None:
         """Add rows: the scores and labels of the job's first binary target, float32 `[rows]` each.
 
-        If no target is binary, they are those of the first target. In a job with weights there is a
-        third argument, the rows' weights, 0 or more: a weight of 2 counts a row twice, and a weight
-        of 0 ignores it.
+        If no target is binary, they are those of the first target; the scores of a multiclass
+        target are `[rows, classes]`. In a job with weights there is a third argument, the rows'
+        weights, 0 or more: a weight of 2 counts a row twice, and a weight of 0 ignores it.
         """
         raise NotImplementedError
 
@@ -90,11 +90,15 @@ def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric
     """Try a user's metric on a few made-up rows, and return its class.
 
     Args:
+        name: The metric's name in the job spec, for errors.
+        kind: The user's class; any other object is rejected.
         weighted: Whether its rows will have weights.
 
     Raises:
-        SpecError: It is not a subclass of `Metric`, a method fails, its state has values that are
-            not JSON, it computes no number, or it does not accept weights although rows have some.
+        SpecError: `kind` is not a subclass of `Metric`, a method fails, the state has values that
+            are not JSON, a method changes a list or another container of the class, `compute`
+            returns neither a number nor `None`, or `update` does not accept weights although rows
+            have some.
     """
     if not (isinstance(kind, type) and issubclass(kind, Metric)):
         what = (

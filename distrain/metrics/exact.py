@@ -91,7 +91,7 @@ class DistinctScores:
         self.add(key_of(scores) >> np.uint32(self.shift), negatives, positives)
 
     def add(self, keys: Keys, negatives: Weights, positives: Weights) -> None:
-        """Count entries whose keys have this state's `shift`; keys may repeat, in any order."""
+        """Count entries. `keys` lack their lowest `shift` bits; they may repeat, in any order."""
         self._hold(
             np.concatenate([self.keys, keys]),
             np.concatenate([self.negatives, negatives]),
@@ -130,7 +130,7 @@ class DistinctScores:
     def auc(self) -> Bounded | None:
         """Return the area under the ROC curve, and how far it may be from the exact value.
 
-        `None` unless both classes occur.
+        The bound is 0 unless scores were coarsened. `None` unless both classes occur.
         """
         if not self.negatives.any() or not self.positives.any():
             return None
@@ -138,9 +138,10 @@ class DistinctScores:
         return Bounded(value, bound if self.shift else 0.0)
 
     def average_precision(self) -> Bounded | None:
-        """Return the area under the precision-recall curve, with its bound as for `auc`.
+        """Return the average precision, and how far it may be from the exact value.
 
-        `None` unless both classes occur.
+        It is the sum, over the scores, of precision times gain in recall. The bound is 0 unless
+        scores were coarsened. `None` unless both classes occur.
         """
         if not self.negatives.any() or not self.positives.any():
             return None

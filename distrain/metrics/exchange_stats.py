@@ -66,7 +66,9 @@ class ExchangeStats:
 
 
 def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums over the ranks, each of which reports the same steps; empty for no ranks.
+    """Return the sums of the ranks' reports (`to_json`) for the same steps; empty for no ranks.
+
+    `steps` is not summed.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = add_up_exchanges([one, one])
@@ -81,7 +83,7 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums over consecutive reports of one rank; empty for no reports.
+    """Return the sums of consecutive reports (`to_json`) of one rank; empty for no reports.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = follow_up_exchanges([one, one])

@@ -22,6 +22,7 @@ class GroupedReport:
     """Metrics within groups.
 
     Attributes:
+        groups: Number of groups.
         scored_groups: Number of groups with both classes.
         scored_rows: Number of rows in these groups.
         grouped_auc: Mean of their AUC, weighted by rows or their weights; `None` without such a

@@ -170,6 +170,9 @@ class TopItems:
         users: Number of users.
         k: Number of items, at least 1.
 
+    Attributes:
+        ranked: Ids of the items, `[users, k]`, int64, best first; `NO_ITEM` after the last item.
+
     >>> top = TopItems(1, 2)
     >>> top.update(np.array([[0.1, 0.9]]), np.array([0, 1]))
     >>> top.update(np.array([[0.5]]), np.array([2]))
@@ -207,7 +210,10 @@ class TopItems:
         self._take(worst_first, np.broadcast_to(items, worst_first.shape))
 
     def merge(self, other: "TopItems") -> None:
-        """Add the items of another state of the same users; raise `ValueError` for another k."""
+        """Add the items of another state of the same users.
+
+        Raises `ValueError` if it has another `k` or another number of users.
+        """
         if other.ranked.shape != self.ranked.shape:
             shapes = " and ".join(str(list(one.ranked.shape)) for one in (self, other))
             raise ValueError(f"rankings [users, k] of {shapes} cannot be merged")

@@ -23,7 +23,8 @@ def reliability(
         most: Maximum number of groups.
 
     Returns:
-        `predicted` and `observed`, from 0 to 1, and `rows`, one entry a group; `None` without rows.
+        `predicted` and `observed`, from 0 to 1, and `rows`, one entry per group; `None` without
+        rows.
 
     >>> from distrain.metrics.bins import NUM_BINS
     >>> counts = np.zeros(NUM_BINS, np.int64)

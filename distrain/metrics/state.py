@@ -39,7 +39,8 @@ class State(Protocol):
         """Count some rows.
 
         Args:
-            scores: The outputs for the kind of target, in any float dtype.
+            scores: Logits of a binary target or predictions of a regression, `[rows]`, or the
+                logits of a multiclass target, `[rows, classes]`; in any float dtype.
             labels: `[rows]`, in any dtype.
             weights: `[rows]`, 0 or more; `None`: 1 each.
 

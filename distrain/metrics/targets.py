@@ -13,7 +13,7 @@ from distrain.metrics.state import State
 STATES: Mapping[str, type[State]] = {
     kind.kind: kind for kind in (BinaryMetrics, RegressionMetrics, MulticlassMetrics)
 }
-"""The state of a target by the target's kind."""
+"""The class of a target's state, by the target's kind."""
 
 _FORMAT = {"kind": "targets", "version": 1}
 

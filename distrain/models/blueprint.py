@@ -19,8 +19,8 @@ from distrain.schema.schema import Schema
 class Given(NamedTuple):
     """The inputs of a named model's builder, besides its section of the spec.
 
-    A builder's "one logit" is that of the default head; with another `head`, its outputs replace
-    the logit.
+    The builders' docstrings describe the default head, which returns one logit. If `head` is given,
+    its outputs replace the logit.
     """
 
     schema: Schema
@@ -28,7 +28,10 @@ class Given(NamedTuple):
     head: Task | None = None  # `None` for one binary target, the default head of each model
 
     def inputs(self, width: int | None, *more: Embeddings) -> InputBlock:
-        """Return the block of all columns, with embeddings of this width and the tables `more`."""
+        """Return the block of all columns, with embeddings of this width and the tables `more`.
+
+        `None` gives each column its own width; see `Embeddings`.
+        """
         return InputBlock(self.schema, Embeddings(width, combiners=self.combiners), *more)
 
     @property

@@ -28,8 +28,9 @@ def build_model(
     """Build a model on the CPU; the same arguments give bitwise the same parameters.
 
     The inputs are the schema's categorical and continuous columns in schema order, without the
-    target. A categorical list column has one embedding per row, in schema order among the others:
-    the combination of its ids' embeddings. Torch's global random state is neither read nor changed.
+    target; some models use only a part of them. A categorical list column has one embedding per
+    row, the combination of its ids' embeddings, unless its combiner is "sequence". Torch's global
+    random state is neither read nor changed.
 
     Args:
         schema: Each categorical column needs its cardinality.

@@ -23,7 +23,7 @@ class Network(nn.Module):
 
     `task` is attached to `body`, and `body` to the shape of the inputs, including continuous
     columns if `takes_continuous`. The embeddings come from `EmbeddingCollection.lookup`, and the
-    lists from `InputBlock.event_lists`. With `draws` the last sequence has the drawn items.
+    lists from `InputBlock.event_lists`. With `draws`, the last of `embedded` has the drawn items.
 
     Attributes:
         logit_shift: Added to the first target's logits outside of training: the log of the sampled

@@ -73,7 +73,7 @@ def check_function(name: str, field: str, *, here: bool) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return a function's name in a job spec.
+    """Return a function's name in a job spec, `module:name`; the name of a lambda is "model".
 
     >>> name_of(custom)
     'distrain.models.custom:custom'

@@ -65,14 +65,15 @@ class ScoringModel(nn.Module):
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
         - lists: for each list column (lists of numbers last) its values, `[values of all rows]`,
-          and its lengths, `[rows]`, int32 or int64. The lists of one event have equal lengths.
-          Lengths are used because torch's exporters accept offsets, as in `Ragged`, only for
-          2 rows or more.
+          and its lengths, `[rows]`, int32 or int64. Lists that describe the same events (such as
+          items and their times) have equal lengths in each row. Lengths are used because torch's
+          exporters accept offsets, as in `Ragged`, only for 2 rows or more.
         - result: for one binary target the logits, `[rows]`, float32; a sigmoid makes them
           probabilities. For other or several targets a tensor for each, as in `Task.scores`.
 
     Raises:
-        ModelError: The tables are sharded over ranks, or have several placements.
+        ModelError: The tables are sharded over ranks, or tables of one width have several
+            placements.
     """
 
     def __init__(self, model: ClickModel, tables: TableForm = "fp32"):
@@ -151,7 +152,7 @@ class ScoringModel(nn.Module):
 
     def dynamic_shapes(self) -> tuple[object, ...]:
         rows = Dim("rows", min=0)
-        # The lists of one event have equal lengths.
+        # Lists that describe the same events have equal lengths.
         events = [self._inputs.schema[name].event for name in self._lists]
         sizes = {name: Dim(f"ids_{i}", min=0) for i, name in enumerate(dict.fromkeys(events))}
         lists = [({0: sizes[name]}, {0: rows}) for name in events]
@@ -215,7 +216,7 @@ class QueryModel(ScoringModel):
 
 
 def export_program(model: ScoringModel) -> ExportedProgram:
-    """Return the model as torch's exported program, for any number of rows from 1; ids are int64.
+    """Return the model as torch's exported program, for any number of rows; ids are int64.
 
     `torch.export.save` writes the result. Loading it needs only torch.
     """
@@ -244,6 +245,7 @@ def write_export(
 
     Args:
         path: A folder that does not exist yet, unless `replace` is true.
+        to: The format of the model's file, "torch" or "onnx".
         tables: The form of the tables (`QuantisedTable`).
         beside: Called with the folder, to write more files into it.
 

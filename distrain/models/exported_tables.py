@@ -114,10 +114,11 @@ class TablePart(NamedTuple):
 
 
 def row_places(file: Path, parts: Iterable[TablePart]) -> list[dict[str, Any]]:
-    """Return where the rows of tables are in an exported file, by table and part.
+    """Return where the rows of tables are in an exported file, for each table and part.
 
-    Each dictionary has the file, the offset of its first row, the number of rows, and the bytes of
-    a row. Tables that the exporter stored in another form are omitted.
+    Each dictionary has `table`, `part` (see `TablePart`), `file` (its name), `offset` (of the first
+    row, in bytes), `rows` (their number) and `row_bytes`. Tables that the exporter stored in
+    another form are omitted.
     """
     stored = _in_onnx(file) if file.suffix == ".onnx" else _in_zip(file)
     places = []

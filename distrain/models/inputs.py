@@ -128,10 +128,11 @@ class InputBlock:
         return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """Return the ids that a batch looks up.
+        """Return the ids that a batch looks up, as `EmbeddingCollection.lookup` needs them.
 
-        These are the ids of the flat columns in the order of `columns`, `[rows, flat columns]`,
-        int32, and the lists of ids by table name. Of events, only the newest `max_length`.
+        The first result has the ids of the flat columns, in the order of `columns`, `[rows, flat
+        columns]`, in the batch's dtype. The second has the lists of ids by table name: of events,
+        only the newest `max_length`; with `draws`, also the drawn items. It may have other lists.
         """
         lists = batch.lists
         if self._newest or any(table != source for table, source in self._lists.items()):
@@ -145,7 +146,7 @@ class InputBlock:
         return (torch.stack(ids).t() if ids else batch.categorical[:, :0]), lists
 
     def event_lists(self, batch: Batch) -> tuple[EventLists, ...]:
-        """Return, for each of `shape.events`, the parts that are not embeddings."""
+        """Return for each of `shape.events` the newest `max_length` events, without embeddings."""
         lists = []
         for events in self.shape.events:
             given = [batch.lists[column.name] for column in events.numbers]

@@ -14,7 +14,10 @@ from distrain.models.embeddings.kernels.random_bits import words
 Sampler = Literal["uniform", "popularity"]
 
 FIRST_VALUE_ID = 3
-"""The first id of a value. `distrain prep` reserves smaller ids for padding, gaps and unknowns."""
+"""The first id of a value.
+
+`distrain prep` reserves the smaller ids for padding, missing values and unknown values.
+"""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 

@@ -19,10 +19,10 @@ _TINIEST = 2.0**-24
 class QuantisedTable(nn.Module):
     """A table whose rows are stored as float16, or as integers with a scale.
 
-    `int8`: a row is `codes * scale`, with codes -127 to 127 and a float16 scale. `int4`: a row is
-    `least + codes * scale`, with codes 0 to 15, two in a byte, the first in its lower half; scale
-    and least are float16. The error of a number is at most half a scale, plus the rounding of scale
-    and least to float16.
+    `int8`: a row is `codes * scale`, with codes -127 to 127. `int4`: a row is `least + codes *
+    scale`, with `least` the row's minimum and codes 0 to 15, two in a byte, the first in its lower
+    half. `steps` has each row's scale, for `int4` also `least`, as float16. The error of a number
+    is at most half a scale, plus the rounding of scale and least to float16.
 
     Shape:
         - ids: `[...]`, int64.

@@ -40,7 +40,7 @@ _GLOBAL_HOOKS = (
 
 
 def rows_are_independent(network: nn.Module) -> bool:
-    """Return whether the outputs and losses of all rows are independent of other rows in the batch.
+    """Return True if each row's outputs and loss are independent of the other rows in the batch.
 
     A class may declare this by an attribute `rows_are_independent`, for itself but not for its
     subclasses. Otherwise this package's classes and the usual layers of torch count as independent.

@@ -287,7 +287,10 @@ def dtype_of_tables(weights: TensorFile) -> torch.dtype:
 def needed_tensors(
     blueprint: Blueprint,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Tensor]]:
-    """Return the shapes of a model's tables, and its dense tensors without memory, by name."""
+    """Return the shapes of a model's tables, and its dense tensors on the device `meta`, by name.
+
+    The blueprint cannot be used again.
+    """
     places = table_places(blueprint.inputs.columns)
     tables: dict[str, tuple[int, ...]] = {
         place.tensor: (place.first + place.cardinality, place.dim) for place in places
@@ -352,7 +355,7 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
 def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
     """Return the combiners of list columns; `DataError` if they do not fit the schema.
 
-    Files of versions without lists have none.
+    Files of early versions, which did not support lists, have no combiners.
     """
     features = schema.remove_by_tag(Tags.TARGET)
     lists = {column.name for column in features.categorical if column.holds_lists}

@@ -79,7 +79,8 @@ class Events:
     """Events of a row, oldest first, whose fields are aligned lists; see `EventValues`.
 
     Attributes:
-        lists: The lists of ids, as indices into the sequences of `EmbeddingCollection`.
+        lists: The lists of ids, by their indices among the sequences of `EmbeddingCollection`.
+        numbers: The lists of numbers.
         max_length: The largest number of events of a row. Only the newest events are kept.
     """
 

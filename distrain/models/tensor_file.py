@@ -214,10 +214,10 @@ class TensorFile:
         }
 
     def read(self, name: str, take: Callable[[slice, Tensor], None]) -> None:
-        """Pass a tensor to `take`, in slabs: a range of its rows, and their values.
+        """Pass a tensor to `take`, in slabs: a range of its rows, and their values on the CPU.
 
-        The values are only valid during the call. A scalar comes as it is, with the range of one
-        row.
+        The values are only valid during the call. A scalar is passed without a dimension, as the
+        values of one row.
 
         Raises:
             DataError: The file is too short or cannot be read.
@@ -293,7 +293,7 @@ def _row_slabs(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[slice]:
 
 @torch.no_grad()
 def put_rows(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
-    """Write rows of a tensor, which `TensorFile.read` passes, converted to the target's dtype."""
+    """Write a slab that `TensorFile.read` passes to the same rows of `target`, in its dtype."""
     if not isinstance(target, Tensor):
         target.write(rows, values)
     elif target.dim() == 0:

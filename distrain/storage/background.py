@@ -29,7 +29,7 @@ class BackgroundWriter:
         self._work.put(work)
 
     async def done(self, within_s: float) -> bool:
-        """Wait until all calls queued before are done; return False after `within_s` seconds."""
+        """Wait for all calls queued so far; return True if they end within `within_s` seconds."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -56,9 +56,12 @@ class BackgroundWriter:
 class Inbox(Generic[Item]):
     """A bounded queue of items to write.
 
-    Above `limit_bytes`, the oldest items except the first are dropped. `take(items, bytes, item)`
-    is called in the writer's thread for each item; `items` and `bytes` count what was dropped
-    between the previous item and this one.
+    If the waiting items exceed `limit_bytes`, the oldest are dropped, except the first and the
+    newest. `take(items, bytes, item)` is called in the writer's thread for each item that was not
+    dropped: `items` and `bytes` are the number and size of the items dropped just before this item.
+
+    Attributes:
+        left_out_items: Number of items dropped so far.
     """
 
     def __init__(

@@ -144,7 +144,8 @@ def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, 
 class Claim:
     """This process's claim on an output, renewed by a thread.
 
-    Making, renewing and finishing it raise an `OutputError` if another process has the claim.
+    `found` and `version` are the result of `read_state`: the claim replaces this state. The
+    constructor, `renew` and `finish` raise an `OutputError` if another process has the claim.
     """
 
     def __init__(self, url: str, found: OutputState | None, version: str):
@@ -176,11 +177,12 @@ class Claim:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 
     def end(self) -> None:
-        """Release the claim and remove its object.
+        """Release the claim, unless the output is finished or another process has the claim.
 
-        If some objects may have their final names already, the claim's object remains, so that
-        readers reject the output as unfinished. Waits for a renewal in progress. Raises
-        `Unavailable` if the storage does not answer.
+        The claim's object is removed. But if some objects may have their final names already
+        (`has_objects`), it is only marked as released, so that readers reject the output as
+        unfinished. Waits for a renewal in progress. Raises `Unavailable` if the storage does not
+        answer.
         """
         self._ended.set()
         self._thread.join()

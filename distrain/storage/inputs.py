@@ -157,7 +157,10 @@ def _read(handle: IO[bytes], path: str) -> bytes:
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Convert a filesystem's errors inside to `DataError`, transient errors to `Unavailable`."""
+    """Context manager that converts a filesystem's errors to `DataError` or `Unavailable`.
+
+    Transient errors become `Unavailable`.
+    """
     check_url(path)
     try:
         yield
@@ -165,7 +168,7 @@ def _translated(path: str) -> Iterator[None]:
         raise
     except Exception as error:  # remote filesystems have exceptions of their own
         ours = _translation(error, path)
-        # The messages of all other conversions say all that the cause says.
+        # In all other cases, the new message contains everything that the cause says.
         raise ours from (error if ours.hint == _LOOK or isinstance(ours, Unavailable) else None)
 
 
@@ -242,7 +245,10 @@ def _info(fs: Any, path: str) -> dict[str, Any] | None:
 
 
 def _raising(fs: Any) -> dict[str, str]:
-    """Return arguments that make fsspec raise for unreadable folders, which it skips by default."""
+    """Return arguments that make fsspec raise errors for unreadable local folders.
+
+    By default, fsspec skips them. Returns no arguments for other filesystems.
+    """
     from fsspec.implementations.local import LocalFileSystem
 
     return {"on_error": "raise"} if isinstance(fs, LocalFileSystem) else {}

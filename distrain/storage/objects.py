@@ -24,10 +24,10 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class StoredObject:
-    name: str
+    name: str  # below the URL of `Objects`
     size_bytes: int
-    modified_s: float
-    version: str
+    modified_s: float  # in seconds since 1970
+    version: str  # the ETag
 
 
 def has_conditional_writes(url: str) -> bool:
@@ -65,9 +65,11 @@ class Objects:
             self._filesystem = url_to_fs(self.url)[0]
 
     def read(self, name: str) -> tuple[bytes, str]:
+        """Return the content of an object, and its version."""
         return self._get(name, {})
 
     def read_range(self, name: str, first: int, num_bytes: int) -> bytes:
+        """Return `num_bytes` bytes of an object from `first` on; fewer, or none, at its end."""
         if num_bytes <= 0:
             return b""
         try:

@@ -8,10 +8,11 @@ from distrain.errors import DistrainError
 
 @contextlib.contextmanager
 def only_os_errors(number: int | None = None) -> Iterator[None]:
-    """Convert a library's own exceptions inside, such as botocore's, to `OSError`.
+    """Context manager that converts a library's own exceptions, such as botocore's, to `OSError`.
 
-    `number` becomes its `errno`; `EIO` counts as transient. Without a number, the exception is
-    transient if its cause is (`is_transient`).
+    `number` becomes the `errno` of the `OSError`; `EIO` counts as transient. Without a number, the
+    `OSError` is transient if its cause is (`is_transient`). An `OSError` or `DistrainError` raised
+    inside is not changed.
 
     >>> with only_os_errors():
     ...     raise RuntimeError("no endpoint")

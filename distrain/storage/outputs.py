@@ -50,7 +50,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def translated_errors(path: str | Path) -> Iterator[None]:
-    """Convert an `OSError` raised inside to an `OutputError` with `path` and a hint."""
+    """Context manager that converts an `OSError` to an `OutputError` with `path` and a hint."""
     try:
         yield
     except OSError as error:
@@ -298,7 +298,8 @@ _NAME = "distrain-staging"
 def scratch_folder(place: str | Path) -> Iterator[str]:
     """Context manager of a new temporary folder in a folder, or of a new prefix below a URL.
 
-    Removes it at the end. At the start, removes those that dead processes have left in `place`.
+    It is removed at the end. At the start, the temporary folders that dead processes have left in
+    `place` are removed.
     """
     if is_remote(place):
         with held_prefix(str(place)) as url:
@@ -318,7 +319,11 @@ def scratch_folder(place: str | Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
-    """Context manager that holds a folder's lock; raises the errors of `lock_now`."""
+    """Context manager that holds a folder's lock, if its filesystem supports locks.
+
+    Raises `refusal` if another process holds the lock, and an `OutputError` if the folder cannot be
+    opened.
+    """
     with translated_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:

@@ -48,9 +48,9 @@ def whole_prefix(url: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held_prefix(folder: str) -> Iterator[str]:
-    """Context manager of a new temporary prefix in a folder, removed at the end.
+    """Context manager of a new temporary prefix below the URL `folder`, removed at the end.
 
-    At the start, the prefixes that dead processes have left there are removed.
+    At the start, the temporary prefixes that dead processes have left there are removed.
     """
     folder = folder.rstrip("/")
     with sent_errors(folder):
@@ -121,7 +121,8 @@ def _claimed(url: str) -> Iterator[Claim]:
             _remove_left(url, claim)
         yield claim
     finally:
-        # An error of `end` would add nothing to the error inside, or to the remaining state.
+        # Errors of `end` are ignored: they must not hide an error of the block, and a claim that is
+        # not released expires.
         with contextlib.suppress(OSError, DistrainError):
             claim.end()
 

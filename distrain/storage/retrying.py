@@ -217,7 +217,7 @@ def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: f
     """Return the result of `read`, retried with growing pauses while its errors are transient.
 
     `read` must have no side effects when it fails, and must not call this function. The log and the
-    error contain `where`.
+    error contain `where`. Errors that are not transient are raised unchanged.
 
     Raises:
         Unavailable: `read` still fails `retry_s` seconds after its first failure (0: it is tried

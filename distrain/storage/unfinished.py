@@ -1,4 +1,4 @@
-"""Unfinished folders: finds out if a process is making one, and removes what killed ones left.
+"""Unfinished folders: detects whether a process makes one, and removes those of killed processes.
 
 A process locks the unfinished folder that it fills. The lock ends with the process, even if it is
 killed. Not all filesystems share locks between hosts. So the folder's name identifies the machine
@@ -162,7 +162,7 @@ def _is_left(folder: Path) -> bool:
 
 
 def _is_old(folder: Path) -> bool:
-    """Return True if for a day no entry of a folder or its direct subfolders was made or removed.
+    """Return True if no entry of a folder or its direct subfolders was made or removed for a day.
 
     Returns False if a folder cannot be read, perhaps because its maker removes it now.
     """

@@ -96,7 +96,7 @@ def send(file: Path, url: str) -> None:
 
 @contextlib.contextmanager
 def sent_errors(url: str) -> Iterator[None]:
-    """Convert errors of a store inside to `OutputError` with a hint, except transient errors."""
+    """Context manager that converts a store's errors to `OutputError`, except transient errors."""
     try:
         yield
     except DistrainError:

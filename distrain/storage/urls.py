@@ -1,4 +1,4 @@
-"""Tells URLs from paths, and finds passwords in URLs, which must not contain any."""
+"""Distinguishes URLs from paths, and rejects URLs with passwords."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Stores the buckets of a full shuffle, which any thread writes and which are read once.
 
 A bucket is cut into segments. A segment is `[columns + 2, rows]` of 4-byte cells: the flat columns
-in the layout of a batch, then the rows' keys, 8 bytes each. `BucketMemory` is the store in memory.
+in the layout of a batch, then the rows' random keys (see `first_pass`), 8 bytes each.
+`BucketMemory` is the store in memory.
 """
 
 from __future__ import annotations
@@ -63,12 +64,16 @@ class Segment:
 
 
 class Run(NamedTuple):
+    """Consecutive rows of a segment, from row `start` on."""
+
     segment: Segment
     start: int
     rows: int
 
 
 class Slabs:
+    """Keeps the memory of the last closed `BucketMemory` for the next one."""
+
     def __init__(self) -> None:
         self._idle: deque[Cells] = deque(maxlen=1)
 

@@ -38,8 +38,11 @@ from distrain.loader.partition.wanted_columns import WantedColumn
 from distrain.loader.reading.reader import Expected, ReaderKind
 
 LEAST_BUCKET_ROWS = 65_536
-"""The minimum number of rows for a bucket. A column of a bucket should fit in a CPU cache while its
-rows are read in order, and the rows of a row group for one bucket should fill cache lines."""
+"""The maximum mean number of rows of a bucket, for tables of up to half a billion rows.
+
+A column of a bucket should fit in a CPU cache while its rows are read in order, and the rows of a
+row group for one bucket should fill cache lines. In larger tables, buckets are larger.
+"""
 
 _COUNTED_AT_A_TIME = 1 << 20
 
@@ -105,6 +108,8 @@ class Buckets:
     @staticmethod
     def chunks(sizes: NDArray[np.int64], plan: EpochPlan) -> Chunks:
         """Return the epoch's order as chunks of one bucket each, without empty buckets.
+
+        `sizes` has the rows of each bucket.
 
         All lanes traverse the chunks forwards, as if all were one chunk (see `lane_pieces`).
         """

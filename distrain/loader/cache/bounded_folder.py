@@ -35,9 +35,10 @@ class BoundedFolder:
 
     @contextlib.contextmanager
     def partial_file(self) -> Iterator[Path]:
-        """Return a context with a temporary path in the folder, which is created if missing.
+        """Return a context with a path for a temporary file in the folder.
 
-        At the end of the context, a file with that path is removed.
+        The folder is created if it is missing. If the file exists at the end of the context, it is
+        removed.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         partial = self.path / f"{_PARTIAL}{uuid.uuid4().hex}"

@@ -66,9 +66,10 @@ class EntryWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def add(self, part: DecodedColumns) -> bool:
-        """Write the next columns of the row group.
+        """Write the next columns of the row group, and return True.
 
-        Return False, and write nothing, if a bad value could not be recognised after storage.
+        Writes nothing and returns False if the stored type would hide an invalid value: an id above
+        int32, for example, could become a valid id.
         """
         runs: list[tuple[WantedColumn, NDArray[Any] | None]] = []
         for cells in part.cells:
@@ -148,8 +149,8 @@ class EntryFile:
 
     Attributes:
         identity: The device, inode, size in bytes, and modification time (ns) of the file.
-        cells: The flat columns, in their order.
-        lists: The list columns, in their order.
+        cells: The array of each flat column, in the order of `columns`.
+        lists: The two arrays of each list column, in the order of `columns`.
 
     Raises:
         DataError: The file is not a complete entry of these columns.
@@ -169,12 +170,12 @@ class EntryFile:
             raise self._error(f"the list of columns is damaged: {error}") from None
 
     def open(self) -> None:
-        """Open the file again after `close`; what it holds is not read again."""
+        """Open the file again after `close`; the index is not read again."""
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Close the file, while no thread reads."""
+        """Close the file; no thread may read meanwhile."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with contextlib.suppress(OSError):

@@ -46,7 +46,8 @@ class RowGroupCache:
     An entry has the wanted columns of one row group, or of a slice of a large one. It is used as
     long as the source file, the columns and the replacements of nulls are the same. Any number of
     threads and processes may use a folder, for many tables. The folder must be on a local disk, and
-    is created if missing. Above `max_bytes`, the least recently used entries are removed first.
+    is created if missing. If a new entry would exceed `max_bytes`, the least recently used entries
+    are removed.
 
     The cache never makes a run fail. If an entry is missing or damaged, the source file is read. If
     entries cannot be written, this is logged once, the reason is stored in `problem`, and the run

@@ -1,6 +1,6 @@
 """Makes a rank's batches: threads load row groups ahead, and an iterator yields whole batches.
 
-A pool of threads loads row groups in a fixed order, and each thread writes its rows to their final
+A pool of threads loads row groups in a fixed order, and each thread writes the rows to their final
 places in the batches of the coming steps. One thread (`produce`) delivers batches in the order of
 steps: a batch is complete when all loads of its step are done. The order in which threads decode
 does not affect the batches, so any number of threads gives the same stream.
@@ -132,10 +132,11 @@ class EpochIterator:
         """Return the next batch, or the output of the loader's transforms.
 
         Raises:
-            StopIteration: The epoch is over, or the iterator was closed.
+            StopIteration: All requested batches were returned, or the iterator was closed.
             Unavailable: The storage did not answer for `retry_s`.
             DataError: A file cannot be read or holds an unusable value.
-            OutputError: The file of a full shuffle cannot be written.
+            OutputError: The file of a full shuffle cannot be written or read.
+            SpecError: More than 2^31 rows would be shuffled together.
 
         Errors of transforms are raised unchanged. An error is raised after all batches of earlier
         steps, and again on every further call.

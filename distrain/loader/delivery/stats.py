@@ -18,7 +18,8 @@ class LoaderStats:
         rows: Rows in these batches.
         row_groups: Row groups read, or slices of large ones. A row group with rows for several
             ranks is read by each of them.
-        bytes_read: Compressed bytes of the columns read.
+        bytes_read: Bytes of the columns read: compressed bytes of parquet files, or bytes of cache
+            entries.
         decode_s: Seconds of reading and decoding, over all threads.
         fill_s: Seconds of shuffling, checking and laying out, over all threads.
         wait_s: Seconds that the consumer waited for batches, including the first ones.

@@ -118,7 +118,6 @@ def move(item: Any, target: CudaStreams) -> Moved:
     The copies run on the current stream, and the host does not wait for them. Tensors that are on
     the GPU already are not copied.
 
-
     Tensors that are views of one storage, such as the columns of a batch, are moved by one copy of
     the bytes from the first to the last, and are views of one storage again, with the same strides.
     If the tensors cover less than half of these bytes, each tensor is copied separately.

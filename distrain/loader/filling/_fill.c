@@ -1,18 +1,18 @@
-/* Rows of decoded columns to their places in batches: gather, convert, check, in one pass.
+/* Writes rows of decoded columns to their places in batches: gathers, converts and checks in one pass.
  *
- * Called by filler.py. The NumPy fallback (fill_numpy.py) does the same in few lines. One call serves
- * all columns of a row group and holds no Python lock while it works, so loader threads do not slow
- * down the training loop's Python.
+ * Called by filler.py. The NumPy fallback (fill_numpy.py) defines the results. One call fills all
+ * columns of a row group and releases the GIL while it works, so loader threads do not slow down the
+ * training loop's Python.
  *
- * Why C: a row group of 65,536 rows and 40 columns goes to some two dozen batches. In NumPy that
- * is a thousand calls, each of which takes Python's lock, and checks that read everything again.
+ * Why C: a row group of 65,536 rows and 40 columns goes to about two dozen batches. In NumPy that
+ * takes a thousand calls, each of which takes the GIL, and checks that read all values again.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 
-/* The compiler makes one version per instruction set; the best is chosen when the module loads. */
+/* The compiler builds one version per instruction set; the best is chosen when the module loads. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -32,9 +32,10 @@ static inline uint32_t bits_of(float value) {
     TYPE NAME;                          \
     memcpy(&NAME, (SOURCE) + (size_t)(INDEX) * sizeof(TYPE), sizeof(TYPE))
 
-/* Each gather writes `count` cells and returns the largest "key" seen; a key that reaches the
- * column's limit is suspicious. The key of an id is the id as an unsigned number, so that negative
- * ones are large; of a float, its exponent, or its bits where negative ones are suspicious too. */
+/* Each gather function writes `count` cells and returns the largest "key" of their values. A key that
+ * reaches the column's limit is suspicious. The key of an id is the id as an unsigned number, so that
+ * negative ids are large. The key of a float is its exponent, or all its bits if negative values are
+ * suspicious as well. */
 #define GATHER(NAME, TYPE, KEY_TYPE, KEY, CELL)                                                  \
     FOR_EACH_PROCESSOR static KEY_TYPE NAME(                                                     \
         const char *restrict source, const int32_t *restrict rows, uint32_t *restrict cells,     \
@@ -57,10 +58,10 @@ GATHER(gather_labels32, float, uint32_t, cell << 1 == 0 || cell == 0x3f800000u ?
 GATHER(gather_labels64, double, uint32_t, value == 0.0 || value == 1.0 ? 0 : EXPONENT, bits_of((float)value))
 GATHER(gather_weights64, double, uint32_t, cell, bits_of((float)value))
 
-/* Batches that wait for their rows are together larger than any cache, so what is written to them is
- * not read soon. Whole lines that go past the caches need not be read from memory first, and do not
- * drive out the columns that are gathered from. A small batch may still be in the cache when it is
- * used, and a short run has few whole lines. */
+/* Open batches together are larger than any cache, so cells that are written to them are not read
+ * soon. Non-temporal stores bypass the caches: whole cache lines need not be read from memory first,
+ * and do not evict the columns that are gathered from. They are not used for small batches, which may
+ * still be in the cache when they are used, and for short runs, which have few whole lines. */
 #define PAST_CACHES_ROWS 8192 /* of a batch */
 #define PAST_CACHES_CELLS 256 /* of a run */
 #define LINE_BYTES 64
@@ -68,7 +69,7 @@ GATHER(gather_weights64, double, uint32_t, cell, bits_of((float)value))
 #ifdef __SSE2__
 #include <emmintrin.h>
 #define STORE_PAST_CACHES(TO, FOUR) _mm_stream_si128((__m128i *)(TO), (__m128i)(FOUR))
-/* Before other threads may read what was stored. */
+/* Must run before other threads read the stored cells. */
 #define END_STORES() _mm_sfence()
 #else
 #define STORE_PAST_CACHES(TO, FOUR) memcpy(TO, &(FOUR), 16)
@@ -79,7 +80,7 @@ static Py_ssize_t least(Py_ssize_t left, Py_ssize_t right) { return left < right
 
 typedef uint32_t Four __attribute__((vector_size(16)));
 
-/* The same for values that are cells as they are, or ids that are narrower, with the key
+/* Gather functions for 4-byte values, which are cells already, and for narrower ids; the key is
  * `cell & mask`. */
 #define GATHER_CELLS(NAME, TYPE)                                                                 \
     FOR_EACH_PROCESSOR static uint32_t NAME(                                                     \
@@ -119,7 +120,7 @@ GATHER_CELLS(gather_cells, uint32_t)
 GATHER_CELLS(gather_uint8_ids, uint8_t)
 GATHER_CELLS(gather_uint16_ids, uint16_t)
 
-/* One column into one run of cells; whether a value is suspicious. */
+/* Gather one column into one run of cells; return 1 if a value is suspicious. */
 static int gather(
     char role, char type, uint64_t limit, const char *source, const int32_t *rows, uint32_t *cells,
     Py_ssize_t count, int past_caches
@@ -146,8 +147,8 @@ static int gather(
     }
 }
 
-/* The runs of one call: run k takes the next counts[k] entries of `rows` and writes them from cell
- * starts[k] of its block on, in their order, or where `places` says. */
+/* The arguments of one call. Run k takes the next counts[k] entries of `rows` and writes these rows to
+ * its block from cell starts[k] on: consecutively, or at `places` relative to that cell. */
 typedef struct {
     Py_ssize_t num_columns, num_runs, num_rows;
     const char *roles, *types;
@@ -155,9 +156,9 @@ typedef struct {
     const int32_t *rows, *places;
     const int64_t *starts, *counts;
     Py_buffer *sources, *blocks;
-    /* The number in a block of the first column, and the columns of a block. */
+    /* The number in a block of the first column, and the number of columns of a block. */
     Py_ssize_t first_column, block_columns;
-    /* Memory for a tile (_fill_tiles.h), NULL if none is to be made; the last row that is wanted. */
+    /* Memory for a tile (_fill_tiles.h), NULL for no tile; and the largest of `rows`. */
     uint32_t *tile;
     Py_ssize_t last_row;
 } Work;
@@ -172,13 +173,14 @@ static uint32_t *column_of(const Work *work, Py_ssize_t column, Py_ssize_t run) 
     return (uint32_t *)work->blocks[run].buf + (work->first_column + column) * rows_of(work, run);
 }
 
-/* Cells to their places in a run of a column. */
+/* Write cells to their places in a run of a column. */
 static void put(const uint32_t *cells, uint32_t *column, const int32_t *places, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++)
         column[places[i]] = cells[i];
 }
 
-/* By way of cells of 4 bytes, which stay in the L1 cache. */
+/* Fill a run that has `places`: gather cells to scratch memory in the L1 cache first. Returns 1 if a
+ * value is suspicious. */
 static int fill_by_scratch(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
     uint32_t scratch[SCRATCH_CELLS];
     uint32_t *cells = column_of(work, column, run) + work->starts[run];
@@ -212,7 +214,7 @@ static Py_ssize_t bytes_of(char type) {
     return is_one_of(type, "qd") ? 8 : is_one_of(type, "if") ? 4 : type == 'H' ? 2 : 1;
 }
 
-/* Blocks and numbers are read and written as what they are, not byte by byte as the columns. */
+/* Blocks and arrays of numbers must be aligned; only columns are read with memcpy. */
 static int is_aligned(const void *memory, size_t item_bytes) {
     return (uintptr_t)memory % item_bytes == 0;
 }
@@ -226,7 +228,7 @@ FOR_EACH_PROCESSOR static uint32_t largest_of(const uint32_t *numbers, Py_ssize_
 
 #include "_fill_tiles.h"
 
-/* Four columns at a time, or one by one, so that they stay in the cache while they are gathered from. */
+/* Fill four columns at a time by a tile, or one at a time, so that they stay in the cache. */
 static void fill_all(const Work *work, char *suspicious) {
     for (Py_ssize_t column = 0; column < work->num_columns; column++) {
         if (fill_by_tile(work, column, suspicious)) {
@@ -256,9 +258,10 @@ static const char *problem_of_memory(const Work *work) {
     return aligned ? NULL : "a block or an array of numbers is not aligned";
 }
 
-/* No index may leave its memory, whatever the caller got wrong. */
+/* Return what is wrong with the arguments, so that no index is out of bounds; NULL if nothing is.
+ * Sets `last_row`. */
 static const char *problem_of(Work *work) {
-    /* As unsigned numbers, so that negative ones are large. */
+    /* Compared as unsigned numbers, so that negative rows are large. */
     uint32_t largest = largest_of((const uint32_t *)work->rows, work->num_rows);
     if (largest > INT32_MAX)
         return "a row is negative";
@@ -400,7 +403,7 @@ static struct PyModuleDef module = {
     NULL, NULL, NULL, NULL,
 };
 
-/* Grows with every change of what Python calls here: kernel.py has the same number. */
+/* Increase it with every change of the functions that Python calls; kernel.py has the same number. */
 #define VERSION 4
 
 PyMODINIT_FUNC PyInit__fill(void) {

@@ -1,12 +1,12 @@
-/* Lists of a row group to batches: their lengths, their items one after another, and these to their
- * places. Part of _fill.c; NumPy says the same in fill_numpy.py.
+/* Writes the lists of a row group to batches: measures lists, gathers their items run by run, and
+ * copies items to their places. Part of _fill.c; the NumPy fallback is in fill_numpy.py.
  *
- * Why C: rows of six ids or fewer take a dozen steps of NumPy a row group, run and column, each with
- * an index an item, which costs more than to decode them.
+ * Why C: for lists of six ids or fewer, NumPy takes a dozen calls for each run and column, each with
+ * an index per item, which takes longer than decoding the items.
  */
 
-/* The rows of one call: run k takes the next counts[k] entries of `rows`. Of each list the first
- * `most` items are kept. */
+/* The rows of one call: run k takes the next counts[k] entries of `rows`. The first `most` items of
+ * each list are kept. */
 typedef struct {
     const int32_t *offsets, *rows;
     const int64_t *counts;
@@ -14,7 +14,8 @@ typedef struct {
     int64_t most, num_items;
 } Lists;
 
-/* Where a row's items are, at most `most` of them; -1 if that is nowhere. */
+/* Return the number of a row's items, at most `most`, and set *first to the index of the first item.
+ * Returns -1 if the row or its items are out of bounds. */
 static inline int64_t find_list(const Lists *lists, Py_ssize_t entry, int64_t *first) {
     int32_t row = lists->rows[entry];
     if (row < 0 || row >= lists->num_lists)
@@ -29,7 +30,7 @@ static inline int64_t find_list(const Lists *lists, Py_ssize_t entry, int64_t *f
 #define NO_LIST "a row has no list, or its list no items"
 #define OTHER_ITEMS "the rows have other items than the blocks are for"
 
-/* The length of each row's list, the items of each run, and the longest. */
+/* Compute the length of each row's list, the number of items of each run, and the longest list. */
 static const char *measure_all(const Lists *lists, int32_t *lengths, int64_t *totals, int32_t *longest) {
     Py_ssize_t entry = 0;
     int64_t most = 0;
@@ -51,11 +52,11 @@ static const char *measure_all(const Lists *lists, int32_t *lengths, int64_t *to
     return entry == lists->num_rows ? NULL : "runs take fewer rows than there are";
 }
 
-/* Short lists are copied by as many bytes each, with what follows, over which the next is written:
- * the processor need not guess how long they are. */
+/* Each list of up to SHORT_ITEMS items is copied as SHORT_ITEMS items, and the next list overwrites
+ * the excess: a copy of constant length has no branch to mispredict. */
 #define SHORT_ITEMS 8
 
-/* The items of a run's rows as they are, 4 bytes each; whether they are `capacity`. */
+/* Copy the 4-byte items of a run's rows; return 1 if there are exactly `capacity` items. */
 static int copy_lists(
     const Lists *lists, const char *source, Py_ssize_t entry, Py_ssize_t end, uint32_t *cells, int64_t capacity
 ) {
@@ -81,7 +82,8 @@ FOR_EACH_PROCESSOR static uint32_t largest_key(const uint32_t *cells, int64_t co
     return largest;
 }
 
-/* The same of items that are no cells; the largest key is left in `largest`. */
+/* The same for items of other sizes, which are converted to cells; updates *largest, the largest key
+ * (see GATHER). */
 #define CONVERT_LISTS(NAME, TYPE, KEY, CELL)                                                        \
     static int NAME(                                                                                \
         const Lists *lists, const char *source, Py_ssize_t entry, Py_ssize_t end, uint32_t *cells,  \
@@ -109,7 +111,8 @@ CONVERT_LISTS(convert_uint8_lists, uint8_t, value, value)
 CONVERT_LISTS(convert_uint16_lists, uint16_t, value, value)
 CONVERT_LISTS(convert_float64_lists, double, cell & EXPONENT, bits_of((float)value))
 
-/* The items of each run to its block; whether one is suspicious. */
+/* Write the items of each run to its block, and set *suspicious if one is suspicious. Returns what is
+ * wrong with the arguments, or NULL. */
 static const char *gather_all(
     const Lists *lists, const Py_buffer *items, char role, char type, uint64_t limit,
     const Py_buffer *blocks, int *suspicious
@@ -141,7 +144,8 @@ static const char *gather_all(
     return entry == lists->num_rows ? NULL : "runs take fewer rows than there are";
 }
 
-/* Items of rows one after another to where `offsets` has the row at each place. */
+/* Copy the items of rows to `values`: those of the i-th row begin at offsets[places[i]]. Returns what
+ * is wrong with the arguments, or NULL. */
 static const char *place_all(
     const uint32_t *items, int64_t num_items, const int32_t *places, Py_ssize_t num_rows,
     const int32_t *offsets, Py_ssize_t num_places, uint32_t *values, int64_t num_values
@@ -194,7 +198,7 @@ static PyObject *none_unless(const char *problem) {
 
 PyDoc_STRVAR(measure_lists_doc,
 "measure_lists(offsets, num_items, rows, counts, most, lengths, totals)\n--\n\n"
-"The lengths of rows' lists, and the items of each run; returns the longest.\n"
+"Compute the list length of each row and the items of each run; return the maximum length.\n"
 "See distrain.loader.filling.fill_numpy.measure_lists for the arguments.");
 
 static PyObject *measure_lists(PyObject *module, PyObject *args) {
@@ -225,7 +229,7 @@ static PyObject *measure_lists(PyObject *module, PyObject *args) {
 
 PyDoc_STRVAR(gather_lists_doc,
 "gather_lists(offsets, items, role, type, limit, rows, counts, most, blocks)\n--\n\n"
-"The items of rows, run by run; whether one is suspicious.\n"
+"Write the items of rows, run by run; return True if one is suspicious.\n"
 "See distrain.loader.filling.fill_numpy.gather_lists for the arguments.");
 
 static PyObject *gather_lists(PyObject *module, PyObject *args) {
@@ -268,7 +272,7 @@ static PyObject *gather_lists(PyObject *module, PyObject *args) {
 
 PyDoc_STRVAR(place_lists_doc,
 "place_lists(items, places, offsets, values)\n--\n\n"
-"Items of rows, one after another, to their rows' places.\n"
+"Copy the items of rows to their rows' places.\n"
 "See distrain.loader.filling.fill_numpy.place_lists for the arguments.");
 
 static PyObject *place_lists(PyObject *module, PyObject *args) {

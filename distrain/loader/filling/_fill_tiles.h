@@ -1,17 +1,17 @@
-/* Four columns at once, by way of a tile. Part of _fill.c.
+/* Fills four columns at once from a tile: a copy of the columns, stored row by row. Part of _fill.c.
  *
- * Rows are gathered in a random order, and a processor fetches a line of 64 bytes from its L2 cache
- * for each cell that is gathered from a column alone. In a tile four columns lie row by row, so that
- * one such line gives four cells. To make the tile takes a third of what it saves.
+ * Rows are gathered in a random order. Gathering a cell from a single column costs the processor a
+ * line of 64 bytes from its L2 cache. In a tile, such a line contains the cells of four columns.
+ * Building the tile takes a third of the time that it saves.
  */
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
 #include <immintrin.h>
 
 #define TILE_COLUMNS 4
 #define TILE_ROW_BYTES (4 * TILE_COLUMNS)
-#define TILE_CELLS 512 /* of a column, gathered at a time: with those of the others, 8 KiB */
+#define TILE_CELLS 512 /* cells of each column that are gathered at a time: 8 KiB for four columns */
 
-/* Values of a column to cells. */
+/* Convert values of a column to cells. */
 #define TO_CELLS(NAME, TYPE, CELL)                                                               \
     FOR_EACH_PROCESSOR static void NAME(                                                         \
         const char *restrict source, uint32_t *restrict cells, Py_ssize_t count                  \
@@ -26,7 +26,7 @@ TO_CELLS(cells_of_uint8, uint8_t, value)
 TO_CELLS(cells_of_uint16, uint16_t, value)
 TO_CELLS(cells_of_float64, double, bits_of((float)value))
 
-/* The same; whether 32 bits hold all of them. */
+/* The same; return 1 if all values fit into 32 bits. */
 FOR_EACH_PROCESSOR static int cells_of_int64(const char *restrict source, uint32_t *restrict cells,
                                              Py_ssize_t count) {
     uint64_t all = 0;
@@ -38,8 +38,8 @@ FOR_EACH_PROCESSOR static int cells_of_int64(const char *restrict source, uint32
     return all <= UINT32_MAX;
 }
 
-/* `count` values of a column from row `first` on: where they are, if they are cells already, or in
- * `converted`; NULL if one of them does not fit into a cell. */
+/* Return `count` values of a column from row `first` on as cells: the column's memory if its values
+ * are cells already, otherwise `converted`; NULL if a value does not fit into a cell. */
 static const char *as_cells(const Work *work, Py_ssize_t column, Py_ssize_t first, uint32_t *converted,
                             Py_ssize_t count) {
     char type = work->types[column];
@@ -59,7 +59,7 @@ static const char *as_cells(const Work *work, Py_ssize_t column, Py_ssize_t firs
 
 static __m128i load_four(const char *from) { return _mm_loadu_si128((const __m128i *)from); }
 
-/* Rows 4 by 4 as columns, or columns as rows. */
+/* Transpose four cells of each of four columns to four rows. */
 static inline void transpose(const char *const from[TILE_COLUMNS], __m128i *rows) {
     __m128i a = load_four(from[0]), b = load_four(from[1]), c = load_four(from[2]), d = load_four(from[3]);
     __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
@@ -70,7 +70,7 @@ static inline void transpose(const char *const from[TILE_COLUMNS], __m128i *rows
     _mm_store_si128(rows + 3, _mm_unpackhi_epi64(ab_high, cd_high));
 }
 
-/* Whether the values of four columns fit into cells. */
+/* Build the tile of four columns; return 0 if a value does not fit into a cell. */
 static int make_tile(const Work *work, Py_ssize_t column, Py_ssize_t num_rows) {
     uint32_t converted[TILE_COLUMNS][TILE_CELLS], *tile = work->tile;
     for (Py_ssize_t row = 0; row < num_rows; row += TILE_CELLS) {
@@ -90,7 +90,7 @@ static int make_tile(const Work *work, Py_ssize_t column, Py_ssize_t num_rows) {
     return 1;
 }
 
-/* Rows k and k + 4 of eight, side by side. */
+/* Return rows rows[0] and rows[4] of a tile in the two halves of a register. */
 __attribute__((target("avx2"))) static inline __m256i two_rows(const __m128i *tile, const int32_t *rows) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(tile[rows[0]]), tile[rows[4]], 1);
 }
@@ -99,7 +99,7 @@ __attribute__((target("avx2"))) static inline void store_eight(uint32_t *to, __m
     _mm256_storeu_si256((__m256i *)to, eight);
 }
 
-/* `count` rows of the tile to four columns of cells. */
+/* Gather `count` rows of the tile to four columns of cells. */
 __attribute__((target("avx2"))) static void
 gather_rows(const uint32_t *tile, const int32_t *rows, uint32_t *const cells[TILE_COLUMNS], Py_ssize_t count) {
     Py_ssize_t i = 0;
@@ -154,8 +154,8 @@ __attribute__((target("avx2"))) static void stream_lines(char *to, const char *f
     }
 }
 
-/* A run's cells of a column on their way to its block. Part of a line is held back until the rest of
- * it has come, so that whole lines go past the caches. */
+/* A buffer for a run's cells of a column before they are written to the block at `to`. An incomplete
+ * cache line stays in the buffer until it is complete, so that only whole lines bypass the caches. */
 typedef struct {
     char *to;
     Py_ssize_t held;
@@ -167,7 +167,7 @@ static void store_bytes(Column *column, Py_ssize_t count) {
     column->to += count;
 }
 
-/* Writes the whole lines of what is held, and what lies before the first of them. */
+/* Write the whole lines of the buffer, and the bytes before the first whole line. */
 static void store_lines(Column *column) {
     Py_ssize_t head = least((Py_ssize_t)(-(uintptr_t)column->to % LINE_BYTES), column->held);
     store_bytes(column, head);
@@ -180,7 +180,7 @@ static void store_lines(Column *column) {
 
 static void store_cells(Column *column, const uint32_t *cells, Py_ssize_t count, int past_caches) {
     Py_ssize_t num_bytes = count * (Py_ssize_t)sizeof(*cells);
-    if (past_caches) { /* the cells were gathered to what is held */
+    if (past_caches) { /* the cells were gathered to the buffer, after its held bytes */
         column->held += num_bytes;
         store_lines(column);
         return;
@@ -189,7 +189,7 @@ static void store_cells(Column *column, const uint32_t *cells, Py_ssize_t count,
     column->to += num_bytes;
 }
 
-/* Rows of the tile to one run's four columns; flags those with a suspicious value. */
+/* Write rows of the tile to one run's four columns, and flag columns with a suspicious value. */
 static void fill_run_by_tile(const Work *work, Py_ssize_t first_column, Py_ssize_t run, Py_ssize_t first,
                              char *suspicious) {
     Column columns[TILE_COLUMNS];
@@ -217,7 +217,8 @@ static void fill_run_by_tile(const Work *work, Py_ssize_t first_column, Py_ssize
         store_bytes(&columns[k], columns[k].held);
 }
 
-/* Whether there are four more columns, of values that are checked as cells: a label of 64 bits is not. */
+/* Return 1 if there are four more columns whose values can be checked as cells. Labels of 64 bits
+ * cannot. */
 static int fits_tile(const Work *work, Py_ssize_t column) {
     if (!work->tile || column + TILE_COLUMNS > work->num_columns)
         return 0;
@@ -227,7 +228,7 @@ static int fits_tile(const Work *work, Py_ssize_t column) {
     return 1;
 }
 
-/* Fill four columns; 0 if that cannot be done with a tile. */
+/* Fill four columns by a tile, and return 1; return 0 if a tile cannot be used. */
 static int fill_by_tile(const Work *work, Py_ssize_t column, char *suspicious) {
     if (!fits_tile(work, column) || !make_tile(work, column, work->last_row + 1))
         return 0;
@@ -237,7 +238,8 @@ static int fill_by_tile(const Work *work, Py_ssize_t column, char *suspicious) {
     return 1;
 }
 
-/* A tile is made of all rows up to the last that is wanted, so most of them must be wanted. */
+/* Return 1 if a tile is faster. It has all rows up to the last requested row, so most of these rows
+ * must be requested. */
 static int wants_tile(const Work *work, const Py_buffer *tile) {
     return tile->len / TILE_ROW_BYTES > work->last_row && work->num_rows > work->last_row / 3 * 2 &&
            is_aligned(tile->buf, TILE_ROW_BYTES) && __builtin_cpu_supports("avx2");

@@ -53,7 +53,10 @@ class TilePool:
 
     @contextlib.contextmanager
     def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
-        """Yield memory for a tile; empty if a tile would not be faster, or no memory is left."""
+        """Return a context with memory for a tile.
+
+        The memory is empty if a tile would not be faster, or if no memory is left.
+        """
         if not tile_bytes(num_rows, num_columns):
             yield _NO_TILE
             return

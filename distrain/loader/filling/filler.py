@@ -100,7 +100,10 @@ class Filler:
         return known
 
     def copy(self, cells: Block, deal: Deal, blocks: Sequence[Block]) -> None:
-        """Write rows of all columns, `[columns, rows]` in the format of blocks, unchecked."""
+        """Write rows of `cells` to their places, without checking values.
+
+        `cells` has all columns, `[columns, rows]`, in the format of blocks.
+        """
         if not len(cells):
             return
         count = len(cells)

@@ -65,7 +65,10 @@ class LoadSteps(NamedTuple):
 
     @classmethod
     def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
-        """Return the steps of a load. `begin` is added, because the plan counts steps from 0."""
+        """Return the steps of a load. `begin` is added, because the plan counts steps from 0.
+
+        `open_steps` is the number of steps whose batches may be open at a time.
+        """
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
         return cls(begin + load.step, begin + last, open_steps, begin)
 
@@ -74,8 +77,9 @@ class LookAhead:
     """Decides which loads may begin at the current step; loads are ordered by their first steps.
 
     A load may begin if the current step needs it, or if all its rows are for steps whose batches
-    may be open. For the second reason, at most `most` loads of the current epoch begin. For the
-    next epoch there is no such limit, since every lane needs a chunk at an epoch's first step.
+    may be open. In the second case, at most `most` loads of the current epoch have begun before
+    they are needed. For the next epoch there is no such limit, since every lane needs a chunk at an
+    epoch's first step.
     """
 
     def __init__(self, most: int):
@@ -222,8 +226,8 @@ _MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 class Deal:
     """The rows of a row group that a rank needs, and their places in the rank's batches.
 
-    Rows are listed run by run. A run is consecutive rows of one batch, of which a row group may
-    have some only.
+    Rows are listed run by run. A run is a range of consecutive rows of one batch; some of its rows
+    may come from other row groups.
     """
 
     rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
@@ -243,6 +247,8 @@ class ChunkDealer:
     """Computes the places of a chunk's rows in batches, one row group at a time, from any thread.
 
     Args:
+        lanes: The lanes of the rank.
+        load: The rank's load of the chunk.
         rows_per_group: Rows of each row group of the chunk, in the chunk's order.
         seed: Seed of the order of rows; `None` keeps the order of the files.
         order: Returns the order of the chunk's rows, instead of an order from the seed.

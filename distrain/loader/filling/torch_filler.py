@@ -1,4 +1,4 @@
-"""Writes rows to batches on a device, with the bits of `filler`."""
+"""Writes rows to batches on a device, with the same results as `filler.Filler` on the host."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class TorchFiller:
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
         """Write rows to the block of each run of `deal`, without waiting for the device.
+
+        `cells` has a tensor `[rows of the row group]` for each column.
 
         Returns:
             `[columns]`, bool: whether these rows have unusable values in a column.

@@ -1,11 +1,11 @@
-/* Pages of parquet files: their headers, checksums, levels and values.
+/* Decodes pages of parquet files: headers, checksums, levels and values.
  *
- * Called by column_stream.py and pages_of_file.py. Every length and offset is checked before memory
- * is touched, whatever the bytes and the arguments are; what is unknown or wrong is reported, and
- * Arrow reads the column instead. Long loops hold no Python lock.
+ * Called by column_stream.py and pages_of_file.py. Every length and offset is checked before memory is
+ * accessed. If anything is unknown or wrong, it is reported, and Arrow reads the column instead. Long
+ * loops run without the GIL.
  *
- * Why C: ids lie at any bit, and a row group has a hundred page headers. Arrow does the same through
- * more layers, with levels for every value, and takes up to twice as long.
+ * Why C: ids are bit-packed, and a row group has a hundred page headers. Arrow decodes through more
+ * layers, with a level for every value, and takes up to twice as long.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -22,7 +22,7 @@ static PyObject *raise_problem(const char *problem) {
 #include "_pages_chunk.h"
 #include "_pages_stream.h"
 
-/* Grows with every change of what Python calls here: footer.py has the same number. */
+/* Increase it with every change of the functions that Python calls; footer.py has the same number. */
 #define VERSION 8
 
 static PyMethodDef methods[] = {

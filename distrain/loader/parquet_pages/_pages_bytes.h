@@ -1,9 +1,9 @@
-/* Bytes of pages as they are stored: their checksums, and what snappy and LZ4 compressed. A page must
- * hold exactly as many bytes as its header says. */
+/* Checksums of pages, and decompression of Snappy and LZ4. A page must have exactly as many bytes as
+ * its header says. */
 #include <stdint.h>
 #include <string.h>
 
-/* 16 bytes at a time: table k has a byte's part in the checksum when k bytes follow it. */
+/* For checksums of 16 bytes at a time: table k has what a byte contributes if k bytes follow it. */
 static uint32_t checksum_tables[16][256];
 
 static void make_checksum_tables(void) {
@@ -20,7 +20,8 @@ static void make_checksum_tables(void) {
         }
 }
 
-/* The checksum of bytes after those whose checksum is `sum`; both before they are inverted. */
+/* Return the checksum of earlier bytes, whose checksum is `sum`, and `count` more bytes. Neither
+ * checksum is inverted. */
 static uint32_t checksum_by_table(uint32_t sum, const uint8_t *at, size_t count) {
     for (; count >= 16; count -= 16, at += 16) {
         uint32_t words[4], next = 0;
@@ -44,9 +45,9 @@ static uint32_t checksum_by_table(uint32_t sum, const uint8_t *at, size_t count)
 #define FOLD(X, KEYS) _mm_xor_si128(MULTIPLY(X, KEYS, 0x00), MULTIPLY(X, KEYS, 0x11))
 #define AT(I) _mm_loadu_si128((const __m128i *)(at + 16 * (I)))
 
-/* 64 bytes at a time, as polynomials (Gopal and others, Fast CRC computation, Intel 2009): 128 bits
- * are moved on by 512 or 128 bits by two products with x to the power of that, modulo the CRC's
- * polynomial. What is left, 16 bytes with the same checksum as all before, goes to the tables. */
+/* The same for 64 bytes or more, in steps of 64 (Gopal et al., Fast CRC computation, Intel 2009).
+ * Bytes are polynomials: two products with powers of x, modulo the CRC's polynomial, shift 128 bits by
+ * 512 or 128 bits. The result is 16 bytes with the same checksum, which the tables then compute. */
 __attribute__((target("pclmul,sse4.1"))) static uint32_t
 checksum_by_products(uint32_t sum, const uint8_t *at, size_t count) {
     const __m128i by_512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
@@ -84,7 +85,8 @@ static uint64_t lz4_length(Bytes *bytes, uint64_t length) {
     return length;
 }
 
-/* Copy what lies `offset` bytes back; the copy may reach into itself. `room` bytes may be written. */
+/* Copy `length` bytes from `offset` bytes before `to`; source and target may overlap. Up to `room`
+ * bytes from `to` on may be overwritten. */
 static void copy_before(uint8_t *to, uint64_t offset, uint64_t length, uint64_t room) {
     const uint8_t *from = to - offset;
     if (offset >= 16 && length + 16 <= room) {
@@ -99,8 +101,8 @@ static void copy_before(uint8_t *to, uint64_t offset, uint64_t length, uint64_t 
     }
 }
 
-/* A block of LZ4: literals, then a copy of what came before, until the literals that end it. Must
- * give `size` bytes, neither more nor fewer. */
+/* Decompress an LZ4 block: pairs of literals and a copy of earlier output, and last literals only. The
+ * output must have exactly `size` bytes. Returns what is wrong, or NULL. */
 static const char *lz4_block(Bytes *bytes, uint8_t *out, uint64_t size) {
     uint64_t done = 0;
     for (;;) {
@@ -118,7 +120,7 @@ static const char *lz4_block(Bytes *bytes, uint8_t *out, uint64_t size) {
         done += literals;
         if (bytes->at == bytes->end)
             return done == size ? NULL : "a page does not hold as much as its header says";
-        /* As LZ4's own decoder has it, so that no block is read that Arrow would refuse. */
+        /* The limits of LZ4's own decoder, so that blocks that Arrow rejects are rejected here, too. */
         if (bytes->end - bytes->at < 8 || size - done < 12)
             return "a page cannot be decompressed";
         uint64_t offset = (uint64_t)next_byte(bytes);
@@ -131,7 +133,7 @@ static const char *lz4_block(Bytes *bytes, uint8_t *out, uint64_t size) {
     }
 }
 
-/* Bytes of a little-endian number. */
+/* Read a little-endian number of `count` bytes. */
 static uint64_t next_little(Bytes *bytes, int count) {
     uint64_t value = 0;
     for (int i = 0; i < count; i++)
@@ -139,8 +141,8 @@ static uint64_t next_little(Bytes *bytes, int count) {
     return value;
 }
 
-/* A block of snappy: its size, then literals and copies of what came before. Must give `size`
- * bytes, neither more nor fewer. */
+/* Decompress a Snappy block: its size, then literals and copies of earlier output. The output must
+ * have exactly `size` bytes. Returns what is wrong, or NULL. */
 static const char *snappy_block(Bytes *bytes, uint8_t *out, uint64_t size) {
     uint64_t done = 0;
     if (next_number(bytes, 32) != size || bytes->problem)

@@ -1,7 +1,7 @@
-/* Whole column chunks, some in one call: their pages one after another, each chunk into an array.
+/* Decodes whole column chunks, several in one call, each to an array.
  *
- * A chunk of 65,536 rows has five pages or more. Python between them takes longer than their values, and
- * threads that decode wait for each other's Python. */
+ * A chunk of 65,536 rows has five pages or more. Python code between pages would take longer than the
+ * values, and decoding threads would wait for the GIL. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 enum { UNCOMPRESSED = 0, SNAPPY = 1, LZ4 = 7 };
 #define TOO_WIDE "a value has more bits than there is room for"
 #define HOLDS_NULLS "a page holds nulls"
-#define MOST_KEPT_BYTES (4 << 20) /* of memory that a thread uses again */
+#define MOST_KEPT_BYTES (4 << 20) /* larger memory of a thread is freed after a call */
 
-/* Memory that grows and is used for page after page. */
+/* Memory that is reused for the next page, and grows if needed. */
 typedef struct {
     uint8_t *memory;
     size_t size;
@@ -34,21 +34,22 @@ static const char *grow(Scratch *scratch, size_t size) {
     return scratch->memory ? NULL : "there is no memory for a page";
 }
 
-/* A data page whose rows are taken one after another. Its values, and the levels that tell which of
- * its rows are null, are views: of the bytes as they were read, or of decompressed ones. */
+/* A data page whose rows are decoded in order. `at` to `end` (the values) and `levels` (which rows are
+ * null) point to the bytes read from the file (`is_raw`, `has_raw_levels`), or to decompressed
+ * bytes. */
 typedef struct {
-    int64_t left; /* rows that are still to come */
+    int64_t left; /* rows that are not decoded yet */
     const uint8_t *at, *end;
     int is_plain, is_raw;
-    Run ids; /* where it is not plain; their positions count from `at` */
+    Run ids; /* if the encoding is not plain; positions are relative to `at` */
     int has_nulls, has_raw_levels;
     const uint8_t *levels;
     int64_t levels_bytes;
     Run level;
 } OpenPage;
 
-/* A column chunk that is being decoded. Values of `file_bytes` become values of `item_bytes`; nulls
- * become `fill`, or are refused. */
+/* A column chunk that is being decoded. Values of `file_bytes` bytes become values of `item_bytes`
+ * bytes. Nulls become `fill`, or are rejected. */
 typedef struct {
     int codec, optional, file_bytes, item_bytes, fills_nulls;
     uint64_t fill;
@@ -57,7 +58,7 @@ typedef struct {
     OpenPage open;
 } Decoder;
 
-/* Integers as narrower ones, if they are no larger. They may lie at any byte. */
+/* Convert integers to a narrower type; TOO_WIDE if one does not fit. `from` may be unaligned. */
 #define NARROW(NAME, FROM, TO)                                                                 \
     FOR_EACH_PROCESSOR static const char *NAME(const uint8_t *from, TO *to, int64_t count) {   \
         FROM wide = 0;                                                                         \
@@ -95,11 +96,12 @@ static const char *store(const Decoder *decoder, const uint8_t *from, int64_t nu
     return NULL;
 }
 
-/* What is compressed at `from`, `size` bytes: *content is where they are. */
+/* Decompress `num_bytes` bytes to `size` bytes, and set *content to them. Returns what is wrong, or
+ * NULL. */
 static const char *decompress(Decoder *decoder, const uint8_t *from, int64_t num_bytes, int64_t size,
                               const uint8_t **content) {
     Bytes bytes = {from, from + num_bytes, NULL};
-    if (size / 256 > num_bytes) /* neither codec can do that: do not ask for so much memory */
+    if (size / 256 > num_bytes) /* no codec compresses that much: do not allocate the memory */
         return "a page does not hold as much as its header says";
     const char *problem = grow(&decoder->page, (size_t)size + 1);
     *content = decoder->page.memory;
@@ -113,7 +115,8 @@ static int is_raw(const Decoder *decoder, const Page *page) {
     return decoder->codec == UNCOMPRESSED || !page->is_compressed;
 }
 
-/* A page's bytes behind levels that are never compressed: *at to *end. */
+/* Check a page's checksum, and set *at and *end to its decompressed content, without the levels that
+ * are stored before it uncompressed. Returns what is wrong, or NULL. */
 static const char *content_of(Decoder *decoder, const Page *page, const uint8_t *raw,
                               const uint8_t **at, const uint8_t **end) {
     int64_t levels = page->levels_bytes > 0 ? page->levels_bytes : 0;
@@ -129,8 +132,9 @@ static const char *content_of(Decoder *decoder, const Page *page, const uint8_t 
     return problem;
 }
 
-/* Find the levels of a page, whose content begins at *at: in version 1 of pages behind their length,
- * in version 2 before the content. *at moves behind them. */
+/* Find the levels of a page and count its values that are not null. In pages of version 1, the levels
+ * are in the content, after their length, and `open->at` moves behind them; in version 2, they are
+ * before the content. */
 static const char *open_levels(const Decoder *decoder, const Page *page, const uint8_t *raw,
                                OpenPage *open, int64_t *num_valid) {
     open->levels = raw;
@@ -170,7 +174,7 @@ static const char *open_page(Decoder *decoder, const Page *page, const uint8_t *
         return "a page ends before its values";
     if (!open.is_plain) {
         int is_empty = open.at >= open.end;
-        if (num_valid && is_empty) /* else no id is read, and writers leave out what is not read */
+        if (num_valid && is_empty) /* if all values are null, writers may omit the width */
             return "a page of ids ends before their width";
         open.ids = (Run){.position = 1, .width = is_empty ? 0 : *open.at};
         if ((num_valid && open.ids.width < 1) || open.ids.width > 32)
@@ -194,7 +198,7 @@ static const char *open_dictionary(Decoder *decoder, const Page *page, const uin
     return store(decoder, at, end - at, decoder->dictionary.memory, page->num_values);
 }
 
-/* The next values of the open page that are not null. */
+/* Decode the next `count` values of the open page that are not null. */
 static const char *take_values(Decoder *decoder, void *out, int64_t count) {
     OpenPage *open = &decoder->open;
     if (!open->is_plain)
@@ -223,7 +227,7 @@ static const char *take_with_nulls(Decoder *decoder, uint8_t *out, int64_t count
     return NULL;
 }
 
-/* The next rows of the open page, which has as many. */
+/* Decode the next `count` rows of the open page; it must have as many rows left. */
 static const char *take_rows(Decoder *decoder, uint8_t *out, int64_t count) {
     decoder->open.left -= count;
     return decoder->open.has_nulls ? take_with_nulls(decoder, out, count)
@@ -254,7 +258,7 @@ static const char *decode_pages(Decoder *decoder, Bytes *bytes, uint8_t *out, in
     return bytes->at == bytes->end ? NULL : "bytes follow the last page";
 }
 
-/* What one thread uses for one column after another. */
+/* The memory of one thread, reused for each column. */
 typedef struct {
     Scratch raw, page, dictionary;
     int busy;
@@ -273,7 +277,7 @@ static void free_memory(PyObject *capsule) {
 }
 
 PyDoc_STRVAR(new_memory_doc,
-"memory()\n--\n\nMemory of one thread, for what columns need while they are decoded.");
+"memory()\n--\n\nReturn memory for decoding columns, for one thread.");
 
 static PyObject *new_memory(PyObject *module, PyObject *args) {
     (void)module, (void)args;
@@ -286,7 +290,8 @@ static PyObject *new_memory(PyObject *module, PyObject *args) {
     return capsule;
 }
 
-/* Take memory for a call, with Python's lock held; `NULL` with an error where another call has it. */
+/* Mark memory as used by a call; the caller holds the GIL. Returns NULL and sets an error if another
+ * call uses it. */
 static Memory *take_memory(PyObject *capsule) {
     Memory *memory = PyCapsule_GetPointer(capsule, MEMORY_NAME);
     if (memory && memory->busy)
@@ -333,7 +338,7 @@ static const char *problem_of_out(const Decoder *decoder, const Py_buffer *out) 
                : NULL;
 }
 
-/* A column chunk of a file, and what it becomes. */
+/* A column chunk of a file, and the array for its values. */
 typedef struct {
     long long start, count;
     Decoder decoder;
@@ -369,7 +374,7 @@ static const char *run_job(Job *job, int descriptor, Memory *memory) {
     return problem;
 }
 
-/* Fill a job from its tuple; whether it holds a buffer. Else an error is set. */
+/* Fill a job from its tuple; return 1 if it now holds a buffer, otherwise set an error. */
 static int take_job(PyObject *tuple, Job *job) {
     Py_buffer fill;
     Decoder *decoder = &job->decoder;
@@ -390,7 +395,7 @@ static int take_job(PyObject *tuple, Job *job) {
     return 0;
 }
 
-/* Put a problem into a list, or None. */
+/* Set an item of a list to a problem's text, or to None. */
 static int put_problem(PyObject *list, Py_ssize_t place, const char *problem) {
     PyObject *text = problem ? PyUnicode_FromString(problem) : Py_NewRef(Py_None);
     return text ? PyList_SetItem(list, place, text) : -1;
@@ -411,7 +416,7 @@ static PyObject *run_jobs(PyObject *tuples, Job *jobs, Py_ssize_t count, int des
     for (int fits = 1; fits && taken < count; taken += fits) {
         PyObject *tuple = PySequence_GetItem(tuples, taken);
         fits = tuple && take_job(tuple, &jobs[taken]);
-        Py_XDECREF(tuple); /* the list keeps it */
+        Py_XDECREF(tuple); /* the list still refers to it */
         if (!fits)
             break;
     }
@@ -431,10 +436,11 @@ static PyObject *run_jobs(PyObject *tuples, Job *jobs, Py_ssize_t count, int des
 
 PyDoc_STRVAR(decode_doc,
 "decode(descriptor, memory, chunks)\n--\n\n"
-"Decode column chunks of an open file, each a tuple: where it starts, its bytes, codec (0, 1: snappy,\n"
-"7: LZ4), optional, bytes of a value in the file, the array to fill with as many values as there must\n"
-"be, bytes of a value there, what nulls become. Integers may become narrower: those of 1 and 2 bytes\n"
-"have no sign. Without a fill, nulls are refused. Returns what was wrong with each, or None; `TOO_WIDE` if an integer was too large.");
+"Decode column chunks of an open file. Each is a tuple: offset, number of bytes, codec (0: none, 1:\n"
+"Snappy, 7: LZ4), whether the column may have nulls, bytes of a value in the file, the array to fill\n"
+"(one item per row), bytes of an item, and the bytes of the item that replaces nulls (if empty, nulls\n"
+"are rejected). Items may be narrower than the file's integers; items of 1 and 2 bytes are unsigned.\n"
+"Returns for each chunk what is wrong, or None; `TOO_WIDE` if an integer does not fit.");
 
 static PyObject *decode(PyObject *module, PyObject *args) {
     (void)module;

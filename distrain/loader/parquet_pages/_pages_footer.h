@@ -1,8 +1,8 @@
-/* Footers of parquet files, as far as the decoder of pages needs them.
+/* Reads the parts of parquet footers that the page decoder needs.
  *
- * pyarrow's own view of a column chunk ends the process where a damaged footer gives a codec that
- * does not exist, or statistics of another type than the column's; and it makes ten objects for
- * each. Here every length is checked, and what is laid out otherwise is refused. */
+ * pyarrow's metadata of a column chunk aborts the process if a damaged footer has an unknown codec, or
+ * statistics of another type than the column's, and creates ten objects per chunk. Here every length
+ * is checked, and footers with another layout are rejected. */
 #include <stdint.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum { MOST_NESTED = 16, MOST_ENCODING = 31 };
 
 static void skip_value(Bytes *bytes, int type, int nested, int depth);
 
-/* The type of a list's items; *count is how many there are, each of at least a byte. */
+/* Return the type of a list's items, and set *count to their number. An item has at least one byte. */
 static int next_list(Bytes *bytes, uint64_t *count) {
     int head = next_byte(bytes);
     *count = (uint64_t)head >> 4;
@@ -28,7 +28,8 @@ static void skip_struct(Bytes *bytes, int depth) {
         skip_value(bytes, type, 0, depth);
 }
 
-/* A truth value is a byte inside lists; as a field, its type says it. */
+/* Skip a value of a Thrift type; `nested` is 1 in a list. A boolean is a byte in a list; as a field, it
+ * has no bytes, because its type is its value. */
 static void skip_value(Bytes *bytes, int type, int nested, int depth) {
     uint64_t count = 0;
     if (depth >= MOST_NESTED) {
@@ -54,7 +55,7 @@ static void skip_value(Bytes *bytes, int type, int nested, int depth) {
     }
 }
 
-/* Of a column chunk; what is not told is -1. `encodings` has a bit for each. */
+/* The fields of a column chunk; -1 for missing ones. `encodings` has a bit for each encoding. */
 typedef struct {
     int64_t type, codec, num_values, num_bytes, data_page, dictionary_page, nulls, encodings;
     int is_elsewhere; /* in another file, or encrypted */
@@ -123,7 +124,7 @@ static PyObject *chunk_tuple(const ChunkFacts *chunk) {
                          (long long)chunk->nulls, (long long)chunk->encodings, chunk->is_elsewhere);
 }
 
-/* The column chunks of a row group; the other fields of its struct are passed over. */
+/* Return the column chunks of a row group; other fields of its struct are skipped. */
 static PyObject *list_chunks(Bytes *bytes) {
     PyObject *chunks = PyList_New(0);
     int number = 0, type;
@@ -146,7 +147,7 @@ static PyObject *list_chunks(Bytes *bytes) {
     return chunks;
 }
 
-/* Where the row groups of a footer begin, and where the last one ends. */
+/* Return the offset of each row group in a footer, then the end of the last one. */
 static PyObject *list_row_groups(const Py_buffer *footer) {
     const uint8_t *start = footer->buf;
     Bytes bytes = {start, start + footer->len, NULL};
@@ -178,7 +179,7 @@ static PyObject *list_row_groups(const Py_buffer *footer) {
 
 PyDoc_STRVAR(row_groups_doc,
 "row_groups(footer)\n--\n\n"
-"Where each row group's part of a footer begins, and where the last one ends.");
+"Return the offset of each row group's part in a footer, then the end of the last part.");
 
 static PyObject *row_groups(PyObject *module, PyObject *footer) {
     (void)module;
@@ -192,9 +193,10 @@ static PyObject *row_groups(PyObject *module, PyObject *footer) {
 
 PyDoc_STRVAR(chunks_doc,
 "chunks(row_group)\n--\n\n"
-"The column chunks of a row group, from its part of the footer, each a tuple: type, codec, values,\n"
-"compressed bytes, where its data pages and its dictionary begin, nulls, a bit for each encoding,\n"
-"whether it lies in another file or is encrypted. What is not told is -1.");
+"Return the column chunks of a row group, from its part of the footer, each as a tuple: type, codec,\n"
+"number of values, compressed bytes, offset of the first data page, offset of the dictionary, number of\n"
+"nulls, a bit mask of the encodings, and 1 if it is in another file or encrypted. Missing numbers are\n"
+"-1.");
 
 static PyObject *chunks(PyObject *module, PyObject *row_group) {
     (void)module;

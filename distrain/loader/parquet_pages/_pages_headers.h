@@ -1,14 +1,13 @@
-/* Page headers of a column chunk: structs in Thrift's compact protocol, read strictly.
+/* Reads the page headers of a column chunk: structs in Thrift's compact protocol.
  *
- * What is laid out in any other way than writers lay it out is refused, although Arrow may read it:
- * whoever is refused here asks Arrow. So nothing has to be guessed, and no value comes from bytes
- * that Arrow would not take. */
+ * Headers with another layout than writers use are rejected, even if Arrow may read them: Arrow then
+ * reads the column. So no value comes from bytes that Arrow would reject. */
 #include <stdint.h>
 #include <string.h>
 
 typedef struct {
     const uint8_t *at, *end;
-    const char *problem; /* why the bytes cannot be read; nothing more is read then */
+    const char *problem; /* why the bytes cannot be read; reading then stops */
 } Bytes;
 
 enum { KIND_DATA = 0, KIND_DICTIONARY = 2, KIND_DATA_V2 = 3 };
@@ -28,7 +27,7 @@ static int next_byte(Bytes *bytes) {
     return *bytes->at++;
 }
 
-/* Seven bits a byte, the lowest first; at most `bits` of them. */
+/* Read a varint (seven bits a byte, the lowest first) of at most `bits` bits. */
 static uint64_t next_number(Bytes *bytes, int bits) {
     uint64_t value = 0;
     for (int shift = 0; shift < bits; shift += 7) {
@@ -52,7 +51,8 @@ static void skip(Bytes *bytes, uint64_t count) {
         bytes->at += count;
 }
 
-/* The type of a struct's next field, 0 at its end; numbers of fields grow. */
+/* Return the type of a struct's next field, 0 at the end, and set *number to the field's number.
+ * Numbers must ascend. */
 static int next_field(Bytes *bytes, int *number) {
     int head = next_byte(bytes), type = head & 15;
     if (!head || bytes->problem)
@@ -76,8 +76,9 @@ static void skip_statistics(Bytes *bytes) {
     }
 }
 
-/* A struct's i32 and boolean fields by their number; `types` has a letter per number from 1 on:
- * i an i32, b a boolean, s statistics, - refused. Returns which fields there were, as bits. */
+/* Read a struct's i32 and boolean fields to `fields`, by number. `types` has a letter for each number
+ * from 1 on: i an i32, b a boolean, s statistics, - rejected. Returns a bit mask of the present
+ * fields. */
 static uint32_t next_struct(Bytes *bytes, const char *types, int64_t *fields) {
     uint32_t found = 0;
     int number = 0, type, count = (int)strlen(types);
@@ -96,8 +97,8 @@ static uint32_t next_struct(Bytes *bytes, const char *types, int64_t *fields) {
     return found;
 }
 
-/* `levels_bytes` is -1 where levels of nulls, if there are any, tell their length themselves, and
- * `num_nulls` where only the levels tell it. */
+/* A page, from its header. `levels_bytes` is -1 if the length of the levels is stored with them;
+ * `num_nulls` is -1 if it follows only from the levels. */
 typedef struct {
     int64_t kind, encoding, num_values, num_nulls, levels_bytes, is_compressed;
     int64_t uncompressed, compressed, crc;
@@ -154,7 +155,7 @@ static void check_page(Bytes *bytes, const Page *page) {
         refuse(bytes, "a page's sizes are impossible");
 }
 
-/* The header that begins here; its page follows, which may end later than the bytes. */
+/* Read the next header. Its page follows, and may extend beyond the bytes. */
 static Page next_header(Bytes *bytes, int optional) {
     Page page = {.crc = -1, .kind = -1, .num_nulls = -1};
     int number = 0, type, needed = 0, body = 0;
@@ -187,7 +188,7 @@ static Page next_header(Bytes *bytes, int optional) {
     return page;
 }
 
-/* The same of a page that is there as a whole. */
+/* The same for a page that must be completely in the bytes. */
 static Page next_page(Bytes *bytes, int optional) {
     Page page = next_header(bytes, optional);
     if (page.compressed > bytes->end - bytes->at)

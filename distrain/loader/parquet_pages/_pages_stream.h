@@ -1,23 +1,23 @@
-/* A column chunk in parts: so many rows a call, read from its file as they are wanted.
+/* Decodes a column chunk in parts: some rows per call, read from the file when they are requested.
  *
- * Between calls it holds the dictionary and the page that it is in, decompressed. What it reads for
- * a call, it reads into the memory of the thread that calls. */
+ * Between calls, a stream keeps the dictionary and the current page, decompressed. Other bytes are
+ * read into the memory of the calling thread. */
 
-#define HEADER_BYTES 4096           /* to begin with, for a header and what follows */
-#define MOST_HEADER_BYTES (1 << 16) /* a longer one is none */
-#define MOST_AHEAD_BYTES (1 << 20)  /* to read at once, but for a larger page */
+#define HEADER_BYTES 4096           /* added to the estimate of a read, for page headers */
+#define MOST_HEADER_BYTES (1 << 16) /* maximum size of a valid header */
+#define MOST_AHEAD_BYTES (1 << 20)  /* maximum read-ahead, unless a page is larger */
 
 typedef struct {
     Decoder decoder;
-    Scratch levels;        /* of the open page, where they are not compressed with it */
-    int64_t position, end; /* in the file: of the next page's header, and of the chunk */
-    int64_t left;          /* rows of pages that were not opened yet */
-    int64_t latest_bytes;  /* of the latest page */
+    Scratch levels;        /* levels of the open page, if they are not compressed with it */
+    int64_t position, end; /* offsets in the file of the next page's header, and the chunk's end */
+    int64_t left;          /* rows of pages that are not opened yet */
+    int64_t latest_bytes;  /* size of the latest page with its header */
     int is_first, busy;
-    const char *problem; /* what ended it */
+    const char *problem; /* the error that ended the stream */
 } Stream;
 
-/* Bytes of a file, from `start` on. */
+/* Bytes of a file from offset `start` on, in memory. */
 typedef struct {
     Scratch *raw;
     int descriptor;
@@ -35,7 +35,7 @@ static const char *read_window(Window *window, int64_t start, int64_t length) {
 
 static int64_t least(int64_t left, int64_t right) { return left < right ? left : right; }
 
-/* How many bytes to read for the next `count` rows, if rows are alike. */
+/* Estimate the number of bytes to read for the next `count` rows, from the mean size of a row. */
 static int64_t bytes_for(const Stream *stream, int64_t count) {
     int64_t all = stream->end - stream->position;
     double share = stream->left > 0 ? (double)count / (double)stream->left : 1.0;
@@ -44,8 +44,8 @@ static int64_t bytes_for(const Stream *stream, int64_t count) {
            HEADER_BYTES;
 }
 
-/* Read the next page's header; `count` rows are wanted. *raw are the page's own bytes, which are
- * there but where it has no more than `most_skipped` rows. */
+/* Read the next page's header; `count` rows are requested. Sets *raw to the page's bytes. They are in
+ * memory unless the page has at most `most_skipped` rows. */
 static const char *next_in_file(Stream *stream, Window *window, int64_t count, int64_t most_skipped,
                                 Page *page, const uint8_t **raw) {
     int64_t rest = stream->end - stream->position;
@@ -83,13 +83,13 @@ static const char *next_in_file(Stream *stream, Window *window, int64_t count, i
     }
 }
 
-/* Open the next data page; those of no more than `most_skipped` rows are passed over, and counted
- * in *skipped. */
+/* Read the next page: open a data page or a dictionary. A data page with at most `most_skipped` rows
+ * is skipped, and its rows are added to *skipped. */
 static const char *enter_page(Stream *stream, Window *window, int64_t count, int64_t most_skipped,
                               int64_t *skipped) {
     Page page;
     const uint8_t *raw;
-    /* A dictionary is never passed over. */
+    /* The first page may be a dictionary, which must not be skipped. */
     int64_t most = stream->is_first ? -1 : most_skipped;
     const char *problem = next_in_file(stream, window, count, most, &page, &raw);
     if (problem)
@@ -108,7 +108,7 @@ static const char *enter_page(Stream *stream, Window *window, int64_t count, int
     return NULL;
 }
 
-/* What the open page needs of the window, for later. */
+/* Copy the open page's bytes from the window, since the window is not valid after the call. */
 static const char *keep_page(Stream *stream) {
     OpenPage *open = &stream->decoder.open;
     const char *problem = NULL;
@@ -134,7 +134,7 @@ static const char *keep_page(Stream *stream) {
     return NULL;
 }
 
-/* The next rows; without `out` they are dropped. */
+/* Decode the next `count` rows to `out`; skip them if `out` is NULL. */
 static const char *next_rows(Stream *stream, Window *window, uint8_t *out, int64_t count) {
     uint64_t dropped[BLOCK];
     Decoder *decoder = &stream->decoder;
@@ -171,7 +171,8 @@ static void free_stream(PyObject *capsule) {
 
 PyDoc_STRVAR(new_stream_doc,
 "stream(start, end, num_values, codec, optional, file_bytes, item_bytes, fill)\n--\n\n"
-"A column chunk between two places of a file, to `read` or `skip` rows of; else as `decode`.");
+"Return a stream of the column chunk from offset `start` to `end` of a file, for `read` and `skip`.\n"
+"The other arguments are as for `decode`.");
 
 static PyObject *new_stream(PyObject *module, PyObject *args) {
     (void)module;
@@ -201,7 +202,8 @@ static PyObject *new_stream(PyObject *module, PyObject *args) {
     return capsule;
 }
 
-/* A stream whose next rows are wanted, and where they go; `is_taken` keeps other threads away. */
+/* A stream whose next rows are requested, and the array for them. `is_taken`: this call has set the
+ * stream's `busy`, which excludes other threads. */
 typedef struct {
     Stream *stream;
     int descriptor, is_taken;
@@ -209,7 +211,7 @@ typedef struct {
     const char *problem;
 } Reading;
 
-/* Fill a reading from its tuple; whether it holds a buffer. Else an error is set. */
+/* Fill a reading from its tuple; return 1 if it now holds a buffer, otherwise set an error. */
 static int take_reading(PyObject *tuple, Reading *reading) {
     PyObject *capsule;
     if (!PyArg_ParseTuple(tuple, "Oiw*", &capsule, &reading->descriptor, &reading->out))
@@ -233,7 +235,7 @@ static void give_reading_back(Reading *reading) {
     PyBuffer_Release(&reading->out);
 }
 
-/* Take the next rows of a stream; an error ends it. */
+/* Decode or skip the next rows of a stream; an error ends the stream. */
 static const char *run_stream(Stream *stream, Memory *memory, int descriptor, uint8_t *out,
                               int64_t count) {
     Window window = {.raw = &memory->raw, .descriptor = descriptor};
@@ -261,9 +263,9 @@ static PyObject *problems_of_readings(const Reading *readings, Py_ssize_t count)
 
 PyDoc_STRVAR(read_streams_doc,
 "read(memory, columns)\n--\n\n"
-"Take the next rows of streams in one call, which holds no Python lock: each a tuple of the stream, the\n"
-"open file that it was made for, and an array to fill. Returns what was wrong with each, or None;\n"
-"`TOO_WIDE` if an integer was too large. What was wrong ends a stream.");
+"Decode the next rows of several streams, without the GIL. `columns` has a tuple for each: the stream,\n"
+"the descriptor of its file, and the array to fill. Returns for each what is wrong, or None; `TOO_WIDE`\n"
+"if an integer does not fit. An error ends its stream.");
 
 static PyObject *read_streams(PyObject *module, PyObject *args) {
     (void)module;
@@ -277,7 +279,7 @@ static PyObject *read_streams(PyObject *module, PyObject *args) {
     for (int fits = 1; fits && taken < count; taken += fits) {
         PyObject *tuple = PySequence_GetItem(tuples, taken);
         fits = tuple && take_reading(tuple, &readings[taken]);
-        Py_XDECREF(tuple); /* the list keeps it */
+        Py_XDECREF(tuple); /* the list still refers to it */
     }
     Memory *memory = taken == count ? take_memory(capsule) : NULL;
     if (memory) {
@@ -295,7 +297,7 @@ static PyObject *read_streams(PyObject *module, PyObject *args) {
 
 PyDoc_STRVAR(skip_stream_doc,
 "skip(stream, descriptor, memory, count)\n--\n\n"
-"Pass over the next rows of a stream. Pages that hold none but these are not decompressed.");
+"Skip the next rows of a stream. Pages of which all rows are skipped are not decompressed.");
 
 static PyObject *skip_stream(PyObject *module, PyObject *args) {
     (void)module;

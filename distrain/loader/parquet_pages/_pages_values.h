@@ -1,8 +1,9 @@
-/* Values of pages: ids of a dictionary, in runs and bit by bit, and levels of nulls. */
+/* Decodes the values of pages: dictionary ids, which are run-length encoded or bit-packed, and the
+ * levels that mark nulls. */
 #include <stdint.h>
 #include <string.h>
 
-/* The compiler makes one version per instruction set; the best is chosen when the module loads. */
+/* The compiler builds one version per instruction set; the best is chosen when the module loads. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -10,10 +11,10 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
-#define BLOCK 1024 /* ids that are unpacked at once; a multiple of 8. They stay in the L1 cache */
+#define BLOCK 1024 /* ids that are unpacked at once, to stay in the L1 cache; a multiple of 8 */
 #define PADDING 16 /* bytes that may be read beyond the last id */
 
-/* Eight ids of W bits are W bytes. Constants for shifts, so that the compiler unrolls. */
+/* Eight ids of W bits are W bytes. W is a constant, so that the compiler unrolls the loop. */
 #define CASE_OF_WIDTH(W)                                                                \
     case W:                                                                             \
         for (int64_t g = 0; g < groups; g++, from += W, ids += 8)                       \
@@ -24,7 +25,8 @@
             }                                                                           \
         break;
 
-/* `PADDING` bytes after the last group can be read. Parquet is little-endian, as this must be. */
+/* Unpack groups of eight ids. `PADDING` bytes after the last group must be readable. The machine must
+ * be little-endian, as parquet is. */
 static void unpack(const uint8_t *restrict from, uint32_t *restrict ids, int64_t groups, int width) {
     switch (width) {
         CASE_OF_WIDTH(1) CASE_OF_WIDTH(2) CASE_OF_WIDTH(3) CASE_OF_WIDTH(4)
@@ -40,10 +42,10 @@ static void unpack(const uint8_t *restrict from, uint32_t *restrict ids, int64_t
 
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
 #include <immintrin.h>
-#define MOST_SHUFFLED_WIDTH 25 /* such an id lies in four bytes, from whichever bit on */
+#define MOST_SHUFFLED_WIDTH 25 /* such an id is within four bytes, at any bit offset */
 
-/* The same, eight ids at a time: each half of a register takes the bytes of four ids, moves those of an
- * id to its place, and shifts them. */
+/* The same, eight ids at a time: each half of a register gets the bytes of four ids; a shuffle moves
+ * the bytes of each id to its place, and a shift aligns them. */
 __attribute__((target("avx2"))) static void
 unpack_by_shuffles(const uint8_t *from, uint32_t *ids, int64_t groups, int width) {
     int second = 4 * width / 8; /* the byte in which the fifth id begins */
@@ -95,7 +97,8 @@ FOR_EACH_PROCESSOR static uint32_t largest_of(const uint32_t *ids, int64_t count
             out[i] = value;                                                          \
     }
 
-/* Four at a time: compilers would gather four bytes for each, and take two to four times as long. */
+/* Unrolled by four: otherwise compilers use gathers of four bytes per value, which take two to four
+ * times as long. */
 #define LOOKUP_NARROW(NAME, TYPE)                                                          \
     FOR_EACH_PROCESSOR static void NAME(                                                   \
         const uint32_t *restrict ids, const TYPE *restrict dictionary, TYPE *restrict out, \
@@ -119,7 +122,7 @@ REPEAT(repeat16, uint16_t)
 REPEAT(repeat32, uint32_t)
 REPEAT(repeat64, uint64_t)
 
-/* The entries of a dictionary that ids name, where values have 1, 2, 4 or 8 bytes. */
+/* Write the dictionary's entry for each id; entries have 1, 2, 4 or 8 bytes. */
 static void look_up(const uint32_t *ids, const void *dictionary, void *out, int64_t count,
                     int item_bytes) {
     switch (item_bytes) {
@@ -137,7 +140,7 @@ static void look_up(const uint32_t *ids, const void *dictionary, void *out, int6
     }
 }
 
-/* One entry, again and again. */
+/* Write a dictionary's entry `count` times. */
 static void repeat(const void *dictionary, int64_t id, void *out, int64_t count, int item_bytes) {
     switch (item_bytes) {
     case 1:
@@ -154,17 +157,17 @@ static void repeat(const void *dictionary, int64_t id, void *out, int64_t count,
     }
 }
 
-/* The run that a page of ids or levels is in. */
+/* The position in a sequence of runs of ids or levels. */
 typedef struct {
-    int64_t position; /* of the next run's head, or of a packed run's next byte */
+    int64_t position; /* offset of the next run's header, or of a packed run's next byte */
     int64_t width;    /* bits of an id */
     int64_t left;     /* ids left in the run */
-    int64_t packed;   /* whether the run's ids are packed; else `id` repeats */
+    int64_t packed;   /* whether the run is bit-packed; otherwise `id` repeats */
     int64_t id;
     int64_t inside;   /* ids taken of the packed group at `position`, 0 to 7 */
 } Run;
 
-/* Read the head of the next run. A packed run must be there as a whole. */
+/* Read the header of the next run. A packed run must end within the page. */
 static const char *next_run(const uint8_t *page, int64_t length, Run *run) {
     Bytes bytes = {page + run->position, page + length, NULL};
     uint64_t head = next_number(&bytes, 32);
@@ -195,8 +198,8 @@ static const char *next_run(const uint8_t *page, int64_t length, Run *run) {
     return bytes.problem;
 }
 
-/* Unpack up to BLOCK ids of the packed run; `ids` has space for BLOCK + 8. Returns how many, and
- * sets *first to where they begin in `ids`. */
+/* Unpack up to BLOCK ids of the packed run; `ids` has space for BLOCK + 8. Returns their number, and
+ * sets *first to the index of the first one in `ids`. */
 static int64_t take_packed(const uint8_t *page, int64_t length, Run *run, int64_t wanted,
                            uint32_t *ids, int64_t *first) {
     uint8_t copy[(BLOCK / 8 + 1) * 32 + PADDING];
@@ -222,7 +225,7 @@ static int64_t take_packed(const uint8_t *page, int64_t length, Run *run, int64_
     return count;
 }
 
-/* The values of the next `count` ids. */
+/* Write the dictionary's entries for the next `count` ids. */
 static const char *lookup(const uint8_t *page, int64_t length, Run *run, const void *dictionary,
                           int64_t num_entries, void *out, int64_t count, int item_bytes) {
     uint32_t ids[BLOCK + 8];
@@ -249,7 +252,7 @@ static const char *lookup(const uint8_t *page, int64_t length, Run *run, const v
     return NULL;
 }
 
-/* How many of the first `count` bits are 1. */
+/* Return how many of the first `count` bits are 1. */
 FOR_EACH_PROCESSOR static int64_t ones_of(const uint8_t *bits, int64_t count) {
     int64_t ones = 0, whole = count / 64;
     for (int64_t i = 0; i < whole; i++) {
@@ -262,8 +265,8 @@ FOR_EACH_PROCESSOR static int64_t ones_of(const uint8_t *bits, int64_t count) {
     return ones;
 }
 
-/* How many of a page's levels, of one bit each, are 1: so many of its values are not null. The
- * levels must fill all `length` bytes. */
+/* Set *ones to the number of a page's levels, of one bit each, that are 1: the values that are not
+ * null. The levels must fill all `length` bytes. */
 static const char *count_levels(const uint8_t *levels, int64_t length, int64_t num_values,
                                 int64_t *ones) {
     Run run = {.width = 1};
@@ -284,7 +287,7 @@ static const char *count_levels(const uint8_t *levels, int64_t length, int64_t n
     return run.position == length ? NULL : "there are more levels than values";
 }
 
-/* The next `count` levels, a byte each. They were counted before, so that all of them are there. */
+/* Write the next `count` levels, one byte each. `count_levels` has checked that they exist. */
 static void take_levels(const uint8_t *levels, int64_t length, Run *run, uint8_t *out,
                         int64_t count) {
     while (count > 0) {
@@ -295,7 +298,7 @@ static void take_levels(const uint8_t *levels, int64_t length, Run *run, uint8_t
             memset(out, (int)run->id, (size_t)some);
         for (int64_t i = 0; run->packed && i < some;) {
             uint64_t byte = levels[run->position];
-            if (!run->inside && some - i >= 8) { /* bit k to byte k */
+            if (!run->inside && some - i >= 8) { /* spread bit k to byte k */
                 uint64_t spread = byte * 0x0101010101010101u & 0x8040201008040201u;
                 spread = (spread + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
                 memcpy(out + i, &spread, 8);
@@ -315,7 +318,7 @@ static void take_levels(const uint8_t *levels, int64_t length, Run *run, uint8_t
     }
 }
 
-/* Values to the places whose level is 1, `fill` to the others. */
+/* Write the values to the places whose level is 1, and `fill` to the others. */
 #define SPREAD(NAME, TYPE)                                                                    \
     FOR_EACH_PROCESSOR static void NAME(const uint8_t *restrict levels,                       \
                                         const TYPE *restrict values, TYPE fill,               \
@@ -329,7 +332,7 @@ SPREAD(spread16, uint16_t)
 SPREAD(spread32, uint32_t)
 SPREAD(spread64, uint64_t)
 
-/* The same where values have 1, 2, 4 or 8 bytes. */
+/* The same for values of 1, 2, 4 or 8 bytes. */
 static void spread(const uint8_t *levels, const void *values, uint64_t fill, void *out,
                    int64_t count, int item_bytes) {
     switch (item_bytes) {

@@ -55,10 +55,10 @@ Arrow's values have the same bits as those in the file, or their lowest bits.
 
 class Leaf(NamedTuple):
     name: str
-    number: int
-    physical: str
-    dtype: np.dtype[Any]
-    logical: np.dtype[Any]
+    number: int  # of the leaf column in the file
+    physical: str  # the file's type, as named by parquet, such as `INT32`
+    dtype: np.dtype[Any]  # NumPy's type for `physical`
+    logical: np.dtype[Any]  # NumPy's type for Arrow's type
     optional: bool  # whether it may hold nulls
     fill: float | int | None  # the replacement of nulls; `None` leaves columns with nulls to Arrow
     # the types for the values, by rising width; the first one that holds all values is used. The
@@ -66,10 +66,10 @@ class Leaf(NamedTuple):
     dtypes: tuple[np.dtype[Any], ...]
 
     def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
-        """Return the bytes of the replacement of nulls as a value of `dtype`.
+        """Return the value that replaces nulls, as the bytes of one `dtype`.
 
-        Returns no bytes if nulls are not replaced here: there is no replacement, it does not fit
-        the type, or Arrow's type is not the file's.
+        Returns b"" if this package does not replace nulls of the column: `fill` is `None` or does
+        not fit `dtype`, or Arrow's type is not the file's.
         """
         if self.fill is None or self.logical != self.dtype:
             return b""
@@ -103,9 +103,12 @@ def page_columns(
     fills: Mapping[str, float | int | None] | None = None,
     id_limits: Mapping[str, int] | None = None,
 ) -> PageColumns:
-    """Return which of some columns of a file, open in Arrow, this package can decode.
+    """Return the columns, among `names`, that this package can decode.
+
+    There are none if it is disabled (see `is_enabled`).
 
     Args:
+        parquet: The file, open in Arrow.
         names: The columns to consider.
         fills: The replacement of nulls by column; other columns with nulls are left to Arrow.
         id_limits: Exclusive upper bounds of integer columns, such as the sizes of vocabularies.

@@ -1,9 +1,9 @@
-/* The order of a chunk's rows: keys drawn and sorted in one call that holds no Python lock.
+/* Computes the order of a chunk's rows: draws and sorts keys in one call, without the GIL.
  *
- * Called by order.py. Its NumPy fallback (`row_permutation`) defines the order; this gives the same.
+ * Called by row_order.py, whose NumPy fallback (`row_permutation`) defines the order.
  *
- * Why C: keys are random, so their first bits tell almost where each belongs. NumPy's sort knows
- * nothing of that, and takes three times as long; its Philox is called number by number.
+ * Why C: keys are random, so their first bits determine almost exactly where each key belongs.
+ * NumPy's sort does not use this and takes three times as long; NumPy calls Philox number by number.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_BITS 9    /* of as many keys, 4 KiB, both copies stay in the L1 cache */
-#define SPLIT_BITS 12 /* parts that are written side by side */
+#define FEW_BITS 9    /* two copies of 2^9 keys, 4 KiB each, stay in the L1 cache */
+#define SPLIT_BITS 12 /* keys are distributed to at most 2^12 parts at a time */
 
-/* The high half of a product, and the low one. */
+/* Return the high half of a product, and set *low to its low half. */
 static inline uint64_t multiply(uint64_t a, uint64_t b, uint64_t *low) {
 #ifdef __SIZEOF_INT128__
     unsigned __int128 product = (unsigned __int128)a * b;
@@ -28,7 +28,7 @@ static inline uint64_t multiply(uint64_t a, uint64_t b, uint64_t *low) {
 #endif
 }
 
-/* Philox4x64-10 (Salmon and others, Parallel random numbers, 2011): four numbers of a counter. */
+/* Philox4x64-10 (Salmon et al., Parallel random numbers, 2011): four numbers for a counter. */
 static inline void draw_four(uint64_t counter, uint64_t key0, uint64_t key1, uint64_t out[4]) {
     uint64_t c0 = counter, c1 = 0, c2 = 0, c3 = 0;
     for (int round = 0; round < 10; round++) {
@@ -45,7 +45,8 @@ static inline void draw_four(uint64_t counter, uint64_t key0, uint64_t key1, uin
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* Random bits above, the row's own number below. NumPy counts from 1. */
+/* Draw the keys of all rows: random high bits, and the row's number in the low bits. Like NumPy's, the
+ * counter begins at 1. */
 static void draw_keys(uint64_t *keys, int64_t count, int number_bits, const uint64_t key[2]) {
     for (int64_t row = 0; row < count; row += 4) {
         uint64_t four[4];
@@ -55,12 +56,12 @@ static void draw_keys(uint64_t *keys, int64_t count, int number_bits, const uint
     }
 }
 
-/* Bits `known` to `known + bits` of a key, from the top. */
+/* Return `bits` bits of a key, after its first `known` bits from the top. */
 static inline uint64_t bucket_of(uint64_t key, int known, int bits) {
     return key << known >> (64 - bits);
 }
 
-/* Deal keys to buckets by those bits, in their order; ends[b] becomes the end of bucket b. */
+/* Distribute keys to the buckets of `bucket_of`, stably; sets ends[b] to the end of bucket b. */
 static void deal(const uint64_t *keys, int64_t count, int known, int bits, uint64_t *dealt,
                  uint32_t *ends) {
     uint32_t before = 0;
@@ -83,8 +84,8 @@ static int bits_of(int64_t number) {
     return bits;
 }
 
-/* Sort a few keys, whose first `known` bits are equal, and write their rows. There are more buckets
- * than keys, so that hardly a key is not at its place when they are dealt. */
+/* Sort a few keys whose first `known` bits are equal, and write their rows. There are at least as many
+ * buckets as keys, so after the distribution almost every key is at its place. */
 static void sort_few(const uint64_t *keys, int64_t count, int known, uint64_t row_mask,
                      uint64_t *scratch, int32_t *out) {
     uint32_t ends[1 << FEW_BITS];
@@ -100,7 +101,8 @@ static void sort_few(const uint64_t *keys, int64_t count, int known, uint64_t ro
         out[i] = (int32_t)(scratch[i] & row_mask);
 }
 
-/* The same for any number, by parts of a few; `keys` and `scratch` are both used up. */
+/* The same for any number of keys: divides them into parts of a few keys. Overwrites `keys` and
+ * `scratch`. */
 static void sort_keys(uint64_t *keys, int64_t count, int known, uint64_t row_mask,
                       uint64_t *scratch, int32_t *out) {
     if (count <= 1 << FEW_BITS || known > 64 - SPLIT_BITS) {
@@ -130,8 +132,9 @@ static int write_order(int32_t *out, int64_t count, int number_bits, const uint6
 
 PyDoc_STRVAR(order_doc,
 "order(key0, key1, number_bits, out)\n--\n\n"
-"Fill `out`, int32, with its row numbers in the order of their keys: NumPy's raw Philox of a key, of\n"
-"which the lowest `number_bits` are replaced by the row's number.");
+"Fill `out`, int32, with the row numbers 0 to len(out) - 1, sorted by their sort keys. A sort key is a\n"
+"number of NumPy's raw Philox with the key (key0, key1), whose lowest `number_bits` bits are replaced by\n"
+"the row's number.");
 
 static PyObject *order(PyObject *module, PyObject *args) {
     (void)module;

@@ -79,7 +79,7 @@ class EpochPlan:
         return self.rows_below(lane + 1, taken) - self.rows_below(lane, taken)
 
     def step_of(self, lane: _IntT, offset: _IntT) -> _IntT:
-        """Return the step that takes row number `offset`, from 0, of the lane's own order."""
+        """Return the step that takes row number `offset`, from 0, of a lane's sequence of rows."""
         return (offset * self.lanes + lane) // self.global_batch_size
 
     def lanes_of_rank(self, rank: int, num_ranks: int) -> range:

@@ -99,7 +99,7 @@ def _parse(column: WantedColumn, text: str) -> int | float | None:
 
 
 def folder_number(text: str) -> int | float | None:
-    """Return the number that a value in a folder's name is; `None` if it is not a number.
+    """Return a value in a folder's name as a number; `None` if it is not a number.
 
     >>> folder_number("007"), folder_number("1e3"), folder_number("1_000")
     (7, 1000.0, None)

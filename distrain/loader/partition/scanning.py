@@ -100,12 +100,14 @@ def sampled_groups(table: Table) -> list[RowGroup]:
 def column_moments(
     table: Table, columns: Sequence[ColumnSchema], weight: str | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Return mean and standard deviation of numeric columns, from evenly spaced row groups.
+    """Return the mean and standard deviation of numeric columns, by name.
 
-    Nulls and infinite values do not count. Columns without any value that counts are missing.
+    They are computed from evenly spaced row groups (`sampled_groups`). Nulls, infinite values and
+    values of weight 0 do not count. Columns without any value that counts are missing.
 
     Args:
-        columns: The columns. Rows whose label is unknown do not count for that target.
+        columns: The columns. If `known` of a column names another column, rows are also weighted by
+            its values, so that rows whose label is unknown (0) do not count.
         weight: The column of the rows' weights; `None` if all are 1.
     """
     import numpy as np

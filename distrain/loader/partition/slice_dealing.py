@@ -24,7 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES_PER_BAND = 3
-"""The number of lanes in a band. With more, fewer row groups are open, and a batch mixes fewer."""
+"""The number of lanes in a band.
+
+With larger bands, fewer row groups are open, but a batch has rows of fewer row groups.
+"""
 
 
 def num_bands(lanes: int) -> int:
@@ -91,7 +94,10 @@ class _Table:
         self._rests: list[list[tuple[int, int, int]]] = [[] for _ in range(bands)]
 
     def next_for(self, band: int) -> tuple[int, int, int]:
-        """Return the number of the band's next chunk, and the range of rows that no lane has."""
+        """Return the number of the band's next chunk, and the rows of it that no lane has.
+
+        The rows are a range: the first row, and one past the last.
+        """
         if self._rests[band]:
             return self._rests[band].pop()
         if not self._open[band]:

@@ -55,7 +55,10 @@ def row_group_spans(
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
 ) -> tuple[dict[int, Span], list[DataError]]:
-    """Return the span of each of `groups`, row groups of a file by number; and the problems."""
+    """Return the span of each row group in `groups`, by number, and the problems.
+
+    If there is a problem, there are no spans. `groups` are row groups of the file at `path`.
+    """
     if windows.by == "file":
         return dict.fromkeys(groups, Span("file", path, path)), []
     if windows.by in schema.names:

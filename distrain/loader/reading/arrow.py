@@ -55,15 +55,16 @@ _COLUMNS_TOGETHER = 4  # rows are gathered from four columns at a time
 class ArrowReader(Reader):
     """Reads the wanted columns of row groups, from any thread.
 
-    Each thread has its own handle of a file, so that threads do not wait for each other; the
-    handles of a file share its footer, which is read once. A thread keeps its 32 latest files open
-    until it ends: a loader with overlapping epochs never closes its reader, but its threads end.
+    Each thread has its own handle of a file, so threads do not wait for each other. The handles of
+    a file share its footer, which is read once. A thread keeps its 32 most recently used files open
+    until it ends, or until `close`. If epochs overlap, the reader is not closed between them;
+    threads end with their `EpochIterator`.
 
-    A row group of a remote file is fetched as a whole to a file in memory, in advance if the row
-    group is expected (`Fetcher`). Threads close these files after each read.
+    The wanted columns of a remote row group are fetched to a file in memory, in advance if the row
+    group was announced with `expect` (see `Fetcher`). A thread closes this file after each read.
 
-    Slices of a row group are decoded one after another, each once, if they are requested in this
-    order. `open_groups` is the number of row groups whose decoders stay open between slices;
+    If the slices of a row group are requested from first to last, each is decoded once.
+    `open_groups` is the number of row groups whose decoders stay open between slices;
     `threads` is the number of threads that may request slices at a time.
     """
 
@@ -189,10 +190,8 @@ class ArrowReader(Reader):
     def _check(self, group: RowGroup) -> int:
         """Return the number of compressed bytes of the wanted columns.
 
-        Raises a `DataError` if the file has changed.
-
-        The row group must have the planned number of rows, and the file the wanted columns. For a
-        slice, the bytes are its rows' share of the row group.
+        For a slice, it is the share of its rows in the row group. Raises a `DataError` if the row
+        group has not the planned number of rows, or the file not the wanted columns.
         """
         with self._errors_translated(group):
             handle = self._handle(group)
@@ -306,7 +305,7 @@ def _other_rows(num_rows: int, group: RowGroup) -> DataError:
 def _taken(
     values: NDArray[Any] | pa.ChunkedArray, group: RowGroup
 ) -> NDArray[Any] | pa.ChunkedArray:
-    """Return the selected rows of a column; it is called before values are checked."""
+    """Return the selected rows of a column; the values of other rows are never checked."""
     rows = group.taken
     if rows is None:
         return values

@@ -229,7 +229,10 @@ class Fetcher:
             self._changed.notify_all()
 
     def _is_held(self, wanted: _Wanted) -> bool:
-        """Return True if another source has a row group that no caller waits for; then drop it."""
+        """Return True if another source has the row group, and no caller waits for it.
+
+        In that case, the row group is no longer fetched.
+        """
         expectation = wanted.expectation
         if wanted.is_taken or expectation is None or expectation.is_held is None:
             return False

@@ -81,7 +81,7 @@ def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> lis
 
 
 class OpenFiles:
-    """A thread's open handles, the most recently used last. They are closed when it is dropped."""
+    """A thread's open handles, the most recently used last; closed when the thread ends."""
 
     def __init__(self) -> None:
         self.handles: OrderedDict[tuple[str, int], Handle] = OrderedDict()

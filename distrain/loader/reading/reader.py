@@ -27,7 +27,7 @@ class DecodedColumns:
 
     cells: tuple[Any, ...]  # the flat columns
     lists: tuple[Any, ...] = ()  # the list columns, after the flat ones
-    bytes_read: int = 0
+    bytes_read: int = 0  # compressed bytes in the file, or bytes of a cache entry
 
     @property
     def num_columns(self) -> int:
@@ -92,7 +92,8 @@ def unreadable(
 ) -> DataError | Unavailable:
     """Return the error to raise for an unreadable row group: `Unavailable` if a retry may help.
 
-    Otherwise a `DataError`, with `hint` and with `more` in its place.
+    Otherwise, returns a `DataError` whose `where` also has `more`. Its hint is `hint`, unless there
+    is a better one for `error` (see `reading_hint`).
     """
     message = f"could not read a row group: {reason}"
     if is_transient(error):

@@ -87,9 +87,10 @@ class RemoteFile:
         return bytes(content)
 
     def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
-        """Return a row group's metadata, and an offset and the bytes of the footer there.
+        """Return a row group's metadata, and the offset and bytes of a part of the file.
 
-        The bytes are the row group's part of a sliced footer, else the whole footer.
+        The part is the row group's part of a sliced footer. If the footer is not sliced, it is the
+        end of the file from the footer on.
         """
         footer = self.footer
         if isinstance(footer, SlicedFooter):

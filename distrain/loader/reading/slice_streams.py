@@ -217,9 +217,10 @@ class SliceStreams:
             stream.close()
 
     def _find(self, key: _Key, number: int) -> SliceStream | None:
-        """Return the stream that is closest to slice `number` without being past it.
+        """Return the stream that gives slice `number` with the least decoding.
 
-        `None` if there is no such stream.
+        This is a stream that keeps the slice, or else the stream that has read furthest without
+        passing it. Returns `None` if no stream can give the slice.
         """
         with self._lock:
             streams = self._streams.get(key, ())

@@ -156,7 +156,8 @@ class Aggregate(Block):
         branches or vectors to `[rows, width]`, or `[rows, count, dim]` if stacked.
 
     Raises:
-        ModelError: The aggregation is unknown.
+        ModelError: The aggregation is unknown; or, at `attach`, branches for "stack", "sum", "mean"
+            or "product" differ in width.
 
     >>> import torch
     >>> pair = {"user": torch.tensor([[1.0, 2.0]]), "item": torch.tensor([[3.0, 4.0]])}

@@ -17,11 +17,13 @@ from distrain.schema.column import Tags
 
 
 class EventBlock(Block):
-    """A block that reads a row's events, and their target: the same fields of the row itself.
+    """A block that reads a row's events and their target, such as the item that the row is about.
 
-    The target's vector is the concatenation of its fields' embeddings. An event's vector is the
-    concatenation of the embeddings of the same fields. A linear layer adds the event's other ids
-    and numbers to its vector; a time difference of s seconds is used as `log10(1 + s)`.
+    The events have fields, each in a list column, such as the item ids. A field's target is the
+    flat column that has the same field for the row itself. The target's vector is the concatenation
+    of the embeddings of all these columns. An event's vector is the concatenation of the
+    embeddings of the same fields. A linear layer adds the event's other ids and numbers to its
+    vector; a time difference of s seconds is used as `log10(1 + s)`.
 
     Args:
         events: The events' name: the property `event` of their columns in the schema.
@@ -83,14 +85,17 @@ class EventBlock(Block):
         return width
 
     def fields(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the result of `vectors`, but from the shared fields only."""
+        """Return the result of `vectors`, but without the events' other ids and numbers."""
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the targets' vectors, `[rows, width]`, and the events', `[events, width]`."""
+        """Return the targets' vectors, `[rows, width]`, and the events' vectors, by row.
+
+        The values of the `Ragged` are `[events, width]`.
+        """
         events = value.events[self._place]
         target, rows = self.fields(value)
         vectors = rows.values
@@ -148,15 +153,17 @@ class EventBlock(Block):
 class RowGroups:
     """Rows in groups of similar lengths, for kernels that need padding.
 
-    The groups have at most about twice as many places as there are values. When torch compiles or
-    exports, there is one group, of `most` places a row.
+    A group has the same number of places (positions for values, the rest padding) for each of its
+    rows. A group of more than 16,384 places has at most about twice as many places as values. A
+    smaller group is not split further, so it may be mostly padding. When torch compiles or exports,
+    there is one group, of `most` places a row.
 
     Args:
         values: The rows and their values.
         most: Maximum number of places of a row. A longer row keeps its latest values.
 
     Attributes:
-        counts: For each group the number of values of its rows, `[rows of the group]`.
+        counts: For each group, how many values each of its rows keeps, `[rows of the group]`.
 
     >>> clicks = Ragged(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3]))
     >>> groups = RowGroups(clicks, most=2)
@@ -211,7 +218,10 @@ class RowGroups:
         return of_rows(torch.cat(places), self._place_of_value)
 
     def side_by_side(self, values: Tensor) -> GroupedRows:
-        """Return each row's `values`, `[values, dim]`, concatenated, the latest first."""
+        """Concatenate each row's `values`, `[values, dim]`, to one vector, the latest first.
+
+        Padded with zeros, a row has the width `most * dim`.
+        """
         ends, rows = self._offsets[1:] + self._offsets[:-1] - 1, self._row_of_values
         turned = ends[rows] - torch.arange(values.shape[0], device=rows.device)
         groups = tuple(group.flatten(1) for group in self.pad(of_rows(values, turned)))
@@ -350,7 +360,8 @@ class TargetAttention(EventBlock):
         assert isinstance(first, nn.Linear)
         of_q, of_k, of_difference, of_product = first.weight.chunk(4, dim=1)
         rows, keys = events.row_of_values, events.values
-        # The first layer without concatenation; its product with q is computed once a row.
+        # The first layer, without concatenating its inputs. Its product with q is computed once a
+        # row.
         asked = functional.linear(target, of_q + of_difference, first.bias)
         weights = torch.addmm(of_rows(asked, rows), keys, (of_k - of_difference).t())
         weights = torch.addmm(weights, of_rows(target, rows) * keys, of_product.t())

@@ -267,10 +267,10 @@ class PiecewiseLinear(Block):
 
 
 class FieldVectors(Block):
-    """Turns all columns into vectors: embeddings, and continuous values times a learnt vector.
+    """Turns all columns into vectors: embeddings, and continuous values times learnt vectors.
 
-    The vector of a continuous column follows arXiv:1810.11921, eq. 4. It is initialised like a
-    linear layer of `dim` inputs.
+    The learnt vector of a continuous column follows arXiv:1810.11921, eq. 4. It is initialised like
+    a linear layer of `dim` inputs.
 
     Shape:
         columns, with embeddings of equal width, to `[rows, columns, dim]`.

@@ -152,9 +152,9 @@ def without_padding(value: Tensor, width: int) -> Tensor:
 
 
 def side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    """Return `torch.cat(parts, dim=1)`; if `pads` is True for it, with padding after its columns.
+    """Return `torch.cat(parts, dim=1)`.
 
-    See `without_padding`.
+    If `pads` returns True, the result is a view without the padding; see `without_padding`.
     """
     if pads(parts[0]):
         return without_padding(padded(parts), sum(part.shape[1] for part in parts))

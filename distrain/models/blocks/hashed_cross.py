@@ -103,7 +103,7 @@ class HashedCross:
 
 
 def _splitmix64(seed: int, number: int) -> int:
-    """Return the number-th 64-bit output of SplitMix64.
+    """Return an output of SplitMix64, 64 bits; `number` 0 is the first output.
 
     Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
     """

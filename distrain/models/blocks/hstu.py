@@ -101,7 +101,8 @@ class _Unit(nn.Module):
     ) -> Tensor:
         """Return the attention's output for the queries at `places`, `[rows, queries, width]`.
 
-        A query attends to the tokens up to its own place. `ages` `None` leaves out the times.
+        A query attends to the tokens up to its own place. If `ages` is `None`, the weights have no
+        bias for times.
         """
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
         apart = places[:, :, None] - torch.arange(others.shape[1], device=places.device)
@@ -127,8 +128,9 @@ def _buckets(seconds: Tensor) -> Tensor:
 class HSTUBlock(EventBlock):
     """Attends pointwise over a row's events; returns the target's vector (arXiv:2402.17152).
 
-    Each event attends to itself and earlier events; the target attends to all events. A weight is
-    the SiLU of the product of query and key plus a learnt bias for the distance of the positions.
+    Each event attends to itself and earlier events; the target attends to itself and all events. A
+    weight is the SiLU of the product of query and key plus a learnt bias for the distance of the
+    positions.
     If the schema tags a list `time_difference`, a bias for the logarithm of the distance in time is
     added too. Weights are divided by the row's number of tokens (the events and the target).
 

@@ -142,9 +142,9 @@ class FMBlock(Block):
     """The pairwise part of a factorisation machine: the sum of all pairs' dot products.
 
     With v a row's vectors, sum over i < j of v_i . v_j = ((sum v)^2 - sum v^2) / 2, summed over the
-    dimensions: linear in the number of vectors (Rendle, "Factorization Machines", ICDM 2010, lemma
-    3.1; in DeepFM, arXiv:1703.04247, eq. 2). The first-order part is a sum of embeddings of width
-    1: `Filter(part="wide").connect(Aggregate("sum"))`.
+    dimensions. So the cost is linear in the number of vectors (Rendle, "Factorization Machines",
+    ICDM 2010, lemma 3.1; in DeepFM, arXiv:1703.04247, eq. 2). The first-order part is a sum
+    of embeddings of width 1: `Filter(part="wide").connect(Aggregate("sum"))`.
 
     Args:
         per_dim: Omit the sum over the dimensions: bi-interaction pooling, the sum of all pairs'

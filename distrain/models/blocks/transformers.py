@@ -1,4 +1,4 @@
-"""Transformer layers over events; the target is a token (BST), or not part of them (SASRec)."""
+"""Transformer layers over a row's events; in BST the target is also a token, in SASRec not."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ and older tokens; "newest": only the newest token, to all tokens."""
 
 
 class _Layer(nn.Module):
-    """Multi-head self-attention, then two linear layers, each with a residual (1706.03762)."""
+    """Self-attention, then two linear layers, each with a residual (arXiv:1706.03762)."""
 
     def __init__(
         self, width: int, heads: int, activation: str, dropout: float, norm_first: bool
@@ -187,10 +187,11 @@ class _CausalTransformer(_Transformer):
         return width
 
     def states(self, value: Features, *, every: bool) -> tuple[Tensor, Tensor]:
-        """Return the target's vector, and the newest event's state, `[rows, 1, width]`.
+        """Return the target's vector, `[rows, width]`, and the newest event's, `[rows, 1, width]`.
 
-        The state of a row without events is zero. With `every`, the second result has the states of
-        all events, newest first, `[rows, length, width]`, with zeros for missing events.
+        The latter is the event's *state*, the normalised output of the layers; zeros for a row
+        without events. With `every`, the second result has the states of all events, newest first,
+        `[rows, length, width]`, with zeros for missing events.
         """
         target, rows = self.vectors(value)
         groups = RowGroups(rows, self.max_length)
@@ -230,15 +231,15 @@ class HistoryVector(_CausalTransformer):
     """A user vector for item retrieval: the newest event's output of causal layers.
 
     A row without events gets zeros. The events' vectors are multiplied by the square root of their
-    width, as in the authors' code: products with items favour small embeddings, and the vectors of
-    positions would otherwise dominate them.
+    width, as in the authors' code. Training with dot products keeps embeddings small, and without
+    the factor the vectors of positions would dominate them.
 
     Args:
-        every: In training also return the older events' vectors, newest first, up to the largest
-            number of events in the batch.
+        every: In training also return the older events' vectors, newest first.
 
     Shape:
-        columns that include the events to `[rows, width]`.
+        columns that include the events to `[rows, width]`. In training with `every`, `[rows, length
+        * width]`, with length the largest number of events in the batch.
     """
 
     def __init__(
@@ -270,11 +271,12 @@ class NextVector(EventBlock):
     """Returns the vector of the target: the item that follows a row's events.
 
     Args:
-        every: In training also return the vectors of the items after the older events, in the order
-            of `HistoryVector`.
+        every: In training also return the vectors of the items that follow the older events, in
+            the order of `HistoryVector`.
 
     Shape:
-        columns that include the events to `[rows, width]`.
+        columns that include the events to `[rows, width]`; in training with `every`, as wide as
+        `HistoryVector`.
     """
 
     def __init__(self, events: str, targets: Mapping[str, str], *, every: bool = False):
@@ -301,7 +303,8 @@ class ItemTower(Block):
         above: The layers; without any, the embeddings are returned.
 
     Shape:
-        columns to the layers' output.
+        columns to `[rows, width]`. In training, the outputs for the row's drawn items follow in the
+        same row.
     """
 
     def __init__(self, item: Block, above: Block | None = None):

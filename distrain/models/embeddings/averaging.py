@@ -44,7 +44,7 @@ class Averaging:
         return max(1, int(math.log(_SMALLEST_POWER) / math.log(self.decay)))
 
     def factor(self, steps: int) -> float:
-        """Return the factor `f` after `steps` steps: `average = value + f * gap`."""
+        """Return the factor `f` with `average = value + f * gap` after `steps` steps."""
         return float(self.decay ** ((steps - 1) % self.period + 1)) if steps else 1.0
 
     def begin(self, gaps: Tensor, step: int) -> None:

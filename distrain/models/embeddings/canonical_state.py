@@ -150,7 +150,10 @@ def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]
 def canonical_form(
     tables: EmbeddingCollection, values: Sequence[Tensor]
 ) -> dict[int, CanonicalTensor]:
-    """Return `values`, this rank's rows of each store, in canonical form by group."""
+    """Return values of the tables' rows in canonical form, by the number of the group.
+
+    `values` has a tensor for each store, with this rank's rows, such as the weights.
+    """
     return {group: _canonical(tables, group, values) for group in _groups(tables)}
 
 

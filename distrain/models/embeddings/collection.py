@@ -205,7 +205,7 @@ class EmbeddingCollection(nn.Module):
     def _by_column(self, ids: Tensor) -> Tensor:
         """Return ids as `[flat columns, rows]`, int32; `ValueError` for another number of columns.
 
-        Not copied if they are int32 already.
+        The result is a view if `ids` is int32.
         """
         if ids.shape[1] != len(self.names):
             raise ValueError(f"{ids.shape[1]} columns of ids for {len(self.names)} tables")
@@ -268,7 +268,7 @@ class EmbeddingCollection(nn.Module):
         part: slice | None = None,
         into: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Sum the gradients of each distinct row, in the order of the batch's rows.
+        """Sum the gradients of each distinct row, adding them in the order of the batch's rows.
 
         `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
         zeros. They are added, in place, to `into`, the sums of earlier parts. Returns the sums of

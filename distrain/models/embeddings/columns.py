@@ -83,8 +83,9 @@ def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
 class TablePlace:
     """The position of a table in the canonical tensor of its group.
 
-    A group is all tables of one width (`models/embeddings/canonical_state.py`). The table has
-    `cardinality` rows of the tensor, from row `first` on.
+    A group is all tables of one width (`models/embeddings/canonical_state.py`). The table is in
+    `cardinality` rows of the tensor that a checkpoint calls `tensor`, beginning with row `first`.
+    `columns` are the names of all columns that share the table.
     """
 
     name: str

@@ -67,7 +67,9 @@ class DeviceRowCache:
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
-        """Copy distinct rows `[v]`, int64, to the device; waits for a GPU once.
+        """Copy those of the distinct rows, `[v]`, int64, to the device that are not there yet.
+
+        The host waits for a GPU once.
 
         Returns:
             The rows' places on the device, `[v]`, int64, valid until the next call.
@@ -135,10 +137,10 @@ class DeviceRowCache:
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
-        """Take `count` places without a row of this batch, in the order of the clock hand.
+        """Reserve `count` places that have no row of this batch, in the order of the clock hand.
 
-        Returns them, int64, on the CPU; they now belong to this batch. There must be at least
-        `count` such places.
+        Returns the places, `[count]`, int64, on the CPU. There must be at least `count` such
+        places.
         """
         found: list[Tensor] = []
         while count > 0:

@@ -60,7 +60,11 @@ class PaddedRoutes:
 
     @classmethod
     def of(cls, capacities: Sequence[tuple[int, ...]], tensors: Sequence[Tensor]) -> "PaddedRoutes":
-        """Return routes with these capacities; `ask` returned `tensors` after its first tensor."""
+        """Return the routes in the result of `FixedTables.ask`.
+
+        `tensors` is that result without its first tensor, `capacities` those with which `ask` was
+        called.
+        """
         each = iter(tensors)
         return cls(
             tuple(
@@ -71,7 +75,7 @@ class PaddedRoutes:
 
 
 class RowCapacities:
-    """The number of rows that a rank may request from each owner in a step (see the module).
+    """The number of rows that a rank may request from each owner in a step.
 
     `store` must be sharded over ranks and have no list columns. No batch may have more than
     `max_rows` rows.
@@ -97,6 +101,7 @@ class RowCapacities:
 
     @property
     def now(self) -> tuple[int, ...]:
+        """The current capacity for each owner."""
         planned = zip(self._most, self._planned, strict=True)
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 

@@ -1,9 +1,9 @@
 """Placement "replicated": every rank holds all rows, and all ranks update all touched rows.
 
 Every rank looks up rows in its own memory. After the backward pass the ranks gather each other's
-sums of gradients, add them in rank order, and make the same update. A rank with u distinct rows of
-R bytes sends `(W-1) * u * (R + 4)` bytes, including its ids. Every rank pads its rows to the
-largest number of any rank.
+sums of gradients, add them in rank order, and make the same update. Of W
+ranks, one with u distinct rows of R bytes sends `(W-1) * u * (R + 4)` bytes, including its ids.
+Every rank pads its rows to the largest number of any rank.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class ReplicatedRoute:
     # is one past the end. `None` for a single rank.
     inverse: Tensor | None = None
     most: int = 0  # the largest u of a rank, to which the other ranks are padded
-    others: int = 0
-    sent_ids_bytes: int = 0
+    others: int = 0  # the number of other ranks
+    sent_ids_bytes: int = 0  # the bytes that this rank sent to make the route
 
     def sent_bytes(self, row_bytes: int) -> int:
         return self.sent_ids_bytes + self.others * self.most * row_bytes

@@ -3,8 +3,8 @@
 Rows are assigned to ranks one by one, not in blocks. Ids are often ordered by frequency, so one
 block would hold the rows that every rank requests. A rank requests its distinct rows from each
 owner, receives them, and later sends their sums of gradients back. Owners add the sums in rank
-order and update. A rank with u distinct rows of R bytes sends about `(W-1)/W * u * (2R + 4)` bytes:
-ids, rows that others requested, sums.
+order and update. Of W ranks, one with u distinct rows of R bytes sends about
+`(W-1)/W * u * (2R + 4)` bytes: ids, rows that others requested, sums.
 """
 
 from collections.abc import Callable

@@ -59,6 +59,7 @@ class Store:
 
     @property
     def spread(self) -> bool:
+        """Whether the rows are sharded over several ranks."""
         return self.sharers.num_ranks > 1
 
     @property
@@ -107,7 +108,7 @@ class Store:
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return a mask of the `keys` that this rank holds, and their rows in its weight.
 
-        `keys` and the mask are `[n]`; the rows are as many as the mask has True values.
+        `keys` and the mask are `[n]`. There is one row for each True value of the mask.
         """
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
@@ -116,9 +117,10 @@ class Store:
         return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
-        """Return the rows of this rank's weight as rows in the group's canonical order, `[n]`.
+        """Return the positions of this rank's rows in the group's canonical order, `[n]`, int64.
 
-        `rows` is `[n]`, int64. For a host-cached store, it has places in the cache.
+        `rows`, `[n]`, int64, has rows of this rank's weight, or for a host-cached store places in
+        the cache.
         """
         if self.cache is not None:
             rows = self.cache.rows_at(rows)
@@ -270,8 +272,9 @@ def column_placements(
 ) -> tuple[str, ...]:
     """Return each column's placement; on a single rank, "row_wise" becomes "replicated".
 
-    Raises ValueError if there are not as many placements as columns. Raises InputError if a
-    placement is unknown, or if columns of one table have different placements.
+    `None` means that all are "replicated". Raises ValueError if the numbers of placements and
+    columns differ. Raises InputError if a placement is unknown, or if columns of one table have
+    different placements.
     """
     placed = ("replicated",) * len(columns) if placements is None else tuple(placements)
     if len(placed) != len(columns):

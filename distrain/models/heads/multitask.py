@@ -208,10 +208,10 @@ _OF_TASKS = ("tasks", "towers", "gates", "experts")
 
 
 def name_by_task(task: Task, name: str) -> str:
-    """Return the name of a parameter of a network, with task names instead of task numbers.
+    """Return the name of a task's tensor in a checkpoint, with task names instead of numbers.
 
-    A single task gets the name that it would have in a `MultiTask`. Names of other tensors are
-    returned unchanged.
+    These are parameters of the network and their optimizer state. A single task gets the name that
+    it would have in a `MultiTask`. Names of other tensors are returned unchanged.
 
     >>> both = MultiTask({"click": BinaryClassificationTask(), "buy": BinaryClassificationTask()})
     >>> name_by_task(both, "dense.task.tasks.1.logit.bias")

@@ -96,7 +96,9 @@ def _sharing(sharing: SharingSpec | None, names: tuple[str, ...]) -> Block | Non
 
 
 def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, float]]) -> None:
-    """Set the factors of `data.class_weight` in a model's tasks, by task name or by target.
+    """Set the factors of a job's `data.class_weight` in the tasks of a model.
+
+    `class_weight` has factors by label, for each name of a task or of a target's column.
 
     Raises:
         SpecError: The task does not support weights of rows, but there are some; or a name is

@@ -58,8 +58,9 @@ class ItemRetrievalTask(Task):
 
     In training the branches may give several pairs of vectors per row, one after another. The first
     pair is the row's own user and item. The others are of the row's older events, newest first: the
-    user's vector before the event, and the event's item. They are examples with label 1; a row has
-    as many as `events` has items for it. A row's loss is the sum over its pairs.
+    user's vector before the event, and the event's item. They are examples with label 1. The oldest
+    event has no pair, since there is no event before it. So a row with n events has n pairs; a row
+    without events has one. A row's loss is the sum over its pairs.
 
     Args:
         user: The branch of users' vectors.

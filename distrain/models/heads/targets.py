@@ -34,7 +34,7 @@ class Target:
 
 
 class Candidates(NamedTuple):
-    """Data of some rows for the losses of all rows of a step: items that they compare with.
+    """The items of some rows, against which all rows of a step are scored.
 
     Attributes:
         vectors: Vectors of items, `[candidates, dim]`.

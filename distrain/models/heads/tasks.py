@@ -44,10 +44,10 @@ class Task(Block):
         return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
+        """Return the sum (not the mean) of the rows' losses, a scalar; 0 without rows.
 
-        `output` is the result of `forward` for the rows of `batch`, fp32. Without rows the loss is
-        0.
+        A step divides it by the number of rows of all ranks, or by `weight_sums`. `output` is the
+        result of `forward` for the rows of `batch`, fp32.
         """
         raise NotImplementedError
 
@@ -56,23 +56,27 @@ class Task(Block):
         return self.loss(output, batch).reshape(1)
 
     def weight_sums(self, batch: Batch) -> Tensor | None:
-        """Return the sums of row weights by target, `[targets]`, float64; `None` if all are 1.
+        """Return the sum of the rows' weights for each target, `[targets]`, float64.
 
-        A step divides each of `losses` by its sum over all ranks.
+        Returns `None` if all weights are 1. A step divides each of `losses` by the sum of its
+        target's weights over all ranks.
         """
         return None
 
     def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
         """Return the data of these rows that the losses of all ranks' rows need.
 
-        `None` if the loss of a row depends on that row alone.
+        Returns `None` if the loss of a row depends on that row alone.
         """
         return None
 
     def loss_against(
         self, output: Tensor, batch: Batch, candidates: Candidates, first: int
     ) -> Tensor:
-        """Return `loss` given the candidates of all ranks; this rank's begin at index `first`."""
+        """Return `loss` of this rank's rows, given the candidates of all ranks.
+
+        `first` is the index of this rank's first candidate in `candidates`.
+        """
         raise NotImplementedError
 
     def observe(self, candidates: Candidates) -> None:
@@ -167,10 +171,11 @@ class LabelTask(Task):
 
 
 class BinaryClassificationTask(LabelTask):
-    """A linear layer to one logit, and binary cross entropy; or to two, and cross entropy.
+    """Predicts one label of 0 or 1.
 
-    fastai uses two outputs: the logit is then the second minus the first. The two losses agree, but
-    the layer has twice the parameters.
+    With one output, a linear layer to one logit is trained with binary cross entropy. With two
+    outputs, as in fastai, a linear layer to two logits is trained with cross entropy, and the logit
+    is the second minus the first. The two losses agree, but the layer has twice the parameters.
 
     Args:
         target: The column of labels; `None` for the first target.
@@ -183,7 +188,8 @@ class BinaryClassificationTask(LabelTask):
         label_smoothing: The share of each label that the loss spreads evenly over both classes.
 
     Shape:
-        any flat shape to `[rows]`, or `[rows, 2]`.
+        any flat shape to `[rows]` with one output (`attach` returns it as `[rows, 1]`), or to
+        `[rows, 2]`.
 
     Raises:
         ModelError: `outputs` is not 1 or 2, or, without a layer, the input has another width.
@@ -326,8 +332,9 @@ class RegressionTask(LabelTask):
         poisson  exp(output) - target * output: the negative log likelihood of a count, without the
                  term that depends on the target only; its targets are 0 or more
 
-    With z the layer's number, the output is `mean + std * z`, for "poisson" `log(mean) + std * z`.
-    The score is the output; for "poisson" the rate, exp(output). Errors are in units of `std`.
+    With z the layer's number, the output is `mean + std * z`, for "poisson" `log(mean) + z`.
+    The score is the output; for "poisson" the rate, exp(output). In the loss, errors and `delta`
+    are divided by `std`.
 
     Args:
         target: The column of labels; `None` for the first target.
@@ -335,7 +342,8 @@ class RegressionTask(LabelTask):
         delta: The error at which huber's loss becomes linear, above 0.
         weight: A column of weights for this task only.
         mean: The approximate initial prediction. `None` means 0, or 1 for "poisson".
-        std: The unit of the layer's number, and of errors in the loss. `None` means 1.
+        std: The unit of the layer's number, and of errors in the loss; `None` means 1. Leave it
+            out for "poisson", whose loss has no errors.
 
     Shape:
         any flat shape to `[rows]`.

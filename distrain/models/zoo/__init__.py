@@ -1,4 +1,4 @@
-"""The models of a job spec: functions of a schema, with the names of their `kind`."""
+"""The models of a job spec: functions that build a `Blueprint`, named by the model's `kind`."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -10,8 +10,8 @@ from distrain.models.blueprint import Blueprint, Given
 def dcn(given: Given, spec: DcnSpec) -> Blueprint:
     """Build cross layers with a vector (arXiv:1708.05123, eq. 3) beside or below an MLP; one logit.
 
-    The paper's structure is `parallel`: both receive the embeddings and continuous columns, and the
-    logit's layer receives both outputs (eq. 5).
+    The paper's structure is `parallel`: cross layers and MLP both receive the embeddings and
+    continuous columns, and the logit's layer receives both outputs (eq. 5).
     """
     return _with_mlp(given, spec, CrossBlock(spec.cross_depth, "v1"))
 

@@ -20,8 +20,7 @@ def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
 
     This is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. Merlin's "customize
     and extend" notebook has a one-hot vector of a cross and a linear layer over it, which equals a
-    table of width 1. A head other than one binary task
-    receives both parts.
+    table of width 1. A head other than one binary task receives both parts.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables({}, spec.crosses, names=()))
     deep = Filter(part="").connect(DLRMBlock(spec.bottom, spec.top))

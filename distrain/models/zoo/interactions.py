@@ -43,8 +43,8 @@ def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
     """Build a linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
     The logit is the sum of a logit of each part. For the second part, continuous columns become
-    vectors as in `autoint`; the paper has none. A head other than one binary task
-    receives the three parts.
+    vectors as in `autoint`; the paper has no continuous columns. A head other than one binary
+    task receives the three parts.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     last = Chain() if given.head else MLPBlock([1], no_activation_last_layer=True)

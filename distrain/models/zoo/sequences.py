@@ -37,11 +37,13 @@ EventTargets = Mapping[str, Mapping[str, str]]
 
 
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
-    """Return the events whose lists have targets, and these targets.
+    """Return the targets of the lists of ids, by the name of their events.
 
-    The target of a list is the column that `given` names for it, or the flat column of its domain.
-    Raises ModelError if no list has a target, or a column in `given` does not exist. Also raises
-    it if `given` is empty and several columns, none with the domain's name, have a list's domain.
+    The target of a list is the column that `given` names for it, otherwise the flat column of its
+    domain. Lists without a target are omitted. Raises ModelError if no list has a target, or a
+    column in `given` does not exist. Also raises it if `given` is empty and a list's domain is
+    shared by several flat columns, none of which has the domain's name. `model` is the kind of
+    model, for messages.
     """
     features = schema.remove_by_tag(Tags.TARGET).categorical
     lists = {column.name: column for column in features if column.holds_lists}
@@ -107,7 +109,10 @@ def _ranked(
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
 ) -> Blueprint:
-    """Build an MLP over the columns and over a block, made by `read`, for each kind of events."""
+    """Build an MLP over the columns, and over one block for each kind of events.
+
+    `read` makes a block from the name of the events and their targets. `above` is the MLP.
+    """
     events = event_targets(given.schema, spec.targets, spec.kind)
     blocks = [read(name, columns) for name, columns in events.items()]
     body = ParallelBlock(Filter(), *blocks, aggregation=None).connect(above)
@@ -140,9 +145,9 @@ def bst(given: Given, spec: BstSpec) -> Blueprint:
 def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
     """Build causal layers over the events; their output and the columns enter an MLP.
 
-    The output is the newest event's, alone and times the target (`CausalTransformer`). Source: Kang
-    and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose score is the
-    sum of the product.
+    The layers give the newest event's output, and its elementwise product with the target's vector
+    (`CausalTransformer`). Source: Kang and McAuley, "Self-Attentive Sequential Recommendation"
+    (arXiv:1808.09781). In the paper, the score is the sum over that product.
     """
     read = partial(CausalTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
@@ -151,8 +156,8 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
     """Build pointwise attention over the events; its result and the columns enter an MLP.
 
-    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Only
-    the features of the events are used, one token per event.
+    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Only the
+    features of the events are used, one token per event.
     """
     read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
@@ -161,8 +166,9 @@ def hstu(given: Given, spec: HstuSpec) -> Blueprint:
 def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
-    The events must have the column tagged `item_id` as their target. If several kinds of events do,
-    `targets` must name the list of one kind; `ModelError` otherwise. Other columns are not used.
+    The target of the events must be the column tagged `item_id`. If that is so for several kinds of
+    events, `spec.targets` must name the list of one kind; `ModelError` otherwise. Other columns are
+    not used.
     Source: see `sasrec`.
     """
     schema = given.schema

@@ -26,7 +26,11 @@ ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
 
 
 def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
-    """Return the categorical columns of user and item; ModelError if one of them has no column."""
+    """Return the categorical columns of user and item, by their tags.
+
+    Raises ModelError if either has no column, categorical or continuous. `model` is the kind of
+    model, for messages.
+    """
     features = schema.remove_by_tag(Tags.TARGET)
     taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS)
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
@@ -63,8 +67,8 @@ def retrieval_task(
 ) -> ItemRetrievalTask:
     """Return the retrieval task for the column tagged `item_id`.
 
-    It also uses the column tagged `user_id` if exactly one column has that tag. Raises the errors
-    of `id_column`.
+    It also uses the column tagged `user_id` if exactly one column has that tag. `events` is the
+    list column of the items of a row's events. Raises the errors of `id_column`.
     """
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
@@ -82,7 +86,10 @@ def retrieval_task(
 
 
 def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
-    """Return the draws for a section's `negatives`; `None` if these are the batch's items."""
+    """Return the draws of negatives that a model section asks for.
+
+    Returns `None` if the negatives are the items of the batch's other rows.
+    """
     if spec.negatives == "batch":
         return None
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
@@ -140,8 +147,9 @@ def check_towers(model: ClickModel) -> ParallelBlock:
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     """Return the vectors of the users and of the items of a batch's rows, by "user" and "item".
 
-    To score all items for a user, multiply the items' vectors of a batch with a row for each item
-    by the user's vector of another batch. The values of the other side's columns do not matter.
+    To score all items for a user, make a batch with a row for each item and a batch with a row of
+    the user, and multiply the former's item vectors by the latter's user vector. The values of the
+    user's columns do not affect the item vectors, nor those of the item's columns the user vectors.
 
     Returns:
         Each `[rows, last width of the towers]`, of length 1 if the model normalises them. The

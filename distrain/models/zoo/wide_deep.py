@@ -25,7 +25,7 @@ def wide_tables(
 ) -> Embeddings:
     """Return tables of width 1, whose rows are the ids' weights in a linear model.
 
-    `names` are the columns that get one, besides the crosses; `None` for all.
+    Each cross has a table, and so have the columns `names`; `None` for all categorical columns.
 
     Raises ModelError if two crosses have the same columns in the same order.
     """
@@ -41,7 +41,7 @@ def wide_tables(
 
 
 def linear(inputs: InputBlock) -> Block:
-    """Build the sum of a row's weights in the wide tables and of its weighted continuous columns.
+    """Build a linear model: the sum of a row's wide weights and its weighted continuous values.
 
     It has no bias, because the deep part has one.
     """
@@ -86,11 +86,11 @@ def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
 
 
 def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
-    """Build a linear model, the dot products of all pairs of embeddings, and an MLP over the same.
+    """Build a linear model, the dot products of all pairs of embeddings, and an MLP.
 
-    The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
-    weight in the linear part and go into the MLP unchanged, as in DeepCTR. The paper does not
-    specify how continuous columns become vectors.
+    The MLP reads the same embeddings. The logit is the sum of the three (arXiv:1703.04247, eq. 1
+    and 2). Continuous columns have a weight in the linear part and go into the MLP unchanged, as in
+    DeepCTR. The paper does not specify how continuous columns become vectors.
     """
     inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     branches = {

@@ -1,8 +1,8 @@
-/* Philox4x32-10, the generator of initial values; random_bits.py says the same in torch's operations.
+/* Philox4x32-10, the generator of initial values; random_bits.py computes the same in torch.
  *
  * J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw: "Parallel random numbers: as easy as 1, 2, 3"
- * (SC 2011). Its words are a function of a key and a counter, so a row's values can be had without
- * those of any other row.
+ * (SC 2011). Its words are a function of a key and a counter, so a row's values can be computed
+ * without those of any other row.
  */
 #include <stdint.h>
 

@@ -1,11 +1,11 @@
 /* The CPU kernels of embedding tables: group ids, gather rows, expand, collect, update, draw.
  *
- * Called by cpu.py. on_torch.py says the same in torch's operations, and the results
- * are the same bit by bit. This file looks at arguments; the loops are in _rows_loops.h. No index
- * leaves its memory, whatever the caller got wrong, and no Python lock is held while a loop runs.
+ * Called by cpu.py. on_torch.py computes the same in torch, with the same results bit by bit. This
+ * file checks the arguments; the loops are in _rows_loops.h. Wrong arguments never cause accesses
+ * outside an array. The GIL is released while a loop runs.
  *
- * Why C: a batch of 65,536 rows and 26 columns looks up 1.7 million rows of 64 bytes that lie
- * anywhere in gigabytes. Torch waits for them one after another; these loops ask for them ahead.
+ * Why C: a batch of 65,536 rows and 26 columns looks up 1.7 million rows of 64 bytes, at random
+ * addresses in gigabytes. Torch waits for each row in turn; these loops prefetch them.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -27,7 +27,7 @@ static void release(Buffers *buffers) {
         PyBuffer_Release(&buffers->views[--buffers->count]);
 }
 
-/* Bytes from one index of the first axis to the next may be any; the other axes lie close. */
+/* Returns whether all axes except the first are contiguous; the first may have any stride. */
 static int lies_close(const Py_buffer *view) {
     Py_ssize_t bytes = view->itemsize;
     for (int axis = view->ndim - 1; axis > 0; axis--) {
@@ -53,8 +53,8 @@ static int has_type(const Py_buffer *view, char type) {
 
 enum { READ, READ_ROWS_APART, WRITE };
 
-/* The memory of an array of some type ('i': int32, 'q': int64, 'Q': uint64, 'f': float32, 'h':
- * bfloat16 as int16) and number of axes; NULL with an exception set if it is another. */
+/* Returns the buffer of an array with this type ('i': int32, 'q': int64, 'Q': uint64, 'f': float32,
+ * 'h': bfloat16 as int16) and number of axes; NULL with an exception set if the array differs. */
 static Py_buffer *get(
     Buffers *buffers, PyObject *object, const char *name, char type, int num_axes, int use
 ) {
@@ -244,7 +244,7 @@ static PyObject *py_gather(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* The optimizer's state: as many rows as the weight, and as wide, or one value a row. */
+/* Gets an array of the optimizer's state: with the shape of the weight, or with one value a row. */
 static int get_state(
     Buffers *buffers, PyObject *object, const Py_buffer *weight, int has, float **state
 ) {

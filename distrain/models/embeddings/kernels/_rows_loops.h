@@ -1,11 +1,12 @@
-/* The loops of _rows.c: what is done with rows, once indices are known to fit.
+/* The loops of _rows.c over rows, after _rows.c has checked the arguments.
  *
- * The arithmetic is that of torch's own kernels, bit by bit: each operation rounds on its own,
+ * The results are those of torch's own kernels, bit by bit: each operation is rounded separately,
  * except where torch uses a fused multiply-add, which is `multiply_add` here. So this file must be
  * compiled with -ffp-contract=off, and never with -ffast-math.
  *
- * Memory is what these loops wait for. Rows lie at random, so each is asked for some rows ahead;
- * blocks of a few rows over all columns keep what is read in order near each other.
+ * These loops wait for memory. Rows are at random addresses, so each row is prefetched some rows
+ * ahead. The loops work on blocks of a few rows over all columns, which keeps sequential reads
+ * close to each other.
  */
 #include <math.h>
 #include <stdint.h>
@@ -28,8 +29,8 @@
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #endif
 
-/* A loop NAME(work) from NAME_body(work, fused), compiled once per instruction set; which is used
- * is decided when the module loads. `fused`: there is an instruction for multiply_add. */
+/* Defines a loop NAME(work) from NAME_body(work, fused), compiled once per instruction set. The
+ * module selects one when it is loaded. `fused`: there is an instruction for multiply_add. */
 #if defined(__x86_64__) && defined(__GNUC__)
 static int instructions; /* 0: any x86-64, 1: with AVX2 and FMA, 2: with AVX-512 */
 static void choose_instructions(void) {
@@ -65,7 +66,7 @@ static void choose_instructions(void) {}
 #define BLOCK_ROWS_AHEAD 8
 #define ROWS_AHEAD 16
 #define MOST_LINES_AHEAD 8
-#define STREAMED_BYTES (8 << 20) /* what is larger would push all else out of the cache */
+#define STREAMED_BYTES (8 << 20) /* larger results bypass the caches, which they would fill */
 
 /* Runs the statement for each j of a row: in whole vectors, then the rest. */
 #define FOR_EACH_VALUE(DIM, ...)                                  \
@@ -84,7 +85,7 @@ static void choose_instructions(void) {}
         }                                                         \
     } while (0)
 
-/* Calls LOOP with a width that the compiler knows, where that pays. */
+/* Calls LOOP with a constant width for the most common widths, which is faster. */
 #define WITH_WIDTH(DIM, LOOP, ...)                  \
     do {                                            \
         if ((DIM) == 16)                            \
@@ -118,7 +119,7 @@ typedef struct {
     const int64_t *places;  /* [num_columns] */
     float *distinct;        /* [num_distinct, dim] */
     float *batch;           /* [num_rows, num_places, dim] */
-    int outside;            /* an inverse index was outside; nothing was done with its block */
+    int outside;            /* an inverse index was out of range; its block was skipped */
 } BatchWork;
 
 ALWAYS_INLINE int all_below(const int32_t *inverse, int64_t count, int64_t end) {
@@ -128,7 +129,7 @@ ALWAYS_INLINE int all_below(const int32_t *inverse, int64_t count, int64_t end) 
     return (int64_t)largest < end;
 }
 
-/* Past the caches: they need not fetch lines that are overwritten whole. */
+/* Copies a row; with `stream`, it bypasses the caches, which then need not read the old values. */
 ALWAYS_INLINE void copy_row(float *restrict to, const float *restrict from, int64_t dim, int stream) {
 #if defined(__x86_64__)
     if (stream) {
@@ -211,8 +212,8 @@ FOR_EACH_PROCESSOR(collect, BatchWork)
 
 /* ---- gather and update: the rows of tables ---- */
 
-/* The update rules of distrain/jobs/optimizers.py that have a formula in `update_row`: number, name,
- * and of what `first` and `second` hold a value. */
+/* The update rules of distrain/jobs/optimizers.py that have a formula in `update_row`: the number,
+ * the name, and whether `first` and `second` have a value for each row or each value of a row. */
 enum { NOTHING, EACH_ROW, EACH_VALUE };
 #define FOR_EACH_RULE(DO) \
     DO(SGD, "sgd", NOTHING, NOTHING) \
@@ -261,8 +262,9 @@ ALWAYS_INLINE float load(const void *row, int64_t j, const int is_bfloat16) {
     return value;
 }
 
-/* bfloat16 is the upper half of a float. A random number added to the lower half carries with the
- * probability that makes the mean right; infinity and NaN are cut off, and NaN stays NaN. */
+/* bfloat16 is the upper half of a float. A random number is added to the lower half. It carries
+ * into the upper half with the probability that makes the rounding exact on average. Infinity and NaN
+ * are truncated, and NaN stays NaN. */
 ALWAYS_INLINE void store(void *row, int64_t j, float value, uint32_t hash, const int is_bfloat16) {
     if (!is_bfloat16) {
         ((float *)row)[j] = value;
@@ -301,7 +303,7 @@ ALWAYS_INLINE void gather_body(RowWork *work, const int fused) {
 }
 FOR_EACH_PROCESSOR(gather, RowWork)
 
-/* The squares' sum in a fixed order: 16 sums of every 16th value, then halves onto halves. */
+/* Returns the mean of squares, added in a fixed order: 16 sums of every 16th value, then halves. */
 ALWAYS_INLINE float mean_of_squares(const float *restrict grads, const int64_t dim) {
     float lanes[LANES] = {0};
     int64_t done = 0;
@@ -326,7 +328,7 @@ ALWAYS_INLINE float between(float a, float b, float weight, const int fused) {
                          : multiply_add(a - b, 1.0f - weight, b, fused);
 }
 
-/* One row. The formulas are those of on_torch.py, which names the operations one by one. */
+/* Updates one row. The formulas, and the order of the operations, are those of on_torch.py. */
 ALWAYS_INLINE void update_row(
     const RowWork *work, int64_t k, const int kind, const int is_bfloat16, const int fused,
     const int64_t dim
@@ -412,8 +414,8 @@ typedef struct {
     int bits;            /* so that no column fills more than half of the slots */
 } UniqueWork;
 
-/* An open hash table of `id << 32 | number + 1`. Numbers only rise, so an entry that an
- * earlier column left behind is known by its number, and the table is cleared but once. */
+/* Groups ids by an open-addressing hash table of entries `id << 32 | number + 1`. Numbers only
+ * rise, so an entry of an earlier column is recognised by its number, and the table is cleared once. */
 static int64_t unique(UniqueWork *work) {
     const uint32_t mask = (uint32_t)(((uint64_t)1 << work->bits) - 1);
     const int shift = 32 - work->bits;

@@ -181,10 +181,10 @@ def padded_positions(
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the arguments `offsets` and `counts` of `unique`, `[columns, parts]`, by part.
+    """Return the arguments `offsets` and `counts` of `unique`, each `[columns, parts]`.
 
-    The ids must be concatenated part after part, and within a part column after column. The
-    argument `counts`, `[parts, columns]`, has the number of ids of each column in each part.
+    They are for ids that are concatenated part after part, and within a part column after column.
+    `counts`, `[parts, columns]`, int64, has the number of ids of each column in each part.
     """
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()

@@ -67,7 +67,10 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """Compute `collect` for a GPU without waiting; indices without gradient are empty segments."""
+    """Compute `collect` for a GPU, without waiting for it.
+
+    Each row of `sums` has a segment of gradients, which may be empty.
+    """
     in_order, sources = _sorted_sources(grads, inverse, places)
     starts = starts_of(in_order, len(sums))
     rows = grads.reshape(-1, grads.shape[2])

@@ -47,10 +47,10 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Te
 
 
 def words(key: int, rows: Tensor, dim: int) -> Tensor:
-    """Return one word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
+    """Return 32-bit random words, `[n, dim]`, int64: `dim` words for each of the table's `rows`.
 
-    Value `j` of a row is word `j % 4` for the counter `(j // 4, row, 0)`. It depends only on the
-    key, the row and `j`.
+    `rows` is `[n]`, int64. Word `j` of a row is word `j % 4` of `philox` for the counter `(j // 4,
+    row, 0)`, where the row takes two words. It depends only on the key, the row and `j`.
     """
     blocks = torch.arange(-(-dim // 4), device=rows.device)
     of_row = rows.unsqueeze(1)
@@ -60,11 +60,11 @@ def words(key: int, rows: Tensor, dim: int) -> Tensor:
 
 
 def scaled(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
-    """Write the upper 24 bits of `words`, as numbers in `-2**23 .. 2**23 - 1` times `scale`.
+    """Write random multiples of `scale`, from `-2**23 * scale` to `(2**23 - 1) * scale`, to `out`.
 
-    They are written to `out`, `[n, dim]`, for rows `[n]`.
-
-    Each product is rounded once, so the bits are the same on every device.
+    `out` is `[n, dim]`, float32 or float64, for the table rows `rows`, `[n]`. Each value has the
+    upper 24 bits of its word (see `words`). The product with `scale` is rounded once, so the bits
+    are the same on every device.
     """
     whole = (words(key, rows, out.shape[1]) >> 8) - _HALF_RANGE
     torch.mul(whole.to(out.dtype), scale, out=out)
@@ -75,7 +75,9 @@ def scale_of(bound: float) -> float:
 
 
 def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tensor:
-    """Round each value to a neighbour in bfloat16; exact values, infinities and NaN are kept.
+    """Round each value at random to one of its neighbours in bfloat16.
+
+    Values that bfloat16 can represent, infinities and NaN are kept.
 
     `values` is `[v, dim]`, float32. The mean of the results over all seeds is the value. `seed` is
     64 bits, different for each step, or a scalar tensor, int64, on the keys' device. `keys`,

@@ -60,10 +60,14 @@ def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tenso
     """Return the sum of each segment's rows, `[segments, dim]`, by summing pieces of segments.
 
     torch's `embedding_bag` sums a bag in one thread block of a GPU, which is slow for long
-    segments: a column with three distinct ids has segments of a third of the batch. `rows` is
-    `[any, dim]`. `sources`, `[places]`, int64, gives the row of each place, and `segment`,
-    `[places]`, its segment. `starts`, `[segments]`, int64, not descending, gives the start of each
-    segment; segments may be empty.
+    segments: a column with three distinct ids has segments of a third of the batch.
+
+    Args:
+        rows: `[any, dim]`.
+        sources: `[places]`, int64: the index in `rows` of each place.
+        starts: `[segments]`, int64, not descending: the first place of each segment, which may be
+            empty.
+        segment: `[places]`: the segment of each place.
     """
     count, length = len(sources), len(starts)
     if count == 0:

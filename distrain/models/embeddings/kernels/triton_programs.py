@@ -55,7 +55,10 @@ def sources_of(order, places, sources, num_places, num_rows, columns, SLOTS: tl.
 def begin_segments(
     in_order, numbers, starts, keys, num_places, capacity, SLOTS: tl.constexpr
 ) -> Any:
-    """Write each segment's start and key to `starts` and `keys`, at the segment's number."""
+    """Write each segment's start and key to `starts` and `keys`, at the segment's number.
+
+    `numbers` has the segment's number of each place of the sorted keys `in_order`.
+    """
     at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     mask = at < num_places
     number = tl.load(numbers + at, mask=mask, other=0)

@@ -5,9 +5,9 @@ The rule for tables without a placement in the job:
 2. Tables of one width and placement share their collectives, so all tables of a width get one
    placement: a second one would cost collectives and save no bytes. On two ranks it is replicated,
    unless steps are captured in CUDA graphs. Otherwise a width is row-wise if that saves a rank more
-   bytes than it could send during the one additional collective.
-3. If the tables exceed the budget, widths become row-wise until they fit. The width that frees most
-   memory is the first. So a larger budget never shards more.
+   bytes than it could send during one collective: row-wise tables need one more.
+3. If the tables exceed the budget, widths become row-wise until they fit, beginning with the width
+   that frees most memory. So a larger budget never shards more.
 4. If the tables still do not fit, the error lists the changes that would help.
 
 `host_cached`, whose rows are in the host's memory, is only used if a job names it. On one rank,
@@ -102,9 +102,10 @@ def _check_names(overrides: Mapping[str, str], tables: Sequence[TableSize]) -> N
 def _by_hand(
     tables: Sequence[TableSize], share: RankShare, wanted: str, overrides: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Return placement and reason of the tables that the job places; of all tables on one rank.
+    """Return the placement and the reason of each table that the job places, by table name.
 
-    On one rank, only tables that the job places as "host_cached" are not "replicated".
+    On one rank the result has all tables: "replicated", unless the job places them as
+    "host_cached".
     """
     named = {}
     for table in tables:

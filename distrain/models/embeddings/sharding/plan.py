@@ -51,7 +51,7 @@ class ShardingPlan:
 
 
 def explain(plan: ShardingPlan) -> list[str]:
-    """Return lines of text: a table of all tables, the totals, and the reason of each placement."""
+    """Return lines of text: one for each table, the totals, and the reasons for the placements."""
     wide = max([5, *(len(table.name) for table in plan.tables)])
     lines = [
         f"{'table':{wide}}{'rows':>13}{'dim':>5}  {'placement':12}{'a rank holds':>14}"

@@ -19,7 +19,8 @@ def does_not_fit(
 ) -> SpecError:
     """Return the error for a plan that needs more than `budget_bytes` on a rank.
 
-    `plan` has as many row-wise tables as the job allows, so no other plan needs less memory.
+    `plan` has as many row-wise tables as the job allows, so no other plan of the job needs less
+    memory.
     """
     taken = plan.bytes_per_rank
     largest = max(plan.tables, key=lambda table: table.held_bytes)
