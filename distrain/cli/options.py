@@ -146,7 +146,10 @@ def bad_lines_options(function: Function) -> Function:
 
 
 def given_options(context: click.Context, names: Iterable[str]) -> list[str]:
-    """Return the options among `names` that are not at their default, as the user writes them."""
+    """Return those of the parameters `names` that the user has set, as options: `--max-size`.
+
+    A value from an environment variable counts as set.
+    """
     return [
         f"--{name.replace('_', '-')}"
         for name in names

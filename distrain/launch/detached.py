@@ -73,7 +73,9 @@ def attach(
 ) -> "Summary":
     """Follow a submitted job to its end, as `train` does, and return its summary.
 
-    The job's workers write the run folder. An exception such as Ctrl-C does not affect the job.
+    The job's workers write the records. If `run_dir` is on this machine, `curves.png` is drawn
+    there, and the summary is written if no worker could write it. Otherwise the returned summary is
+    computed from what was followed. An exception such as Ctrl-C does not affect the job.
     `on_summary` gets the summary before `JobError` is raised for a failed job. Raises `OutputError`
     if the folder holds the run of another job.
     """

@@ -113,10 +113,9 @@ class RunRequest:
         return reopen_run(self.run_dir, self.spec)
 
     def write_documents(self, paths: RunPaths) -> None:
-        """Write `features.yaml` and a short `job.yaml`, to repeat a run on a table.
+        """Write `features.yaml` and a short `job.yaml`, which can repeat a run on a table.
 
-        For a run on prepared rows nothing is written. Raises `OutputError` if a file cannot be
-        written.
+        Does nothing for a run on prepared rows. Raises `OutputError` if a file cannot be written.
         """
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
@@ -141,8 +140,15 @@ def train(
 ) -> "Summary":
     """Check a job, train it, follow it to its end, and return its summary.
 
-    `on_summary` gets the summary when the job has ended. Only then, `JobError` is raised if the job
-    failed, and `JobCancelled` if it was cancelled. Ctrl-C and SIGTERM cancel the job.
+    Ctrl-C and SIGTERM cancel the job.
+
+    Args:
+        on_summary: Called with the summary when the job has ended, also if it failed.
+
+    Raises:
+        JobError: The job failed; `JobCancelled` if it was cancelled.
+        DistrainError: The job cannot be started, or a file of the run cannot be written.
+        CallbackFailed: A callback of the request raised an exception.
     """
     if run.spec.resources.backend == "dask" and run.scheduler is None:
         begin_imports()  # the checks take seconds
@@ -265,7 +271,7 @@ def after_submission(is_new: bool, client: "Client", progress: Progress) -> None
 
 
 def show_jobs(client: "Client", progress: Progress) -> None:
-    """Add the HTTP routes to a scheduler without the preload; warn if that is impossible."""
+    """Add distrain's HTTP routes to a scheduler that lacks them; print a warning on failure."""
     from distrain.scheduler.http.attach import ensure_http_routes
 
     try:

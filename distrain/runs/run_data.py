@@ -20,6 +20,8 @@ RUNNING, BROKEN_OFF = "running", "broken off"
 
 @dataclass(frozen=True)
 class RunData:
+    """The content of a run folder, as it was read."""
+
     root: Path
     run: RunFile
     spec: JobSpec
@@ -58,7 +60,10 @@ class RunData:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """The summary's fields; those that it lacks, as while the run trains, from the records."""
+        """The fields of the summary, by name; missing ones are computed from the records.
+
+        While the run trains, most fields are missing in `summary`.
+        """
         outcome: dict[str, Any] = {"num_ranks": self.spec.resources.num_ranks}
         if train := self.train:
             last, seconds = train[-1], self.mean_seconds()

@@ -89,9 +89,9 @@ def _cells(column: "ColumnSchema") -> tuple[str, ...]:
 
 
 def _list_cell(column: "ColumnSchema") -> str:
-    """Return a list column's text, such as `ragged 2..20` or `fixed 4`; "" for other columns.
+    """Describe a list column's lengths, such as `ragged 2..20` or `fixed 4`; "" for other columns.
 
-    Unknown lengths are left out.
+    An unknown bound is left out: `ragged ..20`.
     """
     if not column.is_list:
         return ""

@@ -20,7 +20,11 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """Return the newest jobs, the same as JSON, and whether filters may have hidden some."""
+        """Return up to `limit` jobs, the newest first; their JSON; and whether they are filtered.
+
+        `states` and `filters` have the values of `--state`, and of `--project`, `--owner` and
+        `--tag` (`tags`) by name. Without any, the last result is False.
+        """
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
         jobs = list(islice(pages, limit))
@@ -36,7 +40,7 @@ class ApiJobs:
         return {"job": job_json(job)}, job_lines(job)
 
     def cancel(self, found: Job, why: str) -> dict[str, Any]:
-        """Cancel a job unless it has ended; return its facts for JSON."""
+        """Cancel a job unless it has ended; return its `state` and its JSON as `job`."""
         job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": job_json(job)}
 

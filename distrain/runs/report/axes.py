@@ -12,7 +12,7 @@ from distrain.runs.report import colours
 _MOST_POINTS = 2000
 """The largest number of points in a drawn curve."""
 
-Along = Callable[[Record], float]
+Along = Callable[[Record], float]  # the position of a record on the x axis
 
 
 def millions(record: Record) -> float:
@@ -32,7 +32,14 @@ ALONG_LABELS: dict[Along, str] = {
 def draw_column(
     axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
 ) -> list[Record]:
-    """Draw the values `name` of the records that have one; return the drawn records."""
+    """Draw the curve of the value `name` of records; return the drawn records.
+
+    Records without the value are left out, and long curves are thinned.
+
+    Args:
+        along: Returns the position of a record on the x axis.
+        style: Further arguments of matplotlib's `plot`.
+    """
     shown = thinned([record for record in records if record.value(name) is not None])
     values = [record.value(name) for record in shown]
     axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)

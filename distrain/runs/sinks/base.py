@@ -33,10 +33,10 @@ class Stamped(NamedTuple):
 
 
 class Sink(Protocol):
-    """Stores a run's entries. The sink's own thread calls all methods.
+    """Stores a run's entries. All methods are called in one thread, which serves only this sink.
 
-    An error in a method does not affect the training. The entries are lost, and the command reports
-    that.
+    An error that a method raises does not affect the training. The entries of that call are lost,
+    and the command reports the loss.
     """
 
     def open(self, facts: RunFacts) -> None:
