@@ -86,7 +86,7 @@ def number(value: float | None, decimals: int = 5) -> str:
 
 
 def entropy(value: float | None) -> str:
-    """Format a normalised entropy, with a remark if a constant prediction is as good.
+    """Format a normalised entropy, with a remark if the model is no better than a constant.
 
     >>> entropy(0.9), entropy(1.25), entropy(None)
     ('0.90000', '1.25000 (above 1: worse than a constant prediction)', '-')
@@ -96,7 +96,10 @@ def entropy(value: float | None) -> str:
 
 
 def is_no_use(entropy: float | None) -> bool:
-    """Return True if a model of this normalised entropy is no better than a constant prediction."""
+    """Return True if a model with this normalised entropy is no better than a constant prediction.
+
+    False if `entropy` is `None`.
+    """
     return entropy is not None and entropy >= 1
 
 
@@ -113,7 +116,7 @@ def useless_targets(targets: Targets | None) -> list[str]:
 def scores(
     loss: float | None, auc: float | None, decimals: int = 5, targets: Targets | None = None
 ) -> str:
-    """Format a loss and an AUC of the same rows, and the main metric of each further target.
+    """Format a loss and an AUC of the same rows, and the main metric of each of `targets`.
 
     >>> scores(0.5, 0.75, 2), scores(0.5, None, 2), scores(None, None)
     ('loss 0.50, AUC 0.75', 'loss 0.50', '-')
@@ -127,9 +130,10 @@ def scores(
 
 
 def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, str, str]]:
-    """Return each target's name, and its main metric's name and value (see `MAIN_METRICS`).
+    """Return for each target its name, and the name and text of its main metric.
 
-    Targets without such a metric are left out.
+    The main metric is the first of `MAIN_METRICS` that has a value; targets without one are left
+    out. The text has `decimals + 1` significant digits.
     """
     rows = []
     for target, metrics in (targets or {}).items():

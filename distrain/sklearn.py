@@ -45,7 +45,10 @@ _ANY: Mapping[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
 
 
 class _Model:
-    """A run's model as bytes; a process writes the files when it first scores rows."""
+    """The files of a run's model as bytes, by path in the run folder.
+
+    A process writes them to a temporary run folder when it first scores rows.
+    """
 
     def __init__(self, files: Mapping[str, bytes]):
         self._files = files
@@ -287,7 +290,7 @@ class Ranker(_Estimator):
         return self
 
     def predict(self, X: Any) -> Array:
-        """Return the predicted relevances, `[rows]`, float32, for sorting within groups."""
+        """Return the predicted relevances, `[rows]`, float32; higher rows rank first in a group."""
 
         def relevance(run: Run, rows: dict[str, Any]) -> Any:
             scores = run.predict(rows, raw=True)

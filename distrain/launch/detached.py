@@ -34,10 +34,12 @@ def submit(
     """Check a job, begin its run folder, submit it, and return without waiting for its end.
 
     The request must have a scheduler's address and no sinks, since only a process that follows a
-    job writes to sinks. `on_queued` is called as soon as the cluster has the job. With
-    `checks_on_worker` a worker first checks data and output directories. If the check or the run
-    folder causes an error, nothing was submitted. If the scheduler does not answer the submission
-    (`ClusterError`), it may have the job.
+    job writes to sinks. If the checks or the run folder cause an error, nothing was submitted. If
+    the scheduler does not answer the submission (`ClusterError`), it may have the job.
+
+    Args:
+        on_queued: Called as soon as the scheduler has the job.
+        checks_on_worker: Whether a worker first checks the data and output directories, too.
     """
     assert run.scheduler is not None
     checked = run.check()

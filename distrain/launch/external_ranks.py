@@ -317,7 +317,7 @@ class Gang:
 
 @dataclass
 class _Reporter:
-    """Sends a rank's events to rank 0; exits from the process if rank 0 is gone."""
+    """Sends a rank's events to rank 0; ends the process at once if rank 0 is gone."""
 
     store: Store
     lock: threading.Lock = field(default_factory=threading.Lock)

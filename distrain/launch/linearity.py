@@ -1,4 +1,4 @@
-"""Tests whether a small table has anything to learn beyond a linear model."""
+"""Tests whether a small table has effects that a linear model would miss."""
 
 from pathlib import Path
 from typing import Any, TypeAlias

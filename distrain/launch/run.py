@@ -224,7 +224,8 @@ def _run_to_end(
 ) -> "JobView":
     """Run a job and return its last view.
 
-    `on_submitting` is called just before the job is submitted or started.
+    `on_view` gets each view. `on_submitting` is called just before the job is submitted to a
+    scheduler, or starts in this process.
     """
     root = run.run_dir
     if run.spec.resources.backend != "dask":
@@ -301,8 +302,15 @@ def finish(
 ) -> "Summary":
     """Return the summary of a job that has ended; with `draws`, also draw `curves.png`.
 
-    Writes the summary in this process if no worker could write it. An `OutputError` is only a
-    warning if the job failed anyway, since the cause of that failure matters more.
+    Writes the summary in this process if no worker could write it. Raises `OutputError` if a file
+    cannot be written; if the job failed, this is only a warning, since the cause of the failure
+    matters more.
+
+    Args:
+        first_attempt: The number of the first attempt of this submission.
+        history: The entries of the job that this process has seen; the summary is computed from
+            them if a file cannot be written.
+        say: Prints the warning.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)

@@ -1,4 +1,4 @@
-"""Warns about specs that train, but probably not as intended."""
+"""Warns about valid specs whose training will probably not be as intended."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -181,7 +181,7 @@ class Search:
 
     @property
     def of_windows(self) -> bool:
-        """Whether trials are compared by metrics of windows that are scored before training."""
+        """Whether trials are compared by metrics of windows, scored before training on them."""
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
@@ -292,7 +292,8 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
 
     Raises:
         SpecError: A text is neither a range nor a list of choices; a field is repeated or cannot be
-            searched; or the spec rejects both ends of a range, or a choice with all others.
+            searched; the spec rejects both ends of a range; or it rejects a choice with all choices
+            of the other fields.
     """
     from optuna import distributions as kinds
 
@@ -414,9 +415,10 @@ def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
-    """Return the spec with a trial's values, and step counts rescaled to its batch size.
+    """Return the spec with a trial's values, by field.
 
-    Step counts among the values are not rescaled. Raises `SpecError` for invalid values.
+    If they change the batch size, the fields `_OF_STEPS` are rescaled, unless the values set them,
+    too. Raises `SpecError` for invalid values.
     """
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
@@ -428,7 +430,10 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
 
 
 def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """Return the spec's own values of searched fields, without values outside the space."""
+    """Return the values of the searched fields in the spec, by field.
+
+    A value outside the field's distribution is left out. Choices are given as their text.
+    """
     fields, own = _fields(spec), dict[str, Any]()
     for name, one in space.items():
         value, choices = fields.get(name), getattr(one, "choices", None)
@@ -442,7 +447,7 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
 
 
 def _usable_of(spec: JobSpec, name: str, distribution: Any) -> Any:
-    """Return the first choice that the spec accepts, or the end of a range that it accepts."""
+    """Return a value of field `name` that the spec accepts: a choice, or an end of the range."""
     some = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
     return next(one for one in some if _mistake(spec, {name: one}) is None)
 

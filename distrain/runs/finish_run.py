@@ -114,7 +114,10 @@ def left_before(
 
 
 def totals(attempt: AttemptRead) -> dict[str, Any]:
-    """Return the facts in an attempt's status lines, combined with those of earlier submissions."""
+    """Return the facts in an attempt's status lines, combined with those of earlier submissions.
+
+    Their names are those of fields of `Summary`.
+    """
     status = attempt.status
     earlier = status.get("earlier") or {}
     now = Checkpoints(**status.get("checkpoints") or asdict(Checkpoints()))
@@ -140,7 +143,10 @@ def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """Return the outcome of a submission that has no summary because its scheduler was lost."""
+    """Return fields of a summary for a submission whose scheduler was lost, so that it has none.
+
+    `last` is the submission's last attempt.
+    """
     return {
         **totals(last),
         "reason": Reason.COORDINATOR_LOST,

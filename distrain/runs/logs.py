@@ -50,7 +50,7 @@ class LoggedError:
 def find_logs(
     paths: RunPaths, attempt: int | None = None, rank: int | None = None
 ) -> list[LogOfRank]:
-    """Return the logs of a run, or of one attempt or rank, in order.
+    """Return the logs of a run, or of one attempt or rank, ordered by attempt and rank.
 
     Raises `InputError` if there is no such log.
     """

@@ -52,7 +52,7 @@ class RunData:
     def scored(self) -> Record | None:
         """The record of the saved model's validation, else of the last validation.
 
-        Without validations this is the last training record, or `None`.
+        Without validations, this is the last training record, or `None` if there is none.
         """
         train = self.train
         of_model = record_of_model(self.valid, self.summary.get("model_step"))
@@ -132,7 +132,7 @@ def read_run_data(root: Path) -> RunData:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return True if a process holds a lock on the file (on filesystems with locks)."""
+    """Return True if a process holds a lock on the file; False if there are no locks or no file."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -65,7 +65,7 @@ def _load(path: str) -> "Schema":
 
 
 def _print_table(schema: "Schema") -> None:
-    """Print the table without rich, which takes a millisecond per row to fold cells."""
+    """Print a schema as a table. rich is not used, since it takes a millisecond for each row."""
     rows = [TITLES, *map(_cells, schema)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -31,7 +31,10 @@ class ApiJobs:
         return jobs, [job_json(job) for job in jobs], bool(states or any(wanted.values()))
 
     def find(self, word: str) -> Job:
-        """Return the job whose id is `word`, or the only one whose id begins with it."""
+        """Return the job whose id is `word`, or the only one whose id begins with it.
+
+        Raises `NotFound` if there is none, and `InputError` if there are several.
+        """
         return self.client.find(word)
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:

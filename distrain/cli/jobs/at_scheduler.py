@@ -115,7 +115,10 @@ class SchedulerJobs(ApiJobs):
         raise_for_state(end, hint=hint)
 
     def follow(self, job: Job, run_dir: Path | None = None) -> None:
-        """Follow a job to its end, and print its summary."""
+        """Follow a job to its end, and print its summary.
+
+        `run_dir` is the run folder on this machine; `None` for the path given at submission.
+        """
         root = run_dir or Path(job.run_dir)
         progress = JobProgress(progress_console())
         print_outcome(root, lambda on_summary: attach(self._dask, job, root, progress, on_summary))
@@ -142,7 +145,7 @@ class SchedulerJobs(ApiJobs):
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with another job's spec; its run folder is next to the other's."""
+        """Submit a new job with the spec of job `word`; its run folder is beside that job's."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)

@@ -98,7 +98,14 @@ def _print_logs(
     first_error: bool,
     **of_job: str,
 ) -> None:
-    """Print logs, those of the last attempt if `attempt` is `None`; or only their first error."""
+    """Print the logs of one attempt, or with `first_error` only the first error in all `logs`.
+
+    Args:
+        logs: Logs in the order of attempts and ranks.
+        attempt: The attempt to print; `None` for the last one.
+        account: As in `_print_error`.
+        of_job: Further fields of the JSON documents.
+    """
     if first_error:
         _print_error(logs, account)
         return
@@ -128,8 +135,9 @@ def _account(paths: RunPaths) -> dict[str, Any] | None:
 def _print_error(logs: "Iterable[LogOfRank]", account: Mapping[str, Any] | None) -> None:
     """Print the first error in the logs of a run's ranks.
 
-    The coordinator's `account` of the attempt's end is printed if no rank logged an error, or only
-    errors about lost peers; then the ranks that logged no error are named, too.
+    If no rank logged an error, or only errors about lost peers, also print `account`, the reason
+    that the coordinator recorded (`None` if there is none). If there are only errors about lost
+    peers, also name the ranks without an error.
     """
     from distrain.runs.logs import first_error
 

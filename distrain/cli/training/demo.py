@@ -67,7 +67,7 @@ def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> N
 
 
 def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
-    """Return the job spec, checked before anything is generated."""
+    """Return the job spec as YAML; raise `SpecError` if the options make it invalid."""
     from distrain.jobs.spec.load import parse_spec, parse_yaml
 
     batch_rows = min(4096, max(64, rows // 240))

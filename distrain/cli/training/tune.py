@@ -59,6 +59,9 @@ def command(
     each scored before the model is trained on it. With many trials on the same rows, the best
     result is partly luck; --test measures it on other rows.
 
+    --over is LOW..HIGH for a range of numbers, or A,B,C for choices. Lists are separated by
+    semicolons: --over 'model.hidden=[64];[256, 128]'.
+
     The same command continues a stopped search: finished trials are kept, and a killed trial
     resumes from its checkpoint. --trials may then be larger.
 

@@ -88,7 +88,7 @@ def usage_of(reports: Sequence[StepsDone]) -> dict[str, list[float]] | None:
 
 
 def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the summed counters of several loaders.
+    """Return the sums of several loaders' counters, and the mean queue depth of their batches.
 
     >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
     {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
@@ -192,7 +192,7 @@ class ReportJoiner:
         self._sent_s = 0.0
 
     def take(self, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Add an event, and return the events to send now; all are JSON values."""
+        """Take the rank's next event, as JSON; return the events to send now, perhaps none."""
         kind = event.get("kind")
         if kind in _PASSING or self._every_s <= 0:
             return [event]

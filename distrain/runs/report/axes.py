@@ -54,9 +54,9 @@ def draw_metric(
     label: str,
     along: Along = millions,
 ) -> None:
-    """Draw a metric of training and validation.
+    """Draw the metric `name` (as in `Record.value`) of training and validation.
 
-    An AUC has its error bound as a band. Other metrics are drawn without outliers at the start.
+    An AUC has its error bound as a band. For other metrics, the y range is that of `fit_range`.
     """
     for records, colour, text, style in (
         (train, colours.TRAIN, "training, before the update", {"linestyle": "--"}),
@@ -81,7 +81,13 @@ def fit_range(
     name: str,
     along: Along = millions,
 ) -> None:
-    """Set the y range to all points except outliers at the start; arrows mark the outliers."""
+    """Set the y range to all points except outliers at the start; arrows mark the outliers.
+
+    Args:
+        runs: The training records of each run.
+        valid: The validation records, whose points are always in the range.
+        name: The drawn value, as in `Record.value`.
+    """
     curves = [[record.value(name) for record in train] for train in runs]
     limits = curve_limits(curves, [record.value(name) for record in valid])
     if limits is None:
@@ -116,7 +122,7 @@ def draw_line(
 def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
     """Draw the observed rate over the mean prediction of each group of rows.
 
-    The bars are two standard errors of the rate.
+    The bars are two standard errors of the rate. `of` is `Record.reliability`.
     """
     predicted, observed = of["predicted"], of["observed"]
     errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]

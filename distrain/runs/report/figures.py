@@ -244,7 +244,7 @@ def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, along: Alon
 
 
 def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, along: Along) -> None:
-    """Mark the step of the best validation, unless it is the last one."""
+    """Draw a line at `step`, that of the best validation, unless it is the last step or `None`."""
     if step is not None and step < records[-1].step:
         place = _place(records, step, along)
         axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")
@@ -252,6 +252,9 @@ def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, alon
 
 
 def _place(records: Sequence[Record], step: int, along: Along) -> float:
-    """Return the position of a step on the x axis: that of the first record that includes it."""
+    """Return the position of a step on the x axis.
+
+    It is that of the first record at or after the step, or else of the last record.
+    """
     reached = (record for record in records if record.step >= step)
     return along(next(reached, records[-1]))
