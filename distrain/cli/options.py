@@ -43,7 +43,7 @@ class CountType(click.ParamType):  # type: ignore[type-arg]
 
 
 class PlaceType(click.Path):
-    """A path (a `Path`), or a URL (a string)."""
+    """A path or URL; the command gets a `Path` for a path, and a string for a URL."""
 
     name = "place"
 

@@ -64,8 +64,9 @@ class JobChecks:
     def run(self) -> "JobChecks":
         """Check data, output directories, devices and model; return these checks with the results.
 
-        Raises one error that lists all mistakes. The results are `inputs`, `device`, `notes`, and
-        `spec` with values that depend on the number of rows.
+        Raises one error that lists all mistakes; if data files are missing, checks that read the
+        data are skipped. The results are `inputs`, `device`, `notes`, and `spec` with values that
+        depend on the number of rows.
         """
         mistakes = Mistakes()
 

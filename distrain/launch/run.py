@@ -113,7 +113,7 @@ class RunRequest:
         return reopen_run(self.run_dir, self.spec)
 
     def write_documents(self, paths: RunPaths) -> None:
-        """Write `features.yaml` and a short `job.yaml`, which can repeat a run on a table.
+        """Write `features.yaml` and a short `job.yaml`, to repeat a run on a table.
 
         Does nothing for a run on prepared rows. Raises `OutputError` if a file cannot be written.
         """

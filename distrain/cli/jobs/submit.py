@@ -54,8 +54,8 @@ def command(
 
     Relative paths in the spec are resolved from the folder in which this command runs, not from the
     folder of the spec. With a service, the service chooses the run folder. If this command ends
-    before the service has answered, it prints the job's id: repeated with --id, it submits nothing
-    twice.
+    before the service has answered, it prints the job's id. Repeat the command with --id ID:
+    nothing is submitted twice.
 
     With --wait or --follow, Ctrl-C ends this command but not the job. The exit code is then that of
     the job's end: 0, 100 if it failed, 103 if it was cancelled.

@@ -54,7 +54,7 @@ class Series:
 
     @property
     def last(self) -> float | None:
-        """The first column's value at the last point, shown or not; `None` if there is none."""
+        """The last point's value of the first column, shown or not; `None` without points."""
         return self._values[0][-1] if self._values[0] else None
 
     def add(
@@ -95,7 +95,10 @@ class Series:
             self.halve()
 
     def halve(self) -> None:
-        """Merge the points in pairs; if their number is odd, the last becomes the open point."""
+        """Merge the shown points in pairs, and double `stride`.
+
+        If their number is odd, the last one is no longer shown: later points are merged into it.
+        """
         odd, before = len(self) % 2, len(self._values[0])
         self._open += self.stride if odd else 0
         ends = [min(at + 2, before) for at in range(0, before, 2)]

@@ -53,7 +53,9 @@ class Sink(Protocol):
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """Return the metrics of a record by name; times are the mean over ranks.
+    """Return the metrics of a record by name, such as `valid/loss`; unknown ones are left out.
+
+    Seconds by phase, `seconds/PHASE`, are means over the ranks.
 
     >>> scalars(Record("valid", 0, 10, 40, 200, 1.0, None, 0.5, 0.9, 0.7, None))
     ... # doctest: +NORMALIZE_WHITESPACE
