@@ -9,7 +9,8 @@ from distrain.errors import Terminated, on_sigterm
 def main() -> None:
     """Import and run the command line, and exit with its exit code.
 
-    A stop signal during the import ends the process after the import, with one line.
+    If Ctrl-C or a stop signal arrives during the import, the process prints one line, and exits
+    when the import has ended.
     """
     try:
         with on_sigterm():

@@ -15,8 +15,8 @@
     │   ├── StorageFull            1    the database's disk has no space (`distrain.service.store`)
     │   └── ReadOnly               1    the database can be read but not written (same package)
     ├── StoreError                 1    the database rejects a change (`distrain.service.store`)
-    │   ├── NotThere               1    a job, project, user or token
-    │   ├── IdTaken                1    a new job's id that another job has
+    │   ├── NotThere               1    no such job, project, user or token
+    │   ├── IdTaken                1    another job has the id of a new job
     │   ├── QuotaExceeded          1    a project has too many waiting jobs
     │   ├── RevisionDiffers        1    a job changed since it was read
     │   ├── NotNow                 1    a job's state, or a project's origin, forbids the change
@@ -28,14 +28,13 @@
     │   └── Unreachable            69   a service's scheduler gave no answer (`service.clusters`)
     ├── JobError                   100  a job started and then failed
     │   └── JobCancelled           103  a job was stopped on request
-    └── ServiceError               1    a service could not do what was requested
-    (`distrain.client`)
+    └── ServiceError               1    a request to a service failed (`distrain.client`)
         ├── ServiceUnavailable     69   no answer within the client's timeout
         ├── NotAuthorised          77   a missing token, or one that does not allow this
         ├── NotFinished            101  the operation needs a job that has ended
         ├── NotFound               102  no job, file, project, ... of that name for this user
         ├── WaitTimedOut           104  a job has not ended in the time given
-        └── RequestRefused         1    a bad spec, a full quota, a state that forbids the request
+        └── RequestRefused         1    a bad spec, a full quota, or the job's state forbids it
 
 An error says what failed, where, the likely cause and the next step. The command line prints
 exactly `str(error)`, and a traceback only for errors outside this tree.
@@ -66,9 +65,9 @@ class Terminated(KeyboardInterrupt):
 def _raise_stop(number: int, frame: FrameType | None) -> None:
     """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C; during an import, only after it.
 
-    C extension modules turn exceptions raised during their import into errors of their own, or
-    leave libraries behind that keep the process from ending. An import that runs distrain's code,
-    such as that of a script that trains, does not count.
+    C extension modules turn exceptions raised during their import into other errors, or leave
+    libraries behind that keep the process from ending. An import in which a function of distrain
+    runs, such as the import of a script that trains, does not delay the exception.
     """
     while frame is not None and not _is_of_distrain(frame):
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
@@ -91,11 +90,11 @@ def _is_of_distrain(frame: FrameType) -> bool:
 
 @contextmanager
 def on_sigterm(handler: Callable[[int, Any], object] = _raise_stop) -> Iterator[None]:
-    """Call `handler` for stop signals in the block; by default it raises `Terminated`.
+    """Call `handler(number, frame)` for the `STOP_SIGNALS` that arrive in the block.
 
-    The default also delays Ctrl-C until the end of an import. Does nothing in threads other than
-    the main thread. If the embedding program has its own handler for SIGUSR1 or Ctrl-C, that
-    handler is kept.
+    The default handler raises `Terminated`; with it, Ctrl-C during an import is delayed until the
+    import ends. Does nothing in threads other than the main thread. If the embedding program has
+    its own handler for SIGUSR1 or Ctrl-C, that handler is kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -118,8 +117,9 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
     """Yield a function that raises a Ctrl-C or stop signal that the block lost, if there is one.
 
     Python ignores exceptions raised in a finaliser, so the exception of a signal that arrives
-    during a finaliser is lost. Call the function now and then. Signals with other handlers than
-    Python's and `on_sigterm`'s, and threads other than the main thread, are not affected.
+    during a finaliser is lost. Call the function regularly in the block, on the main thread; in
+    other threads it does nothing. Only signals whose handler is Python's own for Ctrl-C, or the
+    default of `on_sigterm`, are observed.
     """
     received: list[tuple[Callable[[int, Any], object], int]] = []
 
@@ -293,7 +293,10 @@ class Mistakes:
             self.found.extend(error.parts or [error])
 
     def add_json(self, document: Mapping[str, Any], **where: object) -> None:
-        """Add another process's error, from its `to_json`, with further places in `where`."""
+        """Add an `InputError` made from `document`, the `to_json` of another process's error.
+
+        `where` has further places; the document's places take precedence.
+        """
         places = document.get("where")
         where |= places if isinstance(places, Mapping) else {}
         hint = document.get("hint")
@@ -305,7 +308,7 @@ class Mistakes:
     def raise_found(self) -> None:
         """Raise the collected errors, if any: one unchanged, several joined into one error.
 
-        The joined error has the common type, or is an `InputError` if the types differ.
+        The joined error has the errors' type if all have the same one, else it is an `InputError`.
         """
         if len(self.found) == 1:
             raise self.found[0]

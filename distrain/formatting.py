@@ -9,14 +9,14 @@ UNKNOWN = "-"
 
 Targets = Mapping[str, Mapping[str, float | None]]
 MAIN_METRICS = {"auc": "AUC", "rmse": "RMSE", "accuracy": "accuracy"}
-"""Display names of metrics. Where only one metric of a target fits, it is the first of these."""
+"""Display names of metrics. A target's *main metric* is the first of these that has a value."""
 _MOST_OF_A_TARGET = 40
 
 NO_AUC = "not defined: all of these rows have the same label, or weight 0"
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names as text, and the number of the others.
+    """Join the first `most` names to a text, which ends with the number of the omitted names.
 
     >>> some(["a", "b", "c"], 2), some(["a", "b"], 2)
     ('a, b and 1 more', 'a, b')
@@ -26,7 +26,9 @@ def some(names: Sequence[str], most: int) -> str:
 
 
 def first_of(lines: Sequence[str], most: int, more: str = "and {} more") -> list[str]:
-    """Return the first `most` lines, and one line with the number of the others.
+    """Return the first `most` lines, and a line with the number of omitted lines, if any.
+
+    `more` is the format of that line.
 
     >>> first_of(["a", "b", "c"], 2), first_of(["a", "b"], 2)
     (['a', 'b', 'and 1 more'], ['a', 'b'])
@@ -50,9 +52,14 @@ def kept_step(
     stopped_early: bool = False,
     refit_steps: int | None = None,
 ) -> str:
-    """Return a text on the step whose weights the saved model has; `steps` is the job's last.
+    """Describe which step's weights the saved model has; `-` if `model_step` is `None`.
 
-    `-` if `model_step` is `None`.
+    Args:
+        model_step: The training step of the saved model; after a refit, that of the best
+            validation before it.
+        steps: The job's last step.
+        stopped_early: Whether training stopped early.
+        refit_steps: The number of steps of the refit; `None` without one.
 
     >>> kept_step(30, 60, stopped_early=True), kept_step(30, 60), kept_step(60, 60)
     ('stopped early at step 60, kept step 30', 'kept step 30 of 60, the best validation', 'step 60')
@@ -79,7 +86,7 @@ def number(value: float | None, decimals: int = 5) -> str:
 
 
 def entropy(value: float | None) -> str:
-    """Format a normalised entropy, with a remark if a constant prediction is as good.
+    """Format a normalised entropy, with a remark if the model is no better than a constant.
 
     >>> entropy(0.9), entropy(1.25), entropy(None)
     ('0.90000', '1.25000 (above 1: worse than a constant prediction)', '-')
@@ -89,12 +96,15 @@ def entropy(value: float | None) -> str:
 
 
 def is_no_use(entropy: float | None) -> bool:
-    """Return True if a model of this normalised entropy is no better than a constant prediction."""
+    """Return True if a model with this normalised entropy is no better than a constant prediction.
+
+    False if `entropy` is `None`.
+    """
     return entropy is not None and entropy >= 1
 
 
 def useless_targets(targets: Targets | None) -> list[str]:
-    """Return the targets whose predictions are no better than their mean (R2 of at most 0).
+    """Return the targets with an R2 of at most 0: predicting the target's mean would be as good.
 
     >>> useless_targets({"price": {"r2": -0.5}, "stars": {"r2": 0.25}, "label": {"auc": 0.5}})
     ['price']
@@ -106,7 +116,7 @@ def useless_targets(targets: Targets | None) -> list[str]:
 def scores(
     loss: float | None, auc: float | None, decimals: int = 5, targets: Targets | None = None
 ) -> str:
-    """Format a loss and an AUC of the same rows, and the main metric of each further target.
+    """Format a loss and an AUC of the same rows, and the main metric of each of `targets`.
 
     >>> scores(0.5, 0.75, 2), scores(0.5, None, 2), scores(None, None)
     ('loss 0.50, AUC 0.75', 'loss 0.50', '-')
@@ -120,9 +130,10 @@ def scores(
 
 
 def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, str, str]]:
-    """Return each target's name, and its main metric's name and value (see `MAIN_METRICS`).
+    """Return for each target its name, and the name and text of its main metric.
 
-    Targets without such a metric are left out.
+    The main metric is the first of `MAIN_METRICS` that has a value; targets without one are left
+    out. The text has `decimals + 1` significant digits.
     """
     rows = []
     for target, metrics in (targets or {}).items():
@@ -135,7 +146,9 @@ def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, 
 
 
 def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]:
-    """Return table rows for the first `most` targets: the name, and all metrics except bounds.
+    """Return table rows (name, text) of the first `most` targets; the text has their metrics.
+
+    Error bounds (`NAME_bound`) are left out.
 
     >>> of_targets({"price": {"rmse": 2.5, "r2": None, "auc_bound": 0.1}})
     [('price', 'rmse 2.5, r2 -')]
@@ -149,9 +162,9 @@ def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]
 
 
 def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
-    """Return table rows with the user's own metrics and the recall of retrieval models.
+    """Return table rows (name, text) of user-defined metrics and of a retrieval model's recall.
 
-    Recall is measured among the items of the scored rows, not among all items.
+    The recall is measured among the items of the scored rows, not among all items.
 
     >>> of_own({"recall_at_10": 0.25})
     [("recall at 10 among these rows' items", '0.25000')]
@@ -167,9 +180,15 @@ def score_rows(
     targets: Targets | None,
     own: Mapping[str, float | None] | None,
 ) -> list[tuple[str, str]]:
-    """Return table rows of metrics: the user's own, the main target's, then the other targets'.
+    """Return table rows (name, text): user-defined metrics, the main target's, the other targets'.
 
-    For a retrieval model these are only a loss and a recall, since it does not classify by label.
+    For a retrieval model (`own` has a recall), the main target's row is only its loss. Without a
+    binary target (`log_loss` is `None`, and there are `targets`), there are no rows of a main
+    target.
+
+    Args:
+        auc: The AUC, already formatted.
+        own: User-defined metrics, and the recall of a retrieval model.
 
     >>> score_rows("-", 0.5, None, None, {"recall_at_10": 0.25})
     [("recall at 10 among these rows' items", '0.25000'), ('loss', '0.50000')]
@@ -209,7 +228,8 @@ def aucs(
 ) -> str:
     """Format the AUCs of validation and training rows as one text, with a slash between them.
 
-    If both are `None`, the main metric of the first target is used instead.
+    If both are `None`, the main metric of the first target of `valid_targets` (validation) and of
+    `targets` (training) is used instead.
 
     >>> aucs(0.61, 0.9), aucs(None, 0.9), aucs(None, None)
     ('0.6100/0.9000', '-/0.9000', '-')

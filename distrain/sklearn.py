@@ -45,7 +45,10 @@ _ANY: Mapping[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
 
 
 class _Model:
-    """A run's model as bytes; a process writes the files when it first scores rows."""
+    """The files of a run's model as bytes, by path in the run folder.
+
+    A process writes them to a temporary run folder when it first scores rows.
+    """
 
     def __init__(self, files: Mapping[str, bytes]):
         self._files = files
@@ -77,7 +80,7 @@ def _remove(folder: Path, maker: int) -> None:
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
-    """The parameters of the estimators, their training on a table, and their scores."""
+    """The parameters that all estimators have, and the code that trains and scores for them."""
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any, **arguments: Any) -> tuple[dict[str, Any], Array]:
         """Return the columns of the training rows by name, and the targets, `[rows]`.
 
+        `arguments` are further arguments of `validate_data`, used if `X` is not a DataFrame.
         Raises `ValueError` as scikit-learn's estimators do, for example if `y` is `None`.
         """
         if y is None:
@@ -127,8 +131,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train on columns and numeric targets.
 
         Args:
-            for_validation: Draws the validation rows: their share and a generator to a mask,
-                `[rows]`, bool.
+            for_validation: Called with the share of validation rows and a random generator;
+                returns the mask of the validation rows, `[rows]`, bool.
 
         Raises:
             ValueError: `validation_fraction` or a weight is invalid.
@@ -182,13 +186,14 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """Predicts one of two or more classes.
 
     Args:
-        model: A model by name, or a section `model` of a job spec; `None` chooses a model for the
-            table.
-        validation_fraction: The share of the rows, drawn at random from each class, that stops
-            training early and selects the best weights. With `None` or fewer than 50 rows, all
-            rows are trained on.
+        model: The name of a model, or the section `model` of a job spec; `None` chooses a model
+            that suits the table.
+        validation_fraction: The share of validation rows, drawn at random from each class. They
+            decide when training stops early, and which weights are kept. With `None`, 0, or fewer
+            than 50 rows, all rows are trained on.
         overrides: Fields of the job spec, by path: `{"train.epochs": 5}`.
-        random_state: Draws validation rows, initial weights and the order of rows.
+        random_state: The seed or generator, as in scikit-learn, that draws the validation rows,
+            the initial weights and the order of rows.
 
     Attributes:
         classes_: The classes, in the order of `predict_proba`.
@@ -285,7 +290,7 @@ class Ranker(_Estimator):
         return self
 
     def predict(self, X: Any) -> Array:
-        """Return the predicted relevances, `[rows]`, float32, for sorting within groups."""
+        """Return the predicted relevances, `[rows]`, float32; higher rows rank first in a group."""
 
         def relevance(run: Run, rows: dict[str, Any]) -> Any:
             scores = run.predict(rows, raw=True)
@@ -338,7 +343,11 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _drawn(strata: Array, share: float, draw: np.random.RandomState) -> Array:
-    """Draw a share of each stratum, but never all of it; return a mask, `[rows]`, bool."""
+    """Draw a share of the rows of each stratum; return the mask of drawn rows, `[rows]`, bool.
+
+    `strata` has the number of each row's stratum, `[rows]`. At least one row of a stratum is not
+    drawn.
+    """
     order = draw.permutation(len(strata))
     order = order[np.argsort(strata[order], kind="stable")]
     bounds = np.floor(np.arange(len(order) + 1) * share + draw.random_sample())

@@ -11,7 +11,10 @@ RELEASE = "0.2.0"
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra of this package, for a checkout or a wheel."""
+    """Return the command, in backticks, that installs an extra of this package.
+
+    It differs for an installed wheel and for a checkout.
+    """
     name = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
     shared = Path(sys.prefix) / "share" / "distrain" / name  # where a wheel installs it
     if shared.is_file():

@@ -66,9 +66,9 @@ def command(
 ) -> None:
     """Check this machine or a cluster, and say how to correct what is wrong.
 
-    Without a scheduler, checks this machine: versions, devices, memory and write access. With one,
-    checks that cluster's scheduler and all of its workers: versions, connections between hosts, the
-    folder of runs, clocks, GPUs, memory.
+    Without --scheduler, checks this machine: versions, devices, memory and write access. With
+    --scheduler, checks the cluster's scheduler and all of its workers: versions, connections
+    between hosts, the folder of runs, clocks, GPUs and memory.
 
     The exit code is 1 if a check fails or the cluster has a mistake; warnings do not change it.
 

@@ -17,9 +17,9 @@ _LEFT = "distrain.left"
 
 
 class Ended(click.ClickException):
-    """Raised if Ctrl-C or a signal ends a command.
+    """Raised if Ctrl-C or SIGTERM ends a command.
 
-    `left` says what continues or remains, for the message.
+    `left` is added to the message: what continues or remains, such as "nothing was written".
     """
 
     def __init__(self, error: KeyboardInterrupt, left: str):
@@ -33,9 +33,10 @@ class Ended(click.ClickException):
 
 
 def if_interrupted(left: str) -> None:
-    """Set the message about what remains if the running command is interrupted from here on.
+    """Set what the message says if Ctrl-C or SIGTERM ends the running command from here on.
 
-    Does nothing in threads of the command, which have no click context.
+    `left` says what continues or remains, such as "the job was not started". Does nothing in other
+    threads of the command, which have no click context.
     """
     context = click.get_current_context(silent=True)
     if context is not None:

@@ -27,10 +27,10 @@ _WIDE = 110  # columns of a terminal that fit a long bar beside its text
 
 
 class JobProgress(LoggedProgress):
-    """Shows views of one job as they arrive, in bars if the console is a terminal.
+    """Shows views of one job as they arrive, with a bar if the console is a terminal.
 
-    If the command is interrupted after the first view, it prints `left`; after the job's end it
-    prints `ended`.
+    If Ctrl-C or SIGTERM ends the command after the first view, its message ends with `left`; after
+    the job's end, with `ended` instead.
     """
 
     def __init__(self, console: "Console", left: str = "", ended: str = ""):

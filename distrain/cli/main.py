@@ -1,4 +1,4 @@
-"""The `distrain` command: finds a command's file, runs it, and prints expected errors."""
+"""The `distrain` command: imports the module of a subcommand, runs it, and prints its errors."""
 
 import errno
 import gc
@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
 
 
 def _with_home(word: str) -> str:
-    """Expand a leading `~` of a word or an option's value to the home folder.
+    """Expand a leading `~` of an argument, or of the value in `--option=value`, to the home folder.
 
     >>> _with_home("--set"), _with_home("name=~")
     ('--set', 'name=~')
@@ -246,7 +246,7 @@ def main(args: list[str] | None = None) -> Any:
 
 
 def _exit(is_process: bool, code: int) -> NoReturn:
-    """Exit with a code, which SIGTERM during the shutdown of the command's process keeps."""
+    """Exit with a code. With `is_process`, SIGTERM during the exit does not change the code."""
 
     def end(_signal: int, _frame: object) -> None:
         for stream in (sys.stdout, sys.stderr):

@@ -43,7 +43,7 @@ class CountType(click.ParamType):  # type: ignore[type-arg]
 
 
 class PlaceType(click.Path):
-    """A path (a `Path`), or a URL (a string)."""
+    """A path or URL; the command gets a `Path` for a path, and a string for a URL."""
 
     name = "place"
 
@@ -146,7 +146,10 @@ def bad_lines_options(function: Function) -> Function:
 
 
 def given_options(context: click.Context, names: Iterable[str]) -> list[str]:
-    """Return the options among `names` that are not at their default, as the user writes them."""
+    """Return those of the parameters `names` that the user has set, as options: `--max-size`.
+
+    A value from an environment variable counts as set.
+    """
     return [
         f"--{name.replace('_', '-')}"
         for name in names
@@ -167,7 +170,10 @@ def ranks_option(default: int) -> Callable[[Function], Function]:
 
 
 def scheduler_option(help_text: str, *more_variables: str) -> Callable[[Function], Function]:
-    """Add `--scheduler`: the address of a running Dask cluster, by default the environment's."""
+    """Add `--scheduler`: the address of a running Dask cluster.
+
+    Its default is the value of DISTRAIN_SCHEDULER, or of the first of `more_variables` that is set.
+    """
     variables = [SCHEDULER_VARIABLE, *more_variables]
     return click.option(
         "--scheduler",
@@ -184,7 +190,7 @@ def connection_options(help_text: str, *more_variables: str) -> Callable[[Functi
 
 
 def workers_options(function: Function) -> Function:
-    """Add `--workers` for a local cluster, and the options for an existing one."""
+    """Add `--workers` for a new local cluster, and `connection_options` for an existing one."""
     return click.option(
         "--workers", type=POSITIVE, default=2, help="The number of workers of a local cluster."
     )(connection_options("Use this Dask cluster instead of a local one.")(function))

@@ -27,10 +27,10 @@ def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = 
 
 
 def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], Summary]") -> None:
-    """Wait for a run's end and print its summary; with `--json` also that of a failed run.
+    """Wait for a run's end and print its summary; of a failed run, only with `--json`.
 
-    `wait` waits for the run's end and calls its argument with the summary. Then it returns the
-    summary, or raises the job's error.
+    `wait` waits for the run's end, calls its argument with the summary, and then returns the
+    summary or raises the job's error. That error is raised here, too.
     """
     summaries: list[Summary] = []
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _JSON, _QUIET = "distrain.json", "distrain.quiet"
 _PIPE_COLUMNS = 10_000
-"""The width without a terminal: a reader can truncate long lines, but not restore them."""
+"""The width of output into a pipe or a file, so that long lines are neither wrapped nor cut."""
 _UNUSUAL = re.compile(r"[^\x20-\x7e\t\n]")
 
 VERSION = 1
@@ -45,7 +45,7 @@ def clean(text: object) -> str:
 
 
 def clean_line(text: object) -> str:
-    r"""Return the first line of a text, cleaned.
+    r"""Return the first line of a text, cleaned as by `clean`, with a space for each tab.
 
     >>> clean_line("killed\x1b[2J\nits last lines")
     'killed?[2J'
@@ -85,7 +85,7 @@ def print_remark(text: object) -> None:
 
 
 def print_result(text: object, *, bold: bool = False) -> None:
-    """Print a line of the result for people; omitted with `--json`."""
+    """Print a line of the result for people; print nothing with `--json`."""
     if not json_wanted():
         _echo(text, bold=bold, err=False)
 
@@ -102,13 +102,13 @@ def print_warning(text: object) -> None:
 
 
 def print_json(values: Mapping[str, Any] | list[Any]) -> None:
-    """Print one JSON document as one line; omitted without `--json`."""
+    """Print one JSON document as one line; print nothing without `--json`."""
     if json_wanted():
         click.echo(json.dumps(values))
 
 
 def print_answer(**values: Any) -> None:
-    """Print a command's result as one JSON document, with `VERSION`; omitted without `--json`."""
+    """Print a JSON object: a command's result, and `version`. Print nothing without `--json`."""
     print_json({"version": VERSION, **values})
 
 

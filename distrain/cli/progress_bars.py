@@ -21,8 +21,12 @@ _PREP_PHASES = {"read": "reading", "fit": "fitting", "history": "listing", "writ
 class WorkProgress:
     """Shows the phases of some work, one after another or at the same time.
 
-    Without a terminal and with `from_start`, each phase also prints a line at its start and end.
-    Otherwise only long phases print lines.
+    On a terminal each phase has a bar. Elsewhere, a phase prints a line every `WORK_LINE_EVERY_S`
+    and, if it takes longer than that, at its end. With `from_start`, each phase prints a line at
+    its start and end.
+
+    Args:
+        now_s: The clock, in seconds.
     """
 
     def __init__(
@@ -64,9 +68,14 @@ class WorkProgress:
         unit: str = "tasks",
         size: tuple[int, int] = (0, 0),
     ) -> None:
-        """Show a phase: `done` of `total` units, and `rows` rows.
+        """Show the progress of a phase.
 
-        `size` has the finished and the total bytes, if known.
+        Args:
+            phase: The phase's name.
+            done: The number of finished units of `total`.
+            rows: The number of processed rows.
+            unit: The name of the units.
+            size: The number of processed bytes and of all bytes; (0, 0) if unknown.
         """
         now_s = self._now_s()
         if not self._began_s:  # the first phase is timed from the start of all work

@@ -34,10 +34,12 @@ def submit(
     """Check a job, begin its run folder, submit it, and return without waiting for its end.
 
     The request must have a scheduler's address and no sinks, since only a process that follows a
-    job writes to sinks. `on_queued` is called as soon as the cluster has the job. With
-    `checks_on_worker` a worker first checks data and output directories. If the check or the run
-    folder causes an error, nothing was submitted. If the scheduler does not answer the submission
-    (`ClusterError`), it may have the job.
+    job writes to sinks. If the checks or the run folder cause an error, nothing was submitted. If
+    the scheduler does not answer the submission (`ClusterError`), it may have the job.
+
+    Args:
+        on_queued: Called as soon as the scheduler has the job.
+        checks_on_worker: Whether a worker first checks the data and output directories, too.
     """
     assert run.scheduler is not None
     checked = run.check()
@@ -73,7 +75,9 @@ def attach(
 ) -> "Summary":
     """Follow a submitted job to its end, as `train` does, and return its summary.
 
-    The job's workers write the run folder. An exception such as Ctrl-C does not affect the job.
+    The job's workers write the records. If `run_dir` is on this machine, `curves.png` is drawn
+    there, and the summary is written if no worker could write it. Otherwise the returned summary is
+    computed from what was followed. An exception such as Ctrl-C does not affect the job.
     `on_summary` gets the summary before `JobError` is raised for a failed job. Raises `OutputError`
     if the folder holds the run of another job.
     """

@@ -67,7 +67,8 @@ class Launch:
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Launch:
         """Read `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`.
 
-        Raises `InputError` if one is missing, or has a bad value.
+        If they are set, also reads `LOCAL_RANK`, `LOCAL_WORLD_SIZE` and torchelastic's variables.
+        Raises `InputError` if one of the four is missing, or a value is invalid.
 
         >>> where = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
         >>> Launch.of_environment(where).world
@@ -111,6 +112,11 @@ class Launch:
             environ["CUDA_VISIBLE_DEVICES"] = names[self.local_rank]
 
     def join(self) -> Store:
+        """Connect to the store at which the ranks meet; rank 0 opens it unless the launcher has.
+
+        Other ranks wait for rank 0. Raises `ClusterError` if the ranks cannot meet, or if their
+        `RANK` or `WORLD_SIZE` contradict each other.
+        """
         from torch.distributed import PrefixStore, TCPStore
 
         host, port, timeout = self.meeting.host, self.meeting.port, timedelta(seconds=_CONNECT_S)
@@ -143,9 +149,9 @@ class Launch:
         return shared
 
     def _check_world(self, store: Store) -> None:
-        """Raise `ClusterError` if another process has this rank, or rank 0 another WORLD_SIZE.
+        """Raise `ClusterError` if another process has the same rank, or rank 0 another WORLD_SIZE.
 
-        Other ranks wait here for rank 0.
+        Ranks other than 0 wait until rank 0 has stored its WORLD_SIZE.
         """
         rank, num_ranks = self.world.rank, self.world.num_ranks
         if rank == 0:
@@ -208,7 +214,7 @@ class Gang:
 
     @property
     def culprit(self) -> RankFailed | None:
-        """The first failure other than the loss of another rank; else the first; else `None`."""
+        """The first failure that is not about a lost peer; without one, the first; or `None`."""
         causes = [one for one in self.failures if one.reason != Reason.PEER_LOST]
         return next(iter([*causes, *self.failures]), None)
 
@@ -221,10 +227,11 @@ class Gang:
     def training(
         self, spec: JobSpec, assignment: Assignment, take: Callable[[Event], None]
     ) -> Iterator[tuple[Callable[[Event], None], Control]]:
-        """Send the other ranks their assignment; yield rank 0's report function and control.
+        """Send the other ranks their assignment; yield the arguments of rank 0's `run_rank`.
 
-        `take` gets the events of all ranks. At its end, the context manager waits for the other
-        ranks' exits, and raises `Terminated` if the ranks stopped after a signal.
+        They are the function to which rank 0 reports its events, and its control. `take` gets the
+        events of all ranks. At its end, the context manager waits for the other ranks' exits, and
+        raises `Terminated` if the ranks stopped after a signal.
         """
         from distrain.train.control.control import Control
 
@@ -310,7 +317,7 @@ class Gang:
 
 @dataclass
 class _Reporter:
-    """Sends a rank's events to rank 0; exits from the process if rank 0 is gone."""
+    """Sends a rank's events to rank 0; ends the process at once if rank 0 is gone."""
 
     store: Store
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -31,10 +31,16 @@ def run_inline(
 ) -> JobView:
     """Train one rank in this process, without restarts, and return the job's last view.
 
-    A failure of the training is not raised: the view has its reason and message. With a `gang` this
-    process is the gang's rank 0, and the records are those of all ranks. `on_view` is called with
-    each new view, also in the thread that writes checkpoints. If another thread of this process
-    trains inline, this call waits for its end. Raises `OutputError` if records cannot be written.
+    A failure of the training is not raised: the view has its reason and message. If another thread
+    of this process trains inline, this call waits for its end.
+
+    Args:
+        on_view: Called with each new view, also in the thread that writes checkpoints.
+        gang: All ranks of a launcher, if this process is their rank 0; the records are then those
+            of all ranks. `None` for a job of one rank.
+
+    Raises:
+        OutputError: Records cannot be written.
     """
     from distrain.train.control.control import Control
     from distrain.train.control.rank_setup import process_as_it_was

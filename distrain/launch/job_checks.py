@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class JobChecks:
+    """The job to check; after `run`, also the results of the checks."""
+
     spec: JobSpec
     job_id: str = "job"  # used in paths
     run_dir: Path | None = None  # `None` for no run folder
@@ -62,8 +64,9 @@ class JobChecks:
     def run(self) -> "JobChecks":
         """Check data, output directories, devices and model; return these checks with the results.
 
-        Raises one error that lists all mistakes. The results are `inputs`, `device`, `notes`, and
-        `spec` with values that depend on the number of rows.
+        Raises one error that lists all mistakes; if data files are missing, checks that read the
+        data are skipped. The results are `inputs`, `device`, `notes`, and `spec` with values that
+        depend on the number of rows.
         """
         mistakes = Mistakes()
 
@@ -101,9 +104,9 @@ class JobChecks:
 
 
 def _check_files(patterns: Sequence[str]) -> None:
-    """Raise `DataError` unless the files exist; does not import slow libraries.
+    """Raise `DataError` if a pattern matches no files; passes if their storage does not answer.
 
-    Passes if their storage does not answer.
+    Does not import slow libraries, so that mistyped paths are reported at once.
     """
     # If the storage does not answer now, the later check that reads footers retries.
     with suppress(Unavailable):
@@ -249,7 +252,7 @@ def _check_loading(job: JobChecks) -> None:
 def _check_free_space(folder: str, needed_bytes: int) -> None:
     """Raise `OutputError` if the ranks' shuffle files of one epoch do not fit on the folder's disk.
 
-    Each rank later reserves space for its files once more, when its epoch begins.
+    Each rank checks this again when an epoch begins and it reserves the space for its files.
     """
     place = Path(folder).absolute()
     nearest = next(path for path in (place, *place.parents) if path.exists())

@@ -28,11 +28,11 @@ POLL_S = 0.2
 _SAME_VERSION = "Run the same version of distrain on both sides."
 
 _NO_PROGRESS = 10**18 - 1
-"""Above the number of every progress entry: a view since this number has no progress."""
+"""A number above that of any progress entry: `view` since this number returns no progress."""
 
 LOST_AFTER_S = 20.0
-"""Seconds to retry a scheduler that cannot be reached, before its jobs count as lost. An answer may
-take longer (`ANSWER_S`)."""
+"""Seconds of retrying a scheduler that cannot be reached, before its jobs count as lost. A single
+request may wait longer for its answer: up to `ANSWER_S`."""
 
 RECORDED_WITHIN_S = 60.0
 """Seconds to wait for the summary of a job that has ended."""
@@ -50,7 +50,7 @@ class JobHandle:
         return scheduler_api(self.client)
 
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
-        """Queue the job; return False if the scheduler had this attempt already.
+        """Queue the job; return True, or False if the scheduler already had this attempt.
 
         Installs a coordinator in the client's cluster if it has none. Relative paths in the spec
         are resolved in this process; every worker must see `run_dir`. A resumed job has a

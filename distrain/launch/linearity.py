@@ -1,4 +1,4 @@
-"""Tests whether a small table has anything to learn beyond a linear model."""
+"""Tests whether a small table has effects that a linear model would miss."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +14,8 @@ from distrain.schema.schema import Schema
 Matrix: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 _MOST_ROWS = 1_000
-"""The largest table that is tested: one second. With more rows, a network is at least as good."""
+"""The largest table that is tested, which takes one second. With more rows, a neural network is
+at least as good as a linear model."""
 
 _KERNEL_WIDTHS = 0.2, 1.0
 _PENALTIES = np.logspace(-4, 3, 15)
@@ -69,8 +70,9 @@ def is_linear(ids: list[Matrix], numbers: list[Matrix], target: Matrix) -> bool:
 
     Both are ridge regressions, which predict each row from all other rows. The kernels are
     Gaussian; the better of two widths counts. The kernel regression is better if its mean squared
-    error is smaller by two standard errors of the difference. Labels 0 and 1 are regressed too, so
-    the result is False if a linear model's logits are large, whose probabilities are not linear.
+    error is smaller by two standard errors of the difference. Labels 0 and 1 are also predicted by
+    regression, so the result may be False for a target with linear but large logits, since its
+    probabilities are not linear.
 
     Args:
         ids: The categorical columns, each `[num_rows]`, one-hot in both regressions.
@@ -95,7 +97,10 @@ def is_linear(ids: list[Matrix], numbers: list[Matrix], target: Matrix) -> bool:
 
 
 def _least_errors(kernel: Matrix, target: Matrix) -> Matrix:
-    """Return each row's squared error, predicted from all others, for the best of the penalties."""
+    """Return each row's squared error, `[num_rows]`, if it is predicted from all other rows.
+
+    Uses the penalty with the least mean error. `kernel` is `[num_rows, num_rows]`.
+    """
     rest = target - target.mean()
     values, vectors = np.linalg.eigh(kernel)
     found = []

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LINEAR_RATE = 0.01
-"""The learning rate of linear models: with a network's, 60 passes over 300 rows are too few."""
+"""The learning rate of linear models. It is above that of networks, with which 60 epochs of 300
+rows would not be enough."""
 
 
 def new_job(
@@ -54,7 +55,10 @@ def new_job(
 
 
 def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableFacts | None:
-    """Return the facts of the prepared rows; `None` if there are no readable rows yet."""
+    """Return the facts to which a job is fitted.
+
+    Returns `None` if there are no rows yet, or, with a note, if they cannot be read.
+    """
     from distrain.loader.partition.footers import read_footers
     from distrain.loader.partition.scanning import column_moments
 
@@ -85,6 +89,9 @@ def _is_linear(data: Path, schema: Schema) -> bool:
 
 
 def _is_split_off(data: Path) -> bool:
-    """Return True if `prep` split the validation rows off its input, which had no others."""
+    """Return True if `distrain prep` took the validation rows from the training input.
+
+    False if validation files were given, or the rows were prepared by another tool.
+    """
     report = read_report(data)  # `None` if the rows were prepared by another tool
     return isinstance(report, dict) and report.get("valid_inputs") == []

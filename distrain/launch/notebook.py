@@ -16,7 +16,10 @@ _LINES = 8
 
 
 def progress_here() -> LoggedProgress:
-    """Return a progress reporter for this process: in a notebook, on a terminal or in the log."""
+    """Return the progress reporter that suits this process.
+
+    It reports in the output of a notebook's cell, on a terminal (standard error), or in the log.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:

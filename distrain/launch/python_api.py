@@ -105,10 +105,10 @@ class Run:
 
     @property
     def classes(self) -> "np.ndarray[Any, Any]":
-        """The values of the classes of the model's first target: `run.classes[scores["class"]]`.
+        """The values of the first target's classes, `[classes]`, in the order of `predict_proba`.
 
-        They are in the order of the columns of `predict_proba`, `[classes]`; whole numbers from 0
-        if the rows were prepared by other tools.
+        `run.classes[scores["class"]]` gives the predicted values for the scores of `predict`. If
+        the rows were prepared by other tools, the values are the whole numbers from 0.
 
         Raises:
             InputError: The first target is not multiclass.
@@ -200,7 +200,7 @@ class Run:
         """Measure, for each column, how much the first target's metric worsens if it is shuffled.
 
         Args:
-            rows: Labelled rows, as for `evaluate`, whose errors are raised.
+            rows: Labelled rows, as for `evaluate`. Its errors are raised here, too.
             seed: Seed of the shuffling.
         """
         from distrain.models.custom import handed_over

@@ -18,7 +18,11 @@ log = logging.getLogger("distrain")
 
 
 class Progress(Protocol):
-    """Reports a run's progress. The job is watched inside the reporter's `with` block."""
+    """Reports a run's progress; the interface of `fit(progress=)`.
+
+    `say` gets lines about the job, also before the `with` block. Within the block the job runs, and
+    `show` gets each of its views.
+    """
 
     def __enter__(self) -> object: ...
 

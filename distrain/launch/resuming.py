@@ -130,7 +130,7 @@ def _none_found(root: Path, place: "CheckpointDir", saved: Mapping[str, Any]) ->
 
 
 def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
-    """On rank 0, return all ranks of the launch; on any other rank, train it and exit.
+    """On rank 0, return the `Gang` of all ranks; on any other rank, train it and exit the process.
 
     Raises `InputError` if the launcher's variables are unusable, or rank 0 has no run folder.
     """
@@ -150,13 +150,17 @@ def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
 def resume_or_begin(
     root: Path, gang: Gang, job_with: Callable[[str], tuple[str, JobSpec, Resumption | None]]
 ) -> tuple[str, JobSpec, Resumption | None]:
-    """Return the job's id, spec and resumption, which is `None` for a new run.
+    """Return the job's id, its spec, and its resumption (`None` for a new run).
 
-    If an earlier start of the same command began the run, it is resumed. Raises `InputError` if the
-    run folder holds the run of another job.
+    A launcher may restart a command whose run has begun. Then the run is resumed.
 
     Args:
-        job_with: Returns the job that the command describes, with an override applied to its spec.
+        root: The run folder.
+        job_with: Called with an override, `SECTION.FIELD=VALUE`; returns the job that the command
+            describes, with the override applied to its spec.
+
+    Raises:
+        InputError: The run folder holds the run of another job.
     """
     word = f"resources.num_ranks={gang.launch.world.num_ranks}"
     job_id, spec, resumed = job_with(word)

@@ -115,8 +115,7 @@ class RunRequest:
     def write_documents(self, paths: RunPaths) -> None:
         """Write `features.yaml` and a short `job.yaml`, to repeat a run on a table.
 
-        For a run on prepared rows nothing is written. Raises `OutputError` if a file cannot be
-        written.
+        Does nothing for a run on prepared rows. Raises `OutputError` if a file cannot be written.
         """
         documents = {paths.features: self.features, paths.job: short_yaml(self.spec)}
         for path, text in documents.items() if self.features else ():
@@ -141,8 +140,15 @@ def train(
 ) -> "Summary":
     """Check a job, train it, follow it to its end, and return its summary.
 
-    `on_summary` gets the summary when the job has ended. Only then, `JobError` is raised if the job
-    failed, and `JobCancelled` if it was cancelled. Ctrl-C and SIGTERM cancel the job.
+    Ctrl-C and SIGTERM cancel the job.
+
+    Args:
+        on_summary: Called with the summary when the job has ended, also if it failed.
+
+    Raises:
+        JobError: The job failed; `JobCancelled` if it was cancelled.
+        DistrainError: The job cannot be started, or a file of the run cannot be written.
+        CallbackFailed: A callback of the request raised an exception.
     """
     if run.spec.resources.backend == "dask" and run.scheduler is None:
         begin_imports()  # the checks take seconds
@@ -218,7 +224,8 @@ def _run_to_end(
 ) -> "JobView":
     """Run a job and return its last view.
 
-    `on_submitting` is called just before the job is submitted or started.
+    `on_view` gets each view. `on_submitting` is called just before the job is submitted to a
+    scheduler, or starts in this process.
     """
     root = run.run_dir
     if run.spec.resources.backend != "dask":
@@ -265,7 +272,7 @@ def after_submission(is_new: bool, client: "Client", progress: Progress) -> None
 
 
 def show_jobs(client: "Client", progress: Progress) -> None:
-    """Add the HTTP routes to a scheduler without the preload; warn if that is impossible."""
+    """Add distrain's HTTP routes to a scheduler that lacks them; print a warning on failure."""
     from distrain.scheduler.http.attach import ensure_http_routes
 
     try:
@@ -295,8 +302,15 @@ def finish(
 ) -> "Summary":
     """Return the summary of a job that has ended; with `draws`, also draw `curves.png`.
 
-    Writes the summary in this process if no worker could write it. An `OutputError` is only a
-    warning if the job failed anyway, since the cause of that failure matters more.
+    Writes the summary in this process if no worker could write it. Raises `OutputError` if a file
+    cannot be written; if the job failed, this is only a warning, since the cause of the failure
+    matters more.
+
+    Args:
+        first_attempt: The number of the first attempt of this submission.
+        history: The entries of the job that this process has seen; the summary is computed from
+            them if a file cannot be written.
+        say: Prints the warning.
     """
     try:
         summary = written_summary(paths, view) or finish_run(paths, view, first_attempt)

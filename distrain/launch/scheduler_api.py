@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from distributed import Client as DaskClient
 
 ANSWER_S = 60.0
-"""Timeout for the scheduler's answer. It takes milliseconds, unless many pages of the dashboard are
-opened while ranks use all cores. If the connection is lost, calls fail at once."""
+"""Seconds to wait for the scheduler's answer. It usually takes milliseconds, but longer if many
+dashboard pages are opened while ranks use all cores. If the connection is lost, calls fail at
+once."""
 
 _PREFIX = "/distrain"
 _OVER_COMM = "distrain_request"  # the name in `distrain.scheduler.http.attach`

@@ -15,7 +15,7 @@ from distrain.runs.run_file import read_summary
 def train_seeds(
     spec: JobSpec, folder: Path, count: int, progress_of: Callable[[str], Progress]
 ) -> list[Path]:
-    """Train a spec with `count` consecutive seeds, its own first; return the run folders.
+    """Train a spec with `count` consecutive seeds, from `train.seed` on; return the run folders.
 
     A run that has succeeded is not repeated. An interrupted run resumes from its checkpoint.
 

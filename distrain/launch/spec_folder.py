@@ -1,4 +1,4 @@
-"""Binds a folder of several runs to the spec that they were begun with."""
+"""Ensures that all runs in a folder belong to the same spec."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,10 +21,10 @@ def claim_folder(
 
     Args:
         folder: The folder of the runs, which is made if it is missing.
-        document: The spec, and what else the runs depend on.
+        document: The spec, with everything else on which the runs depend.
         parsed: Parses such a document. Parsed documents are compared, so fields that later
             versions add get their defaults.
-        holds: What a folder with another document holds, for the error.
+        holds: Completes the error's message, "the folder ...", such as "has runs of another spec".
         hint: The error's hint.
 
     Raises:

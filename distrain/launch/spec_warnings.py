@@ -1,4 +1,4 @@
-"""Warns about specs that train, but probably not as intended."""
+"""Warns about valid specs whose training will probably not be as intended."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +27,7 @@ _SHOWN = 5
 
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
+    """Return a text for each setting or property of the rows that the user may not expect."""
     retrieves = is_retrieval(spec.model.model_dump())
     notes = _data_notes(spec.data, inputs, learnable=(1,) if retrieves else ())
     batch, rows = spec.train.batch_rows, inputs.train.num_rows
@@ -56,10 +57,10 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
 
 
 def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
-    """Yield warnings about settings for steps that the job does not reach.
+    """Yield warnings about validations and schedules at steps that the job does not reach.
 
-    They were often chosen for smaller batches, with which the job takes more steps. There are none
-    with `data.windows`.
+    These steps were often chosen for smaller batches, with which the job takes more steps. Yields
+    nothing with `data.windows`.
     """
     if spec.data.windows is not None:  # each has a partial step, which `_steps_of` does not count
         return
@@ -141,9 +142,10 @@ def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
 
 
 def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> list[str]:
-    """Return notes on a job's rows, from footers and from `prep.json` if there is one.
+    """Return notes on rows that all have the same label, and on out-of-vocabulary values.
 
-    A model can learn from rows that all have the same label if that label is in `learnable`.
+    The latter need the rows' `prep.json`. `learnable` has the labels that all rows may have without
+    a note: retrieval models learn from rows with label 1 only.
     """
     notes: list[str] = []
     tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))

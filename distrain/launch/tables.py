@@ -81,10 +81,11 @@ def asked_of(
     time: str | None = None,
     weight: str | Literal[False] | None = None,
 ) -> tuple[Asked, Any]:
-    """Return the requested parts of the features document, and `valid` if it is a table.
+    """Return what the caller has set of the features document, and the validation rows.
 
-    The second value is `None` if `valid` only says how to split the rows. Arguments are those of
-    `distrain.fit`. Raises `InputError` if a target, `time` or `weight` is not a column's name.
+    The validation rows are `valid` if it is a table, and `None` if it only says how to split the
+    rows. Arguments are those of `distrain.fit`. Raises `InputError` if a target, `time` or `weight`
+    is not the name of a column.
     """
     names = target if isinstance(target, list | tuple) else [] if target is None else [target]
     targets = tuple(_column_name("target", name) for name in names)
@@ -150,7 +151,10 @@ def _prepared_once(
     say: Callable[[str], object],
     on_progress: "ProgressCallback | None",
 ) -> "PrepResult | None":
-    """Prepare rows and return the result; `None` if this or another process has prepared them."""
+    """Prepare rows and return the result; `None` if they were prepared before.
+
+    If another process prepares them now, wait for it.
+    """
     done = Path(wanted.out) / PREP_JSON
 
     def on_wait() -> None:

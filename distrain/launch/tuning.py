@@ -3,8 +3,8 @@
 The folder of a search has `spec.yaml`, `trials.journal`, which Optuna appends to, a run folder
 for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
 resumes from its checkpoint, so no trial is lost or started twice. A trial's values depend only on
-the seed, its number and the trials before it, with which it is also compared for pruning. So an
-interrupted search has the same trials as an uninterrupted one.
+the seed, the trial's number and the earlier trials; it is pruned by comparison with earlier trials
+only. So an interrupted search has the same trials as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _SEARCHED = ("data", "model", "train", "embeddings")
 """The sections whose fields may be searched."""
 
 FIRST_RUNG, REDUCTION = 2, 3
-"""The first validation where trials may be pruned, so that one in `REDUCTION` trials continues."""
+"""Trials may be pruned at validation `FIRST_RUNG`, and then at each validation whose number is
+`REDUCTION` times the one before. One in `REDUCTION` trials continues."""
 
 _OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
 """Failures caused by the trial's own hyperparameters; the search continues."""
@@ -180,14 +181,15 @@ class Search:
 
     @property
     def of_windows(self) -> bool:
-        """Whether trials are compared by metrics of windows that are scored before training."""
+        """Whether trials are compared by metrics of windows, scored before training on them."""
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
     def _validations(self, records: Iterable[Record], metric: str) -> dict[object, float]:
-        """Return the metric's values by step of the validation.
+        """Return the metric's values in `records`, by the step of the validation.
 
-        With `of_windows` the keys are windows, and each value covers all windows up to its key.
+        With `of_windows` the keys are windows' names, and each value is the metric over all windows
+        up to that one. Records without the metric are skipped.
         """
         values: dict[object, float | None] = {}
         for one in records:
@@ -267,9 +269,10 @@ class Search:
 
 
 def usual_space(spec: JobSpec) -> tuple[str, ...]:
-    """Return the default search space, for those of its fields that the spec's model has.
+    """Return the default search space, as texts for `Search.space`.
 
-    The fields are the learning rate, the embedding and hidden widths, dropout, and the batch size.
+    Its fields are the learning rate, the embedding and hidden widths, dropout and the batch size,
+    except fields that the spec's model does not have.
 
     >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
     >>> usual_space(spec)
@@ -289,7 +292,8 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
 
     Raises:
         SpecError: A text is neither a range nor a list of choices; a field is repeated or cannot be
-            searched; or the spec rejects both ends of a range, or a choice with all others.
+            searched; the spec rejects both ends of a range; or it rejects a choice with all choices
+            of the other fields.
     """
     from optuna import distributions as kinds
 
@@ -365,9 +369,14 @@ def _falls_behind(
 ) -> bool:
     """Return True if a trial is pruned at a validation, by asynchronous successive halving.
 
-    At validations 2, 6, 18, ... a trial continues if it is among the best third of those that
-    reached it, and is pruned if its value is NaN. `before` has the values of earlier trials, each
-    by the number of the validation.
+    At validations 2, 6, 18, ... a trial continues only if it is among the best third (at least one)
+    of the trials that reached the validation. A trial with the value NaN is pruned.
+
+    Args:
+        value: The trial's value of the metric at this validation.
+        number: The number of the validation, from 1.
+        before: For each earlier trial, its values by the number of the validation.
+        best_of: `max` or `min`: whether larger or smaller values are better.
     """
     rung = FIRST_RUNG
     while rung < number:
@@ -388,9 +397,9 @@ def _parsed(text: str) -> Any:
 
 
 def _taken(spec: JobSpec, name: str, text: str) -> str:
-    """Return the `repr` of the value that the spec parses from a text.
+    """Return the `repr` of the value of field `name` after the spec has parsed it from `text`.
 
-    Returns the text itself if the spec rejects it.
+    Equal values have equal results. Returns `text` if the spec rejects it.
     """
     with suppress(SpecError):
         return repr(_fields(with_values(spec, {name: text}))[name])
@@ -406,9 +415,10 @@ def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
-    """Return the spec with a trial's values, and step counts rescaled to its batch size.
+    """Return the spec with a trial's values, by field.
 
-    Step counts among the values are not rescaled. Raises `SpecError` for invalid values.
+    If they change the batch size, the fields `_OF_STEPS` are rescaled, unless the values set them,
+    too. Raises `SpecError` for invalid values.
     """
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
@@ -420,7 +430,10 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
 
 
 def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """Return the spec's own values of searched fields, without values outside the space."""
+    """Return the values of the searched fields in the spec, by field.
+
+    A value outside the field's distribution is left out. Choices are given as their text.
+    """
     fields, own = _fields(spec), dict[str, Any]()
     for name, one in space.items():
         value, choices = fields.get(name), getattr(one, "choices", None)
@@ -434,7 +447,7 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
 
 
 def _usable_of(spec: JobSpec, name: str, distribution: Any) -> Any:
-    """Return the first choice that the spec accepts, or the end of a range that it accepts."""
+    """Return a value of field `name` that the spec accepts: a choice, or an end of the range."""
     some = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
     return next(one for one in some if _mistake(spec, {name: one}) is None)
 

@@ -22,8 +22,8 @@ from distrain.storage.outputs import lock_now, translated_errors
 STATUS = "status"
 
 FULL_DISK_S = 60.0
-"""Seconds for which writing records may fail. A rank that fills the same disk with its model fails
-earlier than that: this frees the space, and the rank's error explains more."""
+"""Seconds for which writing may fail before `AttemptFile.append` raises the error. If a rank fills
+the same disk with its model, the rank fails earlier: this frees space, and its error is clearer."""
 
 Line = Mapping[str, Any]
 
@@ -41,10 +41,10 @@ class AttemptFile:
         self._file = _created(self.path)
 
     def append(self, lines: Iterable[Line]) -> str:
-        """Append lines in one piece; if that fails, they are written with the next lines.
+        """Append all lines or none; lines that cannot be written are written with the next ones.
 
-        Returns a message when writing begins to fail, else "". Raises `OutputError` if it has
-        failed for `FULL_DISK_S`.
+        Returns a message if this call fails and the previous one did not, else "". Raises
+        `OutputError` if all calls have failed for `FULL_DISK_S`.
         """
         self._waiting += b"".join(to_json(one, inf_nan_mode="constants") + b"\n" for one in lines)
         try:
@@ -62,7 +62,10 @@ class AttemptFile:
         return ""
 
     def close(self) -> None:
-        """Write the pending lines and close the file; raise `OutputError` if they are lost."""
+        """Write the lines that could not be written before, and close the file.
+
+        Raises `OutputError` if they cannot be written now either; then they are lost.
+        """
         try:
             with translated_errors(self.path):
                 _append(self._file, self._waiting)
@@ -77,7 +80,7 @@ class StatusLines:
         self._written: dict[str, Any] = {}
 
     def new(self, view: JobView) -> list[Line]:
-        """Return a line with the changed facts of a view; an empty list if nothing changed."""
+        """Return a list of one line with the changed facts of a view; [] if nothing changed."""
         facts = {
             "restarts": [asdict(restart) for restart in view.restarts],
             "checkpoints": asdict(view.checkpoints),

@@ -18,7 +18,7 @@ from distrain.runs.stored.folder import OpenRunFolder, open_run_folder
 from distrain.runs.validation import json_of, record_of
 
 _READ_BYTES = 4 * 2**20
-EARLIER = 0  # the number of all attempts recorded by version 0.2.0, in one file
+EARLIER = 0  # the number for all attempts of version 0.2.0, which recorded them in one file
 
 
 @dataclass
@@ -35,9 +35,9 @@ class AttemptRead:
 
 
 def read_records(paths: RunPaths) -> list[Record]:
-    """Return a run's valid records in order; empty without a run folder.
+    """Return a run's records in order, except those of steps that a later attempt repeated.
 
-    Raises `InputError` for a damaged line.
+    Empty if there is no run folder. Raises `InputError` for a damaged line.
     """
     try:
         with open_run_folder(paths.place) as folder:
@@ -51,14 +51,14 @@ def records_of(attempts: list[AttemptRead]) -> list[Record]:
 
 
 def read_attempts(folder: OpenRunFolder) -> list[AttemptRead]:
-    """Return the attempts that have records, oldest first; `InputError` for a damaged line."""
+    """Return the content of all attempts' files, oldest first; `InputError` for a damaged line."""
     return [read_attempt(folder, number) for number in numbers_of(folder)]
 
 
 def numbers_of(folder: OpenRunFolder) -> list[int]:
     """Return the numbers of attempts that have records, oldest first.
 
-    `EARLIER` is the number of the attempts that version 0.2.0 recorded.
+    `EARLIER` comes first if version 0.2.0 recorded attempts of the run.
     """
     old = [EARLIER] if folder.read_growing(name_of(EARLIER), 0, 1) else []
     try:

@@ -32,8 +32,9 @@ class NewRecords:
 @dataclass
 class _Cursor:
     newest: int = -1  # the newest attempt that had begun to train
-    attempt: int = -1
-    offset: int = 0
+    attempt: int = -1  # the attempt whose file was read last
+    offset: int = 0  # the number of bytes read of that file
+    # the last step of each kind of record
     steps: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SPLITS, -1))
 
     @classmethod
@@ -56,16 +57,20 @@ class _Cursor:
 class _Part:
     attempt: int
     begin: int  # the step at which the attempt began
-    until: float  # the step at which a later attempt began
+    until: float  # the lowest step at which a later attempt began; infinite without one
 
 
 def read_new_records(
     folder: OpenRunFolder | None, since: str | None, limit_bytes: int
 ) -> NewRecords:
-    """Read whole lines after a cursor, up to `limit_bytes`, or one line that is longer.
+    """Read the records after a cursor: whole lines of up to `limit_bytes`, or one longer line.
 
-    `since` is a cursor, or `None` to read from the beginning; a malformed cursor raises
-    `ValueError`. `folder` is `None` while the run has no folder.
+    Args:
+        folder: The run folder; `None` while the run has none, which gives no records.
+        since: The `cursor` of an earlier result; `None` to read from the beginning.
+
+    Raises:
+        ValueError: `since` is not a cursor.
     """
     cursor = _Cursor.parse(since) if since is not None else None
     parts = list(_parts(folder)) if folder is not None else []
@@ -94,7 +99,7 @@ def read_new_records(
 
 
 def _parts(folder: OpenRunFolder) -> Iterator[_Part]:
-    """Yield the attempts that have begun to train, in order."""
+    """Yield the attempts that have begun to train, oldest first."""
     numbers = numbers_of(folder)
     begun = {EARLIER: 0} if EARLIER in numbers else {}
     for number in numbers:
@@ -116,7 +121,11 @@ def _first_step(folder: OpenRunFolder, number: int) -> int | None:
 def _take(
     lines: bytes, part: _Part, steps: dict[str, int], records: list[Mapping[str, Any]]
 ) -> int:
-    """Append new, valid records to `records`; return the number of damaged lines."""
+    """Append the records in `lines` to `records`; return the number of damaged lines.
+
+    Skips records up to the last step of their kind in `steps`, which is updated, and records of
+    steps that another attempt repeats.
+    """
     damaged = 0
     for line in lines.splitlines():
         entry = _parsed(line)

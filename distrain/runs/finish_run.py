@@ -1,7 +1,10 @@
 """Begins an attempt's records, and writes the summary of a job that has ended.
 
 While a job has a scheduler, its coordinator has the summary written by a task on a worker. If the
-job has no scheduler any more, the command or the service writes it. So it may be written twice.
+job no longer has a scheduler, the command or the service writes it. So it may be written twice.
+
+A *submission* is one submission of a job to a scheduler, or one call that trains in its process.
+Each resumption of a run is a further submission, whose attempts have higher numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +34,15 @@ from distrain.runs.validation import json_of, write_json
 
 _HEAD_BYTES = 2**16
 
-Left = Mapping[str, Any]
+Left = Mapping[str, Any]  # the fields of a summary, or the result of `totals` or `left_before`
 
 
 def begin_attempt(assignment: Assignment) -> AttemptFile:
-    """Create the file of an attempt's records; its first line describes earlier submissions.
+    """Create and return the file of an attempt's records.
 
-    Begins the run folder if there is none. Raises `OutputError` if a file cannot be written, or if
-    the folder holds the run of another job.
+    Its first line has the result of `left_before` for the attempt's submission. Begins the run
+    folder if there is none. Raises `OutputError` if a file cannot be written, or if the folder
+    holds the run of another job.
     """
     paths, first = assignment.paths, assignment.first_attempt
     run = find_run_file(paths)
@@ -93,9 +97,10 @@ def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
 def left_before(
     attempts: Sequence[AttemptRead], summary: Left | None, first_attempt: int
 ) -> dict[str, Any]:
-    """Return restarts, checkpoints and warm start of the submissions before `first_attempt`.
+    """Return `restarts`, `checkpoints` and `warm_start` of the submissions before `first_attempt`.
 
-    They are those of `summary`, or of the last of the earlier `attempts` if it is newer.
+    They are taken from `summary`; or, if the last attempt before `first_attempt` is newer than the
+    summary, from the records of that attempt.
     """
     before = [attempt for attempt in attempts if 0 < attempt.number < first_attempt]
     left: Left = summary or {}
@@ -109,7 +114,10 @@ def left_before(
 
 
 def totals(attempt: AttemptRead) -> dict[str, Any]:
-    """Return the facts in an attempt's status lines, combined with those of earlier submissions."""
+    """Return the facts in an attempt's status lines, combined with those of earlier submissions.
+
+    Their names are those of fields of `Summary`.
+    """
     status = attempt.status
     earlier = status.get("earlier") or {}
     now = Checkpoints(**status.get("checkpoints") or asdict(Checkpoints()))
@@ -125,14 +133,20 @@ def totals(attempt: AttemptRead) -> dict[str, Any]:
 
 
 def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
-    """Return the run's summary; if the last attempt is newer, the facts in its file instead."""
+    """Return the run's summary; if the last attempt is newer, the `totals` of its file instead.
+
+    An empty mapping if there is neither a summary nor an attempt.
+    """
     summary = summary or {}
     last = attempts[-1] if attempts else AttemptRead(0)
     return totals(last) if last.number > (summary.get("attempts") or 0) else summary
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """Return the outcome of a submission that has no summary because its scheduler was lost."""
+    """Return fields of a summary for a submission whose scheduler was lost, so that it has none.
+
+    `last` is the submission's last attempt.
+    """
     return {
         **totals(last),
         "reason": Reason.COORDINATOR_LOST,

@@ -1,4 +1,4 @@
-"""Keeps a run's valid records, without those of steps that a later attempt repeats; no I/O."""
+"""Keeps a run's records, except those of steps that a later attempt repeats; no I/O."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,10 @@ from distrain.jobs.job_view import AttemptStarted, Entry, Record
 
 
 class History:
-    """Collects the entries of a run, attempt by attempt, and keeps the valid records."""
+    """Collects the entries of a run, attempt by attempt, and keeps their records in order.
+
+    An `AttemptStarted` removes the records of steps after the one at which the attempt starts.
+    """
 
     def __init__(self, entries: Iterable[Entry] = ()):
         self._records: dict[tuple[object, ...], Record] = {}

@@ -1,6 +1,7 @@
 """Reads a rank's log by the numbers of its bytes, also while the rank prints.
 
-Byte N of a log is always the N-th byte that was printed. The log's file holds the first bytes.
+Byte N of a log is the byte that the rank printed after N other bytes, even if some of them were
+removed since. The log's file holds the first bytes.
 Files beside it (parts), named by the number of their first byte, hold the later bytes. If a rank
 prints very much, parts in the middle are removed. Removed bytes are a gap: between two pieces (the
 log's file and its parts), or between the last piece and the end of a closed log.
@@ -56,7 +57,7 @@ def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
 
 
 def log_size(folder: Folder, log_name: str) -> int:
-    """Return how many bytes were printed into a log so far."""
+    """Return the number of bytes printed into a log so far, including removed bytes."""
     closed_at = _closed_at(folder, log_name)  # read first: a closed log does not grow
     pieces = log_pieces(folder, log_name)
     return max(pieces[-1].end if pieces else 0, closed_at or 0)
@@ -73,7 +74,8 @@ def next_bytes(folder: Folder, log_name: str, offset: int, limit: int) -> tuple[
     """Return the number of the next available byte from `offset` on, and the bytes from there.
 
     At most `limit` bytes are returned, and none beyond a gap. If `offset` is in a gap, the bytes
-    begin after the gap. If nothing more was printed yet, the bytes are b"".
+    begin after the gap. If there are no more bytes, they are b"", and the number is `offset`, or
+    the end of the log after a gap.
     """
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):  # a part was removed after it was listed

@@ -44,13 +44,13 @@ class LoggedError:
     line: int  # 1-based line number
     text: str  # the error with some lines before it, up to the next logged line
     at: str  # the last time stamp up to the error
-    of_peers: bool  # whether it only reports a lost peer, whose own error is the cause
+    of_peers: bool  # whether it only reports that another rank was lost, which is not the cause
 
 
 def find_logs(
     paths: RunPaths, attempt: int | None = None, rank: int | None = None
 ) -> list[LogOfRank]:
-    """Return the logs of a run, or of one attempt or rank, in order.
+    """Return the logs of a run, or of one attempt or rank, ordered by attempt and rank.
 
     Raises `InputError` if there is no such log.
     """
@@ -72,11 +72,14 @@ def find_logs(
 
 
 def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int]]:
-    """Return the first error in logs, by attempt and time, and its attempt's ranks without one.
+    """Return the first error in logs, and the ranks of its attempt whose logs have no error.
 
-    `logs` are in the order of the attempts; no later ones are read than needed. An error about a
-    lost peer is returned only if there is no other error. A killed rank logs nothing: if all other
-    ranks report a lost peer, the ranks without an error are the lost peers.
+    The first error is that of the first attempt with one, by time stamp. An error about a lost peer
+    is returned only if no attempt has another error. A killed rank logs nothing: if all other ranks
+    report a lost peer, the ranks without an error are the lost peers. Without any error, returns
+    `None` and the ranks of the last attempt.
+
+    `logs` are in the order of the attempts; the logs of later attempts are read only if needed.
     """
     of_peers: tuple[LoggedError | None, list[int]] = None, []
     for _, of_attempt in groupby(logs, key=lambda log: log.attempt):

@@ -22,9 +22,13 @@ from distrain.storage.outputs import check_writable, whole_file
 
 
 class OpenRun(AbstractContextManager["OpenRun"]):
-    """A run folder with a locked `run.json`, so that no other command begins or resumes a run.
+    """A run folder whose `run.json` is locked, so that no other command begins or resumes its run.
 
     The lock ends with the `with` block.
+
+    Args:
+        lock: The locked file.
+        spec_before: The spec's text before the run was resumed; `None` for a new run.
     """
 
     def __init__(self, paths: RunPaths, lock: BinaryIO, spec_before: bytes | None = None):
@@ -53,8 +57,12 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
     """Begin a run folder with its `run.json` and the resolved spec.
 
     An earlier run in the folder is removed if it never trained, or, with `overwrite`, if no service
-    has its job; otherwise `OutputError` is raised, and the folder remains as it was. Raises
-    `RunInUse` if another command uses the run or begins a run there.
+    has its job.
+
+    Raises:
+        OutputError: There is an earlier run that is not removed; the folder remains as it was. Or
+            the folder cannot be written.
+        RunInUse: Another command uses the run, or begins a run there.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -89,7 +97,10 @@ def reopen_run(root: Path, spec: JobSpec) -> OpenRun:
 
 
 def _leave_service(paths: RunPaths) -> None:
-    """Remove the service from the `run.json` of a run; `RunInUse` if the run has not ended."""
+    """Remove the service's id from `run.json`; raise `RunInUse` if the service's job has not ended.
+
+    Does nothing if no service has the run's job.
+    """
     run = read_run_file(paths)
     if run.service is None:
         return

@@ -20,6 +20,8 @@ RUNNING, BROKEN_OFF = "running", "broken off"
 
 @dataclass(frozen=True)
 class RunData:
+    """The content of a run folder, as it was read."""
+
     root: Path
     run: RunFile
     spec: JobSpec
@@ -50,7 +52,7 @@ class RunData:
     def scored(self) -> Record | None:
         """The record of the saved model's validation, else of the last validation.
 
-        Without validations this is the last training record, or `None`.
+        Without validations, this is the last training record, or `None` if there is none.
         """
         train = self.train
         of_model = record_of_model(self.valid, self.summary.get("model_step"))
@@ -58,7 +60,10 @@ class RunData:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """The summary's fields; those that it lacks, as while the run trains, from the records."""
+        """The fields of the summary, by name; missing ones are computed from the records.
+
+        While the run trains, most fields are missing in `summary`.
+        """
         outcome: dict[str, Any] = {"num_ranks": self.spec.resources.num_ranks}
         if train := self.train:
             last, seconds = train[-1], self.mean_seconds()
@@ -127,7 +132,7 @@ def read_run_data(root: Path) -> RunData:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return True if a process holds a lock on the file (on filesystems with locks)."""
+    """Return True if a process holds a lock on the file; False if there are no locks or no file."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

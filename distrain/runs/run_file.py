@@ -1,4 +1,4 @@
-"""Reads and writes `run.json` and the spec of a run folder, locks it, and allows new runs in it."""
+"""Reads, writes and locks `run.json` and the spec of a run folder; checks and removes runs."""
 
 import os
 import platform
@@ -73,8 +73,8 @@ def write_spec(spec: JobSpec, paths: RunPaths) -> None:
 def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None = None) -> None:
     """Write the spec, and `run.json` unless it exists, to a run folder or an object store.
 
-    `service` is the id of the service that has the job, or `None`; it also replaces the one in an
-    existing `run.json`.
+    `service` is the id of the service that has the job, or `None`. In an existing `run.json`, only
+    this id is replaced.
 
     Raises `RunInUse` if a command uses the run, and `OutputError` if a file cannot be written or
     the folder holds the run of another job.
@@ -165,7 +165,7 @@ def read_small_file(run_dir: str | Path, name: str) -> str | None:
 def paths_of(run_dir: str) -> RunPaths:
     """Return the paths of a run folder, given by path or URL.
 
-    For a URL, the paths of logs and records must not be used.
+    For a URL, `root` is the current folder, so the paths of logs and records must not be used.
     """
     return RunPaths(Path(), run_dir) if is_remote(run_dir) else RunPaths(Path(run_dir))
 
@@ -211,7 +211,7 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
 
     With `overwrite`, such a run is accepted unless a service has its job. Raises `InputError` if
-    this cannot be read from `run.json`.
+    `run.json` cannot be read to see whether one has.
     """
     if overwrite and paths.run.exists() and read_run_file(paths).service is None:
         return
@@ -225,7 +225,7 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove a run's files from its directory, not those in an object store; other files are kept.
+    """Remove a run's files from its folder on a filesystem; other files in it are kept.
 
     Raises `OutputError` if a file cannot be removed.
     """

@@ -105,9 +105,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return RunPaths(Path(self.place)).attempts()
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
-        """Yield the plain files of folder `below` in name order, starting after the name `after`.
+        """Yield the plain files in the folder `below` and its subfolders, ordered by name.
 
-        Links and unreadable folders are skipped. Raises `NotInRun` if there is no such folder.
+        Names are paths in the run folder. Yields only names after `after`. Links and unreadable
+        folders are skipped. Raises `NotInRun` if there is no folder `below`.
         """
         parts = parts_of(below) if below else []
         with self._folder_at(parts) as folder:
@@ -160,7 +161,10 @@ def _inside(folder: int, name: str, path: str, after: str) -> Iterator[FileInRun
 
 
 def parts_of(name: str) -> list[str]:
-    """Split a relative path; raise `NotInRun` if it is not valid, or leads out of the folder."""
+    """Split a path in the run folder at its slashes.
+
+    Raises `NotInRun` if a part is empty, `.` or `..`, or there are too many parts.
+    """
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > _DEPTH:
         raise NotInRun(name)

@@ -1,4 +1,4 @@
-"""A run's outcome in one document."""
+"""`Summary`, the outcome of a run as stored in `summary.json`, and its computation; no I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -41,7 +41,7 @@ class Summary:
     places: tuple[dict[str, str], ...]
     # per rank, the share of wall time spent waiting for data, in percent
     stall_pct: tuple[float, ...]
-    seconds: tuple[dict[str, float], ...]
+    seconds: tuple[dict[str, float], ...]  # per rank, its wall time by phase
     # per rank, wall time before training: opening the data, building the model
     setup_s: tuple[float, ...]
     loader: tuple[dict[str, float], ...]  # per rank, its loader's metrics over the whole training
@@ -104,7 +104,10 @@ class Summary:
 def summarise(
     view: JobView, records: Sequence[Record], before: Mapping[str, Any] | None = None
 ) -> Summary:
-    """Return a job's summary; `before` has restarts and checkpoints of earlier submissions."""
+    """Return the summary of a job that has ended, from its last view and its records.
+
+    `before` has the `restarts`, `checkpoints` and `warm_start` of earlier submissions.
+    """
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
     windows = [record for record in records if record.split == "next_window"]
@@ -167,7 +170,10 @@ def _mean_loss(records: Sequence[Record]) -> float | None:
 
 
 def restarts_before(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the restarts in an earlier summary, and its own end as a further restart."""
+    """Return the restarts in an earlier summary.
+
+    If that job failed or was cancelled, its end is added as a further restart.
+    """
     restarts = [dict(restart) for restart in before.get("restarts", ())]
     if before.get("reason"):
         why = {name: before.get(name) for name in ("reason", "message")}

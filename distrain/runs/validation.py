@@ -23,7 +23,7 @@ class _Restart(BaseModel):
 _FIELDS: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(Summary).items()}
 _FIELDS |= {"restarts": (tuple[_Restart, ...], ()), "checkpoints": (Checkpoints, Checkpoints())}
 _Outcome = create_model("_Outcome", **_FIELDS)
-"""`summary.json`, in which fields may be missing."""
+"""Validates `summary.json`; all fields may be missing."""
 
 _RECORD = TypeAdapter(Record)
 

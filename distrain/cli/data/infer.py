@@ -1,4 +1,4 @@
-"""`distrain prep --infer`: a features document from a sample of the inputs."""
+"""`distrain prep --infer`: infers a features document from a sample of the inputs."""
 
 import shlex
 from pathlib import Path
@@ -14,6 +14,11 @@ _ALLOWED = {"inputs", "infer", "out", "overwrite", *_ASKED}
 
 
 def infer(context: click.Context) -> None:
+    """Write the features document to `--out` and print a summary; without `--out`, print it.
+
+    `context` is that of `distrain prep`. Raises `click.UsageError` if an option is set that is not
+    for `--infer`, and `OutputError` if the file cannot be written.
+    """
     given = given_options(context, [name for name in context.params if name not in _ALLOWED])
     if given:
         raise click.UsageError(

@@ -58,7 +58,7 @@ def command(
     INPUT are parquet files, folders, globs or URLs. CACHE_DIR appears complete or not at all. A job
     reads it if `data.cache_dir` names it, and if its schema, `filter`, `fill_null_id`,
     `fill_null_value` and `hive` equal those given here. Values are checked as in training.
-    The source must stay in its place: rows missing in the cache are read from it.
+    Keep the INPUT files where they are: rows that are missing in the cache are read from them.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def command(
 
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
-    """Raise `InputError` for a whole folder of `distrain prep`, which also has vocabularies."""
+    """Raise `InputError` if an input is the output folder of `distrain prep`, not its `train`."""
     for folder in map(Path, inputs):
         if (folder / "train").is_dir() and (folder / "schema.pbtxt").is_file():
             valid = f" {folder / 'valid'}" if (folder / "valid").is_dir() else ""

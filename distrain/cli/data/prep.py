@@ -172,8 +172,8 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     columns that a features document describes. --infer writes such a document.
 
     Writes OUT/train, OUT/valid, OUT/schema.pbtxt, OUT/schema.json, OUT/workflow and OUT/prep.json.
-    They appear together at the end; a run that fails leaves nothing. In an object store, readers
-    report an unfinished OUT as an error.
+    They appear together at the end; a command that fails leaves nothing. In an object store,
+    commands that read an unfinished OUT fail.
 
     \b
     Examples:
@@ -220,7 +220,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
 
 
 def _contradiction(context: click.Context) -> str:
-    """Return the first contradiction between options; "" if there is none."""
+    """Return a message about the first contradiction between options; "" if there is none."""
     values = context.params
     saved, update = values["saved_workflow"], values["update"]
     sizes = given_options(context, ("freq_threshold", "max_size", "num_buckets"))

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 
 def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
+    """Print a summary of the prepared rows, and warnings.
+
+    `is_fitted_anew` is False if a saved workflow was used; the remedies in warnings differ.
+    """
     seconds = result.seconds["total"]
     rows = "rows" if result.train.num_ones is None else "training rows"  # `None`: unlabelled
     lines = {rows: f"{result.train.num_rows:,} in {result.train.num_files} files"}
@@ -31,7 +35,10 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
 
 
 def left_out_of(result: "PrepResult") -> dict[str, str]:
-    """Return the numbers of skipped lines and rows as texts by name, and the first bad line."""
+    """Return facts about skipped rows, as texts by name, for `print_facts`; {} if none was skipped.
+
+    They are the number of bad lines, the first of them, and the number of rows without a label.
+    """
     bad, facts = result.bad_lines, {}
     if bad.count:
         first = bad.examples[0]

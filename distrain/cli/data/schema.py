@@ -65,7 +65,7 @@ def _load(path: str) -> "Schema":
 
 
 def _print_table(schema: "Schema") -> None:
-    """Print the table without rich, which takes a millisecond per row to fold cells."""
+    """Print a schema as a table. rich is not used, since it takes a millisecond for each row."""
     rows = [TITLES, *map(_cells, schema)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -89,9 +89,9 @@ def _cells(column: "ColumnSchema") -> tuple[str, ...]:
 
 
 def _list_cell(column: "ColumnSchema") -> str:
-    """Return a list column's text, such as `ragged 2..20` or `fixed 4`; "" for other columns.
+    """Describe a list column's lengths, such as `ragged 2..20` or `fixed 4`; "" for other columns.
 
-    Unknown lengths are left out.
+    An unknown bound is left out: `ragged ..20`.
     """
     if not column.is_list:
         return ""

@@ -20,14 +20,21 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """Return the newest jobs, the same as JSON, and whether filters may have hidden some."""
+        """Return up to `limit` jobs, the newest first; their JSON; and whether they are filtered.
+
+        `states` and `filters` have the values of `--state`, and of `--project`, `--owner` and
+        `--tag` (`tags`) by name. Without any, the last result is False.
+        """
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
         jobs = list(islice(pages, limit))
         return jobs, [job_json(job) for job in jobs], bool(states or any(wanted.values()))
 
     def find(self, word: str) -> Job:
-        """Return the job whose id is `word`, or the only one whose id begins with it."""
+        """Return the job whose id is `word`, or the only one whose id begins with it.
+
+        Raises `NotFound` if there is none, and `InputError` if there are several.
+        """
         return self.client.find(word)
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
@@ -36,7 +43,7 @@ class ApiJobs:
         return {"job": job_json(job)}, job_lines(job)
 
     def cancel(self, found: Job, why: str) -> dict[str, Any]:
-        """Cancel a job unless it has ended; return its facts for JSON."""
+        """Cancel a job unless it has ended; return its `state` and its JSON as `job`."""
         job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": job_json(job)}
 

@@ -71,7 +71,7 @@ class SchedulerJobs(ApiJobs):
         return super().list_jobs(states, limit, filters)
 
     def wait(self, job: Job, timeout_s: float | None = None) -> JobView:
-        """Wait for a job's end, and print its states.
+        """Print a job's states until it ends, and return its last view.
 
         Raises:
             WaitTimedOut: The job has not ended within `timeout_s`.
@@ -93,7 +93,7 @@ class SchedulerJobs(ApiJobs):
         return JobHandle(self._dask, job.job_id).watch(look)
 
     def print_end(self, job: Job, end: JobView) -> None:
-        """Print how a job ended; raise its error unless it succeeded."""
+        """Print how a job ended; raise `JobError` or `JobCancelled` unless it succeeded."""
         if json_wanted():
             ended = {"state": end.state.value, "reason": end.reason}
             print_answer(job={**job_json(job), **ended})
@@ -101,7 +101,11 @@ class SchedulerJobs(ApiJobs):
         print_result(f"job {job.job_id}: {end.state.value}")
 
     def print_cancelled(self, job: Job, end: JobView) -> None:
-        """Print how a cancelled job ended; raise its error unless it succeeded."""
+        """Print how a job ended after `cancel`, and raise as `print_end` does.
+
+        `job` is the job before it was cancelled. If it has a checkpoint, the error has the command
+        that resumes it.
+        """
         state = end.state.value
         print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
         print_result(f"job {job.job_id}{' has ended already' if job.is_final else ''}: {state}")
@@ -111,7 +115,10 @@ class SchedulerJobs(ApiJobs):
         raise_for_state(end, hint=hint)
 
     def follow(self, job: Job, run_dir: Path | None = None) -> None:
-        """Follow a job to its end, and print its summary."""
+        """Follow a job to its end, and print its summary.
+
+        `run_dir` is the run folder on this machine; `None` for the path given at submission.
+        """
         root = run_dir or Path(job.run_dir)
         progress = JobProgress(progress_console())
         print_outcome(root, lambda on_summary: attach(self._dask, job, root, progress, on_summary))
@@ -130,7 +137,7 @@ class SchedulerJobs(ApiJobs):
         self._leave(RunRequest(spec, root, job_id, self.address), waits=waits, checks=checks)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Resume the run of a job from its newest checkpoint."""
+        """Resume a job's run from its newest checkpoint; the run folder must be on this machine."""
         root = self._run_dir(word)
         job_id, spec, resumed = find_run(root, overrides)
         self._leave(RunRequest(spec, root, job_id, self.address, resumed=resumed), waits=waits)
@@ -138,7 +145,7 @@ class SchedulerJobs(ApiJobs):
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
-        """Submit a new job with another job's spec; its run folder is next to the other's."""
+        """Submit a new job with the spec of job `word`; its run folder is beside that job's."""
         root = self._run_dir(word)
         spec = load_spec(RunPaths(root).spec, overrides)
         job_id = job_id or new_job_id(spec.name)
@@ -147,8 +154,13 @@ class SchedulerJobs(ApiJobs):
     def page(self, word: str | None) -> str:
         """Return the address of the scheduler's page of jobs.
 
-        `word` is a job's id or its beginning: an error is raised unless it is one job's. Raises
-        `ClusterError` if the scheduler has no dashboard.
+        Args:
+            word: A job's id or its beginning; an error is raised for an unknown job. The result is
+                always the page of all jobs. `None` to check nothing.
+
+        Raises:
+            ClusterError: The scheduler has no dashboard.
+            NotFound: There is no such job; or `InputError` if there are several.
         """
         if word is not None:
             self.find(word)
@@ -174,7 +186,11 @@ class SchedulerJobs(ApiJobs):
         return root
 
     def _leave(self, run: RunRequest, *, waits: bool, checks: bool = False) -> None:
-        """Submit a run, and print how to follow it; with `waits`, follow it to its end."""
+        """Submit a run. With `waits`, follow it to its end, otherwise print how to follow it.
+
+        With `checks`, a worker checks the data first. Raises `InputError` for a backend other than
+        Dask.
+        """
         if (backend := run.spec.resources.backend) != "dask":
             raise InputError(
                 f"a job with `backend: {backend}` runs in the process of its command",

@@ -30,9 +30,9 @@ _EVERY_S = 5.0
 
 
 class ServiceJobs(ApiJobs):
-    """The jobs of the service at an address.
+    """The jobs of the service at an address; connects to it on first use.
 
-    `for_s` is how long requests to a service that does not answer are retried.
+    `for_s` is the time for which requests are retried, as in `service_at`.
     """
 
     def __init__(self, address: str, stack: ExitStack, for_s: float | None):
@@ -62,7 +62,7 @@ class ServiceJobs(ApiJobs):
         return self.client.wait(found.id, timeout_s, look)
 
     def print_end(self, _: Job, end: Job) -> None:
-        """Print how a job ended; raise an error unless it succeeded."""
+        """Print how a job ended; raise `JobError` or `JobCancelled` unless it succeeded."""
         print_answer(job=job_json(end))
         if end.state == "succeeded":
             print_result(f"job {end.id}: succeeded")
@@ -98,10 +98,12 @@ class ServiceJobs(ApiJobs):
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, job_id: str | None
     ) -> tuple[Job, str]:
-        """Submit a spec; return the job, and what was done to it as a text.
+        """Submit a spec; return the job and a text for `finish`, such as "is submitted".
 
-        `asked` has further arguments of `Client.submit`. With `checks`, a worker checks the data
-        first.
+        Args:
+            asked: Further arguments of `Client.submit`: `project`, `cluster`, `priority`, `tags`.
+            checks: Whether a worker first checks the data.
+            job_id: The new job's id; `None` for one with the job's name and the time.
         """
         document = spec_document(with_absolute_paths(spec))
         if checks:
@@ -143,7 +145,11 @@ class ServiceJobs(ApiJobs):
         return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
 
     def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
-        """Print what was done to a job; optionally wait for its end, or follow it."""
+        """Print `job ID WHAT`; then, with `waits` or `follows`, wait for the job's end.
+
+        With `follows`, its progress is printed. `what` completes the sentence, such as "is
+        submitted".
+        """
         how = self.how_to_follow(job.id)
         if_interrupted(f"job {job.id} {what} and continues without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
@@ -174,7 +180,11 @@ def _submitted(job: Job) -> str:
 
 @contextmanager
 def _repeatable(job_id: str) -> Iterator[None]:
-    """Print the id of a new job before its request, so that the request can be repeated."""
+    """Context manager of the request that creates a job: prints the job's id before it.
+
+    If the command is interrupted, or the service does not answer, the message says how to repeat
+    the command with this id, so that nothing is submitted twice.
+    """
     again = f"Repeat the command with --id {job_id}: it submits nothing twice."
     print_remark(f"submitting job {job_id}")
     if_interrupted(f"it is unknown whether job {job_id} was submitted. {again}")
@@ -188,8 +198,8 @@ def _repeatable(job_id: str) -> Iterator[None]:
 def spec_document(spec: JobSpec) -> dict[str, Any]:
     """Return the document of a spec to send to a service, as JSON values.
 
-    It has only the fields that were set, if these give an equal spec; otherwise all fields. So a
-    service of another version uses its own defaults for the other fields.
+    It has only the fields that were set, so that a service of another version uses its own defaults
+    for the other fields. If the set fields do not give an equal spec, it has all fields.
     """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):
@@ -200,7 +210,10 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Parse `--set` words to JSON values by path; raise `click.UsageError` for other forms."""
+    """Parse words `SECTION.FIELD=VALUE` of `--set`; return the values by `SECTION.FIELD`.
+
+    Raises `click.UsageError` for words of another form.
+    """
     values: dict[str, Any] = {}
     for word in words:
         name, text = pair(word, "--set", "SECTION.FIELD=VALUE")

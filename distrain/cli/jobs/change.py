@@ -18,7 +18,7 @@ from distrain.cli.output import print_answer, print_result
 def cancel(job: str, place: JobPlace, waits: bool) -> None:
     """Stop JOB: its ranks save a checkpoint within 3 seconds, and end.
 
-    A shorter deadlines.stop_grace_s of the job replaces the 3 seconds.
+    If deadlines.stop_grace_s in the job's spec is less than 3 seconds, it applies instead.
 
     JOB is a job's id, or its beginning. A job that has ended is not changed. `distrain resume JOB`
     continues a stopped job.

@@ -1,4 +1,4 @@
-"""Chooses where a command's jobs are: at a scheduler without a service, or at a service."""
+"""Chooses the scheduler or the service that has a command's jobs."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _NOWHERE = (
 
 
 READ_S = 10.0
-"""How long read-only commands retry: people wait for them, and can repeat them."""
+"""Seconds for which read-only commands retry: people wait for them, and can repeat them."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ wait_option = click.option(
 
 
 def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
-    """Return the place of the running command's jobs.
+    """Return the service or scheduler that has the running command's jobs.
 
     The command line's options take precedence, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the
     default of `distrain login`. Raises `click.UsageError` if both options are on the command line,
-    or no place is named.
+    or nothing names a scheduler or a service.
     """
     context = click.get_current_context()
     on_command_line = {
@@ -128,10 +128,11 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:
-    """Return the service that has the job `run`; `None` if `run` is a run folder.
+    """Return the address of the service that has the job `run`; `None` if `run` is a run folder.
 
-    It is a job if `--server` is on the command line, or if no file has the name `run` and it is a
-    name without folders; then `None` means that no service is known.
+    `run` is a job's id if `--server` is on the command line, or if it is a single name, not a path,
+    and no such file or folder exists. For a job's id, the result is `None` if no service is known.
+    `server` is the value of `--server`.
     """
     source = click.get_current_context().get_parameter_source("server")
     if server and source is ParameterSource.COMMANDLINE:

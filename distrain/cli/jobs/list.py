@@ -31,7 +31,7 @@ TABLE_STYLE: dict[str, Any] = {
     "pad_edge": False,
     "header_style": "bold dim",
 }
-"""rich's options of tables of jobs and ranks."""
+"""Options for rich of the tables that list jobs and ranks."""
 
 
 @click.command("jobs")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from distrain.client.retries import Retries
 
 SERVER_VARIABLE = "DISTRAIN_SERVER"
-"""The same as in `distrain.client`, which `--help` must not import."""
+"""Equal to the name in `distrain.client`, which is not imported here, because `--help` would then
+load it."""
 
 NO_RETRY = "distrain.no_retry"
 
@@ -27,19 +28,16 @@ def default_server() -> str | None:
 
 
 def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the option with which other commands reach the same service.
-
-    "" if it is the default.
-    """
+    """Return ` --server ADDRESS`, for commands in hints; "" if `address` is the default service."""
     default = environment.get(SERVER_VARIABLE) or default_server()
     return "" if default == address else f" --server {address}"
 
 
 @contextmanager
 def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
-    """Yield a client of the service at `address`, which prints why it retries.
+    """Yield a client of the service at `address`, which prints why it retries a request.
 
-    It retries for `for_s` seconds, `None`: for its own default, and with `--no-retry` not at all.
+    It retries for `for_s` seconds (`None` for the client's default), or with `--no-retry` never.
     """
     from distrain.client.client import Client
     from distrain.client.retries import Retries
@@ -52,7 +50,7 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 
 
 def teller(address: str, retries: "Retries") -> Callable[[str], None]:
-    """Return a callback that prints, once for each reason, that a service is being retried."""
+    """Return a callback for `Client(on_retry=)`: prints the reason of a retry, each reason once."""
     reasons: set[str] = set()
     how = f"retries for up to {retries.for_s:g} s; Ctrl-C stops it, --no-retry tries once"
     if retries.most_tries == 1:

@@ -45,7 +45,7 @@ def status(job: str, place: JobPlace) -> None:
 @job_options
 @json_option("Print the job as JSON at its end.")
 def wait(job: str, timeout_s: float | None, place: JobPlace) -> None:
-    """Wait for the end of JOB, also across restarts of the service.
+    """Wait for the end of JOB, even if the service is restarted in the meantime.
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
     103 if it was cancelled, 104 if it has not ended within --timeout, 102 if there is no such job.
@@ -71,11 +71,13 @@ def wait(job: str, timeout_s: float | None, place: JobPlace) -> None:
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
 def attach(job: str, place: JobPlace, run_dir: Path | None) -> None:
-    """Follow JOB to its end; with a scheduler, also write its run folder as `distrain train` does.
+    """Follow JOB to its end: print its states, its progress, and how it ended.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command but not the job; `distrain cancel`
-    stops it. The command writes missing records and, if the job has ended, its summary and curves.
-    Several commands may follow a job; only one of them writes.
+    stops it. Several commands may follow a job.
+
+    With --scheduler and the run folder on this machine, the command finally draws curves.png in the
+    run folder, and writes summary.json if no worker could write it.
 
     The exit code is that of the job's end, as from `distrain train`.
 
@@ -119,7 +121,10 @@ def open_page(job: str | None, no_browser: bool, place: JobPlace) -> None:
 
 
 def _left_alone(jobs: Any, word: str) -> Any:
-    """Return the job whose id begins with `word`; from now on, Ctrl-C prints how to follow it."""
+    """Return the job whose id is `word` or begins with it.
+
+    After this call, Ctrl-C prints that the job continues, and how to follow it.
+    """
     target = jobs.find(word)
     follow = jobs.how_to_follow(target.job_id)
     if_interrupted(f"job {target.job_id} continues without this command; {follow}")

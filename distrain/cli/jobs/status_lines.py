@@ -1,4 +1,4 @@
-"""Describes a job in lines: its state, its progress, or all that is known of it."""
+"""Describes a job in lines of text: its state, its progress, or all its facts."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,10 @@ def state_line(job: "Job") -> str:
 
 
 def progress_line(document: Mapping[str, Any]) -> str:
-    """Describe the progress of a job, from its document or an event about it."""
+    """Describe the progress of a job in one line: its step, speed and metrics.
+
+    `document` is the API's JSON of the job, or of an event about its progress.
+    """
     numbers = figures_in(document)
     words = [f"step {document.get('step')}/{document.get('num_steps') or '?'}"]
     words += phrases({n: v for n, v in document.items() if is_number(v)}, "line")

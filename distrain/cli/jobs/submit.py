@@ -52,10 +52,10 @@ def command(
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job continues.
 
-    With a service, relative paths of the spec are made absolute, from the folder in which the
-    command runs, not the folder of the spec. The service chooses the run folder. If this command
-    ends before the service has answered, it prints the job's id: with --id, the same command finds
-    the submitted job, and does not submit it twice.
+    Relative paths in the spec are resolved from the folder in which this command runs, not from the
+    folder of the spec. With a service, the service chooses the run folder. If this command ends
+    before the service has answered, it prints the job's id. Repeat the command with --id ID:
+    nothing is submitted twice.
 
     With --wait or --follow, Ctrl-C ends this command but not the job. The exit code is then that of
     the job's end: 0, 100 if it failed, 103 if it was cancelled.
@@ -65,7 +65,7 @@ def command(
     attempt fails if the workers cannot read a file. With --check the exit code is 1 for mistakes,
     69 if no worker could check.
 
-    With --scheduler this is `distrain train --detach`.
+    With --scheduler, this command does the same as `distrain train --detach`.
 
     \b
     Examples:

@@ -45,12 +45,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoringPlace:
-    scheduler: str | None
-    workers: int | None  # of a local cluster; `None` without a scheduler: score in this process
+    """Scores rows in this process, on a local cluster, or on an existing cluster."""
+
+    scheduler: str | None  # the address of an existing Dask cluster
+    # the number of workers of a local cluster; if this and `scheduler` are `None`, rows are scored
+    # in this process
+    workers: int | None
     batch_rows: int | None  # rows scored at once; `None`: automatic
 
     def check_raw(self) -> None:
-        """Raise `InputError` with `scheduler`, which cannot be used for raw rows."""
+        """Raise `InputError` if there is a `scheduler`, whose workers cannot read raw rows."""
         if self.scheduler is not None:
             raise InputError(
                 "raw rows are prepared temporarily here: --scheduler cannot use them",
@@ -175,9 +179,10 @@ def command(
     prepared parquet files, folders or globs, or raw rows; raw rows are first prepared here by the
     model's own workflow. Rows are scored in pieces of about a million.
 
-    Normalised entropy is the log loss divided by that of predicting the mean label: a model with 1
-    or more is useless. Calibration is the sum of predictions over the sum of labels: 1 is best. The
-    bounds are errors of binned scores, not sampling errors.
+    Normalised entropy is the log loss divided by the log loss of predicting the mean label: a model
+    with 1 or more is useless. Calibration is the sum of predictions over the sum of labels: 1 is
+    best. A bound is the largest error of a metric that is computed from binned scores; it is not a
+    sampling error.
 
     \b
     Examples:

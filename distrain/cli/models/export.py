@@ -116,9 +116,9 @@ def command(
     `raw.onnx` takes raw columns, unless ONNX cannot express one of them. See
     docs/models/serving.md.
 
-    With --since only changed table rows, new or removed vocabulary values, and small files are
-    written. `python OUT/deltas.py NEW WHOLE DELTA ...` combines a complete export and the deltas
-    that follow it.
+    With --since, only changed table rows, new or removed vocabulary values, and small files are
+    written. `python OUT/deltas.py NEW WHOLE DELTA ...` writes the folder NEW: the complete export
+    WHOLE with all later deltas, in order.
 
     \b
     Examples:
@@ -216,7 +216,11 @@ def _print_findings(written: "Written", to: "Form") -> None:
 
 
 def _known_validation(run: Path, about: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the validation data of a run or an ensemble; `()`, with a remark, if it is unknown."""
+    """Return the validation data of a run or an ensemble, to measure the exported tables.
+
+    Returns `()`, and prints a remark, if the data is unknown or missing. `about` has the model's
+    properties; those of an ensemble include its validation data.
+    """
     try:
         valid = tuple(about.get("valid", ())) or validation_of([run])
         check_data(valid)

@@ -46,10 +46,16 @@ def raw_options(function: Function) -> Function:
 
 
 def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
-    """Return the folder or URL of a run's model, or of its checkpoint `checkpoint`.
+    """Return the folder or URL of a saved model, or of a checkpoint.
 
-    `path` is a run folder, or the folder of the model or checkpoint itself. Raises `DataError`
-    or `InputError` if there is none.
+    Args:
+        path: A run folder; without `checkpoint`, also the folder of a model or checkpoint itself.
+        checkpoint: A step, `best` or `newest`, for that checkpoint of the run; `None` for its
+            model.
+
+    Raises:
+        DataError: There is no model, or `path` is a URL.
+        InputError: There is no run, or no such checkpoint.
     """
     if (url := url_of(path)) is not None:
         raise DataError(

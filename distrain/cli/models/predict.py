@@ -65,11 +65,11 @@ def command(
 
     RUN_OR_MODEL is a run folder, its model folder, or the folder of one checkpoint.
 
-    Each output row has the kept columns, `logit` and `probability`, in the order of the input rows;
-    for targets other than a single binary one see docs/models/tasks.md. The folder appears when all
-    files are done. All workers must be able to access model, data and output. Without --workers and
-    --scheduler, files of less than 64 MiB in total are scored on the CPU in this process, unless
-    there is a GPU for each worker.
+    Each output row has the columns of --keep, `logit` and `probability`, in the order of the input
+    rows; for targets other than a single binary one see docs/models/tasks.md. The folder appears
+    when all files are done. All workers must be able to access model, data and output. Without
+    --workers and --scheduler, files of less than 64 MiB in total are scored on the CPU in this
+    process, unless there is a GPU for each worker.
 
     DATA are prepared parquet, or raw rows as for `distrain prep`, labelled or not: they are first
     prepared by the model's own workflow. Scores of raw rows have `file` and `row_number`, which

@@ -15,9 +15,9 @@ from distrain.jobs.run_paths import RunPaths, check_run_dir
 def command(run: Path) -> None:
     """Prove that a run trained each row of each epoch exactly once.
 
-    RUN is the run folder of a run with `train.audit`. All training data is read again and compared
-    with the hashes that the ranks wrote, over all restarts. The exit code is 0 if they agree, 1 if
-    not.
+    RUN is the run folder of a run with `train.audit`. All training data is read again, and compared
+    with the hashes that the ranks of all attempts wrote. The exit code is 0 if they agree, 1 if
+    not. If the run ended within an epoch, each row of that epoch must be trained at most once.
 
     \b
     Examples:

@@ -52,9 +52,9 @@ def command(
     Each rank of each attempt has its own log in the folder `logs` of the run folder. If a rank
     prints very much, the first and last 64 MiB are kept.
 
-    If RUN_OR_JOB is not a run folder on this machine, it is a job of a service: an id, or its
-    beginning. --follow prints the log of rank 0, or of --rank, as it is written, over all attempts
-    to the end of the job. Ctrl-C does not stop the job.
+    RUN_OR_JOB is a run folder on this machine, or a job of a service: its id, or the beginning of
+    its id. For a job of a service, --follow prints the log of rank 0, or of --rank, as it is
+    written, over all attempts until the job ends. Ctrl-C does not stop the job.
 
     \b
     Examples:
@@ -98,7 +98,14 @@ def _print_logs(
     first_error: bool,
     **of_job: str,
 ) -> None:
-    """Print logs, those of the last attempt if `attempt` is `None`; or only their first error."""
+    """Print the logs of one attempt, or with `first_error` only the first error in all `logs`.
+
+    Args:
+        logs: Logs in the order of attempts and ranks.
+        attempt: The attempt to print; `None` for the last one.
+        account: As in `_print_error`.
+        of_job: Further fields of the JSON documents.
+    """
     if first_error:
         _print_error(logs, account)
         return
@@ -112,9 +119,10 @@ def _print_logs(
 
 
 def _account(paths: RunPaths) -> dict[str, Any] | None:
-    """Return the coordinator's reason why the first failed attempt ended; `None` if none failed.
+    """Return why the first failed attempt of a run ended, as the coordinator recorded it.
 
-    Needed because ranks that are killed log no error.
+    The result has `attempt`, `reason` and `message`; `None` if no attempt failed. It is printed
+    because ranks that are killed log no error.
     """
     from distrain.runs.run_file import read_summary
 
@@ -127,8 +135,9 @@ def _account(paths: RunPaths) -> dict[str, Any] | None:
 def _print_error(logs: "Iterable[LogOfRank]", account: Mapping[str, Any] | None) -> None:
     """Print the first error in the logs of a run's ranks.
 
-    The coordinator's `account` of the attempt's end is printed if no rank logged an error, or only
-    errors about lost peers; then the ranks that logged no error are named, too.
+    If no rank logged an error, or only errors about lost peers, also print `account`, the reason
+    that the coordinator recorded (`None` if there is none). If there are only errors about lost
+    peers, also name the ranks without an error.
     """
     from distrain.runs.logs import first_error
 
@@ -176,10 +185,10 @@ def _follow(
 def _logs_there(
     client: "Client", job: "Job", rank: int | None, attempt: int | None, tail: int | None
 ) -> "list[LogOfRank]":
-    """Return a job's logs in order; only of `rank` or `attempt` if not `None`.
+    """Return a job's logs, ordered by attempt and rank.
 
-    They have only the last `tail` lines, if it is not `None`. Raises `InputError` if there are no
-    logs.
+    If `rank`, `attempt` or `tail` is not `None`: only the logs of this rank or attempt, and only
+    the last `tail` lines of each. Raises `InputError` if there are no logs.
     """
     from distrain.runs.logs import LogOfRank
 

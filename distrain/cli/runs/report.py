@@ -52,9 +52,10 @@ def command(
     It shows the outcome, curves over rows and wall time, the time by phase and rank, checkpoints
     and restarts. Tables list the data, hardware, versions and the spec.
 
-    If RUN_OR_JOB is not a run folder on this machine, it is a job of a service: an id, or its
-    beginning. Its records are downloaded and drawn here. If it is a URL, such as that of a job's
-    run folder in a bucket, the report is also uploaded there.
+    RUN_OR_JOB is a run folder on this machine, the URL of a run folder in an object store, or a job
+    of a service: its id, or the beginning of its id. The records of a job or of a run at a URL are
+    downloaded, and drawn here. For a URL, the report is then uploaded to the run folder, unless
+    --out names a local file.
 
     \b
     Examples:
@@ -89,9 +90,9 @@ def command(
 
 
 def _fetch_job(server: str, word: str, paths: RunPaths) -> str:
-    """Download the records of a service's job; return its id.
+    """Download `run.json`, spec, summary and records of a service's job; return the job's id.
 
-    Raises `InputError` if the job has not begun.
+    `word` is the job's id or its beginning. Raises `InputError` if the job has not started.
     """
     from distrain.client.errors import NotFound
 

@@ -36,7 +36,10 @@ def settings_options(function: Function) -> Function:
 
 
 def with_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the configuration, and `--port` if the command has it, as `settings`."""
+    """Add `--config` and `--data-dir`; the command gets the service's settings as `settings`.
+
+    If the command has an option `--port`, its value is part of the settings, too.
+    """
 
     @wraps(function)
     def read_first(
@@ -52,8 +55,13 @@ def read_settings(
 ) -> "Settings":
     """Read the service's settings from a command's options, the environment and a file.
 
-    `config` is the file, `port` that of the API, and `no_cluster` removes clusters that the service
-    would start on this machine. Raises `InputError` if a package of the service is not installed.
+    Args:
+        config: The configuration file.
+        port: The port of the API.
+        no_cluster: Leave out clusters that the service would start on this machine.
+
+    Raises:
+        InputError: A package that the service needs is not installed, or the settings are invalid.
     """
     try:
         import alembic

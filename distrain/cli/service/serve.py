@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 def backup(settings: "Settings", file: Path) -> None:
     """Copy the database into FILE while the service runs. For PostgreSQL use pg_dump.
 
-    The copy contains no token's text, but all other data: keep it as private as the data folder.
-    It does not contain run folders and clusters' state.
+    The copy contains everything in the database: keep it as private as the data folder. Of tokens,
+    the database has only hashes. Run folders and the clusters' state are not in the copy.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def restore(settings: "Settings", file: Path) -> None:
 def prune(settings: "Settings", dry_run: bool) -> None:
     """Delete rows and run folders that are older than `retention`.
 
-    The service does this many times a day. Run folders in a bucket are kept.
+    The service does this every hour. Run folders in a bucket are kept.
 
     \b
     Examples:
@@ -181,7 +181,7 @@ def command(
 def api(
     settings: "Settings",
 ) -> None:
-    """Run only the API, for example one of several with one PostgreSQL database.
+    """Run only the API; several API processes may use one PostgreSQL database.
 
     Prepare the database with `distrain serve migrate`; run `distrain serve reconcile` beside it.
 
@@ -200,8 +200,8 @@ def api(
 def reconcile(settings: "Settings") -> None:
     """Run only the reconciler: it submits jobs to clusters and writes their run folders.
 
-    If several share one PostgreSQL database, one of them handles each cluster; another takes over
-    within seconds.
+    If several reconcilers use one PostgreSQL database, one of them handles each cluster. If it
+    stops, another takes over within seconds.
 
     \b
     Examples:
@@ -246,7 +246,8 @@ def check(settings: "Settings") -> None:
 def migrate(settings: "Settings") -> None:
     """Create the database's tables, or upgrade them to this version; make a backup first.
 
-    `distrain serve` does this at its start. Also stores the configuration's projects and users.
+    `distrain serve` does this at its start. Also stores the admins, projects and members of the
+    configuration in the database.
 
     \b
     Examples:
@@ -311,7 +312,7 @@ def _left(settings: "Settings", *, stops_clusters: bool) -> str:
 
 
 def _same_database() -> str:
-    """Return the options with which another command opens this service's database."""
+    """Return `--config` and `--data-dir` as given to this command, for a hint; "" without them."""
     given = click.get_current_context().params
     names = {"config": "--config", "data_dir": "--data-dir"}
     return "".join(

@@ -17,7 +17,7 @@ SCOPES = ("read", "submit", "cancel", "admin")
 
 @click.group("token")
 def token() -> None:
-    """Create, list and revoke tokens without an admin's token.
+    """Create, list and revoke tokens in the service's database; this needs no token.
 
     \b
     Examples:

@@ -48,14 +48,14 @@ def command(
     once: bool,
     interval_s: float,
 ) -> None:
-    """Show all jobs of a scheduler and the ranks of one, updated as they run; Ctrl-C quits.
+    """Show all jobs of a scheduler and the ranks of one job, updated as they run; Ctrl-C quits.
 
-    A rank's step time is that of its own work, without waiting for others. If there are many ranks,
-    the slowest are shown. If standard output is not a terminal, or with --once, the current state
-    is printed.
+    A rank's step time does not include waiting for other ranks. If there are many ranks, the
+    slowest are shown. If standard output is not a terminal, or with --once, the command prints the
+    current state and ends.
 
     Works with any scheduler that `distrain train` has started or used, or that was started with
-    `--preload distrain.preload`. If it requires a token, set DISTRAIN_DASHBOARD_TOKEN.
+    `--preload distrain.preload`. If the scheduler requires a token, set DISTRAIN_DASHBOARD_TOKEN.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def command(
 def _show(
     console: "Console", read: "Callable[[], Read]", address: str, interval_s: float
 ) -> NoReturn:
-    """Draw the jobs until Ctrl-C; an error is shown, and reading is tried again."""
+    """Draw the jobs until Ctrl-C. After the first read, errors are shown and reading is retried."""
     from rich.live import Live
 
     from distrain.cli.top.tables import screen

@@ -25,9 +25,10 @@ _PRELOAD_HINT = (
 def read_jobs(client: Client, job_id: str | None) -> tuple[list[Job], Job | None]:
     """Return all jobs, the newest first, and one of them with its ranks.
 
-    That is the job whose id is `job_id` or begins with it; if `job_id` is `None`, the newest
-    unfinished job, else the newest, else `None`. Raises `ClusterError` if the dashboard cannot be
-    read, and `NotFound` if there is no such job.
+    The one job is that whose id is `job_id` or begins with it. If `job_id` is `None`, it is the
+    newest job that has not ended, or if all have ended, the newest; `None` if there are no jobs.
+    Raises `ClusterError` if the dashboard cannot be read, and `NotFound` if there is no job
+    `job_id`.
     """
     where = {"url": client.address}
     try:
@@ -59,7 +60,10 @@ def read_jobs(client: Client, job_id: str | None) -> tuple[list[Job], Job | None
 
 @contextmanager
 def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Client]:
-    """Yield a client of the dashboard at a URL, or of a scheduler; by default, this machine's."""
+    """Yield a client of the dashboard at `url`, or of the scheduler at the address `scheduler`.
+
+    `url` takes precedence; without both, it is `DEFAULT_URL`.
+    """
     if url is None and scheduler is not None:
         from distrain.launch.scheduler_api import scheduler_api
         from distrain.workers.open_cluster import connect
@@ -72,8 +76,9 @@ def dashboard_of(scheduler: str | None, url: str | None) -> Iterator[Client]:
 
 
 def _client_of(url: str) -> Client:
-    """Return a client for the scheduler with a dashboard; a proxy's prefix in the URL is kept.
+    """Return a client for the scheduler whose dashboard is at `url`.
 
+    `/status` and `/distrain` at the end of `url` are removed; the path prefix of a proxy is kept.
     Raises `InputError` if `url` is not an HTTP address.
     """
     parts = urlsplit(url)

@@ -20,7 +20,10 @@ Rank = Mapping[str, Any]
 
 
 def screen(jobs: Sequence[Job], job: Job | None, most_ranks: int, note: str) -> "RenderableType":
-    """Return a note, one job with its slowest ranks, at most `most_ranks`, and all jobs."""
+    """Return the screen: `note`, then `job` with up to `most_ranks` of its ranks, then all jobs.
+
+    If there are more ranks, the slowest are shown.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -51,7 +54,7 @@ def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:
 
 
 def largest_shares(ranks: Sequence[Rank]) -> list[tuple[str, float]]:
-    """Return each phase's share of the ranks' wall time in percent, the largest first.
+    """Return the phases and their shares of the ranks' wall time in percent, the largest first.
 
     Leaves out shares below 0.5 %.
     """

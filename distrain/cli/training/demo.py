@@ -1,4 +1,4 @@
-"""`distrain demo`: generates, prepares and trains in one command."""
+"""`distrain demo`: generates rows, prepares them and trains on them in one command."""
 
 import json
 import shlex
@@ -43,8 +43,9 @@ MADE = ("raw", "data", "job.yaml", "run")
 def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> None:
     """Generate raw clicks, prepare them, and train a DLRM on a local Dask cluster.
 
-    Prints and runs the three commands that you would type. The generated labels come from a
-    planted model, so the best possible AUC is known; the trained model is compared with it.
+    Writes a job spec, OUT/job.yaml, and prints and runs the commands `synth`, `prep` and `train`.
+    The generated labels come from a planted model, so the best possible AUC is known. At the end
+    the AUC of the trained model is compared with it.
 
     \b
     Examples:
@@ -66,7 +67,7 @@ def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> N
 
 
 def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
-    """Return the job spec, checked before anything is generated."""
+    """Return the job spec as YAML; raise `SpecError` if the options make it invalid."""
     from distrain.jobs.spec.load import parse_spec, parse_yaml
 
     batch_rows = min(4096, max(64, rows // 240))

@@ -25,13 +25,16 @@ def command(
 ) -> None:
     """Write a job spec, ready for `distrain train`: the fields to change, each with a comment.
 
-    MODEL is one of docs/models; or criteo-mlp, the model of NVTabular's TensorFlow notebook, or
-    criteo-dlrm, a small DLRM. The default is dcn_v2 if a column has very many ids, most of them
-    rare, as in Criteo's logs; otherwise mlp, which is linear (hidden: []) if at most 1,000 rows
-    show no other effects. Targets, weight and windows come from the schema in the data's folder.
-    Batch size, epochs, learning rate, and early stopping if there are validation rows, are chosen
-    for the table. If `prep` split the validation rows off, a refit then trains on all rows. The two
-    presets have their own training settings.
+    MODEL is one of the models in docs/models, or a preset: criteo-mlp, the model of NVTabular's
+    TensorFlow notebook, or criteo-dlrm, a small DLRM. The default is dcn_v2 if a column has very
+    many ids, most of them rare, as in Criteo's logs, and at most about 60 columns have ids.
+    Otherwise it is mlp. If a table of at most 1,000 rows shows only linear effects, the mlp has no
+    hidden layers (hidden: []).
+
+    Targets, weight and windows come from the schema in the data's folder. Batch size, epochs,
+    learning rate, and early stopping if there are validation rows, are chosen for the table. If
+    `distrain prep` took the validation rows from its input, a refit finally trains on all rows. The
+    two presets have their own training settings.
 
     \b
     Examples:

@@ -40,8 +40,8 @@ def command(
 ) -> None:
     """Show what the ranks of a job will read, hold in memory and exchange; start nothing.
 
-    The job is checked as by `distrain train`. Footers are read, rows are not. The output has these
-    parts:
+    The job is checked as by `distrain train`. Only the footers of the files are read, not the rows.
+    The output has these parts:
 
     \b
     - the loader, with its peak host memory for one epoch;
@@ -52,8 +52,8 @@ def command(
     - advice, if the files or their reading could be improved.
 
     Without embeddings.memory_gib the tables may use a share of this machine's memory. With --json,
-    the mistakes of a job that fails its checks are also printed as JSON: `errors`, each with its
-    message, its places (`where`) and a hint.
+    if the job fails its checks, the mistakes are printed as JSON: `errors`, each with a message,
+    its places (`where`) and a hint.
 
     To plan for other machines, set --ranks and embeddings.memory_gib, the memory for a rank's
     tables there.

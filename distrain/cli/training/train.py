@@ -124,8 +124,8 @@ def command(
     summary.json, curves.png, checkpoints, one log per rank and attempt, and the model.
 
     A job that loses a rank or a worker is restarted from its last checkpoint. --resume continues a
-    run whose scheduler was lost or whose command was stopped. The number of ranks may differ, but
-    data and training settings must be the same.
+    run whose scheduler was lost or whose command was stopped. --set may then change the number of
+    ranks; data and training settings must stay the same.
 
     A sink receives the records as they arrive. If it fails or hangs, it loses records, with a
     warning; training continues.
@@ -203,7 +203,7 @@ def command(
 def _table_job(
     rows: tuple[str, ...], place: Path, scheduler: str | None, options: dict[str, Any]
 ) -> "TableJob":
-    """Prepare a table and fit a job to it; prints what was decided, and warnings."""
+    """Prepare a table and fit a job to it; print the decisions and warnings."""
     print_remark("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
@@ -225,7 +225,7 @@ def _table_job(
 
 
 def _valid_of(words: tuple[str, ...]) -> Any:
-    """Return the words as the argument `valid` of `distrain.fit`."""
+    """Convert the values of `--valid` to the argument `valid` of `distrain.fit`."""
     from distrain.jobs.spec.load import parse_yaml
 
     if len(words) != 1:
@@ -238,7 +238,7 @@ def _valid_of(words: tuple[str, ...]) -> Any:
 
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
-    """Return the message about a job whose command ends without waiting for it."""
+    """Return what to print if the command is interrupted and the job has not ended."""
     if spec.resources.backend != "dask":  # it trained in this process
         return f"the job ended with this command; resume it: distrain train --resume {root}"
     return "the job may still run; `distrain jobs` lists a scheduler's jobs"

@@ -48,17 +48,22 @@ def command(
     test: tuple[str, ...],
     scheduler: str | None,
 ) -> None:
-    """Train a spec with other values, and write the best one as a spec.
+    """Train SPEC.yaml with other values of some fields, and write the spec of the best trial.
 
     The first trial is the given spec, if its values are in the search space. Optuna chooses the
-    values of the other trials, and prunes a trial (successive halving) if others were better after
-    the same number of validations. Trials are compared by the best value of checkpoint.keep_best;
-    with evaluate.next_window and without keep_best, by the metric of all windows before they were
-    trained. With many trials on the same rows the best result is partly luck; --test measures it on
-    other rows.
+    values of the other trials. A trial is pruned (successive halving) if others were better after
+    the same number of validations.
 
-    The same command continues a stopped search: finished trials stay, a killed one resumes from its
-    checkpoint. `--trials` may be larger then.
+    Trials are compared by the best value of the metric checkpoint.keep_best. With
+    evaluate.next_window and without keep_best, they are compared by the metric over all windows,
+    each scored before the model is trained on it. With many trials on the same rows, the best
+    result is partly luck; --test measures it on other rows.
+
+    --over is LOW..HIGH for a range of numbers, or A,B,C for choices. Lists are separated by
+    semicolons: --over 'model.hidden=[64];[256, 128]'.
+
+    The same command continues a stopped search: finished trials are kept, and a killed trial
+    resumes from its checkpoint. --trials may then be larger.
 
     \b
     Examples:
@@ -111,7 +116,7 @@ def _print_gain(metric: str, rows: str, given: float | None, best: float | None)
 
 
 def _tested(run_dir: Path, result: "SearchResult", test: tuple[str, ...]) -> dict[str, Any]:
-    """Return the test metric of the given spec (the first trial) and of the best one."""
+    """Return the metric on the rows `test` of the first trial (`given`) and the best (`best`)."""
     from distrain.cli.models.models import find_model
     from distrain.predict.evaluation import evaluate_saved
     from distrain.predict.load_model import open_model

@@ -48,14 +48,16 @@ _SOME_WINDOWS = 3  # the model is nearly untrained when it scores the first wind
 
 
 class Collector:
-    """The progress of one job, attempt by attempt, in about `limit_bytes` of memory.
+    """Collects the progress of one job, attempt by attempt.
 
-    With `limit_bytes=None` memory is not limited; otherwise the oldest entries are dropped.
+    A record is added when every rank has reported the same step. Metrics are merged in rank order,
+    so the record does not depend on the order in which reports arrive. Records of steps that an
+    attempt repeats are not removed: the attempt's `AttemptStarted` entry has the step after which
+    earlier records no longer count.
 
-    A record is added when every rank has reported the same step. States are merged in rank order,
-    so the record does not depend on the order in which reports arrive. Records of repeated steps
-    are not removed: an attempt that resumes from a checkpoint has an entry with the step after
-    which earlier records are void.
+    Args:
+        limit_bytes: The memory for entries, about; beyond it the oldest are dropped. `None` for no
+            limit.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -139,14 +141,14 @@ class Collector:
 
     @property
     def records(self) -> list[Record]:
-        """Return all records in memory, also those of steps that were repeated later."""
+        """All records in memory, including those of steps that were repeated later."""
         return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
         """Return the fields of `JobView` that are collected here, by name.
 
-        `rank_places` is empty until all ranks have started, and other fields with a value for each
-        rank until all ranks have finished.
+        `rank_places` is empty until all ranks have started. The other fields that begin with
+        `rank_` are empty until all ranks have finished.
         """
         finished = [self._finished[rank] for rank in sorted(self._finished)]
         if len(finished) < self.num_ranks:
@@ -347,7 +349,10 @@ class Collector:
 
 
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
-    """Return the metric fields of a `Record`, for the main target and (`targets`) the others."""
+    """Return the metric fields of a `Record`, by name.
+
+    Those of the main target are `None` if there is no binary target; `targets` has the others'.
+    """
     main = merged.main and merged.main.compute()
     return {
         "loss": main and main.log_loss,

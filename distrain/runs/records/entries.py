@@ -9,7 +9,7 @@ RANK_BYTES = 32  # additional bytes for each rank
 
 
 class EntryLog:
-    """Numbered entries; the oldest are dropped beyond `limit_bytes` (`None`: never).
+    """Entries numbered from 0; the oldest are dropped beyond `limit_bytes` (`None`: never).
 
     >>> kept = EntryLog(limit_bytes=3 * ENTRY_BYTES)
     >>> for attempt in range(1, 6):
@@ -28,7 +28,7 @@ class EntryLog:
         self._held_bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of the next entry, dropped ones included."""
+        """Return the number of all entries so far, with dropped ones: the next entry's number."""
         return self.first + len(self._entries)
 
     def append(self, entry: Entry) -> None:

@@ -21,7 +21,7 @@ from distrain.metrics.targets import TargetMetrics
 
 
 def stall_pct(seconds: Mapping[str, float]) -> float:
-    """Return the share of wall time spent waiting for data, in percent.
+    """Return the share of wall time spent waiting for data, in percent, from seconds by phase.
 
     >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
     25.0
@@ -30,7 +30,7 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
 
 
 def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of wall time by phase, in percent; {} if no time has passed."""
+    """Return each phase's share of the total wall time, in percent; {} if the total is 0."""
     total_s = sum(seconds.values())
     return {p: 100.0 * of_phase / total_s for p, of_phase in seconds.items()} if total_s > 0 else {}
 
@@ -42,9 +42,9 @@ WORST_RANKS = 8  # number of ranks in a summary, those that waited longest
 
 
 def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
-    """Return the fields of a `Record` on waiting for data, from each rank's share in percent.
+    """Return the field `stall_pct` of a `Record`, given each rank's share of waiting in percent.
 
-    For more than `_LISTED_RANKS` ranks, the fields have a summary instead of each rank's share.
+    For more than `_LISTED_RANKS` ranks, return the field `stall_summary` instead.
 
     >>> stalls_of((1.0, 3.0))
     {'stall_pct': (1.0, 3.0)}
@@ -64,9 +64,9 @@ def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
 
 
 def usage_of(reports: Sequence[StepsDone]) -> dict[str, list[float]] | None:
-    """Return the field `usage` of a `Record` from each rank's report, without figures that are 0.
+    """Return the field `usage` of a `Record`: lists with a value for each rank, by name.
 
-    `None` for more than `_LISTED_RANKS` ranks.
+    A list is left out if all its values are 0. Returns `None` for more than `_LISTED_RANKS` ranks.
     """
     if len(reports) > _LISTED_RANKS:
         return None
@@ -88,7 +88,7 @@ def usage_of(reports: Sequence[StepsDone]) -> dict[str, list[float]] | None:
 
 
 def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the summed counters of several loaders.
+    """Return the sums of several loaders' counters, and the mean queue depth of their batches.
 
     >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
     {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
@@ -101,12 +101,15 @@ def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def training_s(seconds: Mapping[str, float]) -> float:
-    """Return the wall time without validation, as used for rows/s."""
+    """Return the wall time without validation, from seconds by phase; rows/s are based on it."""
     return sum(seconds.values()) - seconds.get("evaluate", 0.0)
 
 
 def merge(states: Sequence[Mapping[str, Any]]) -> TargetMetrics:
-    """Merge the metric states of all ranks; a `ValueError` names the rank with an invalid one."""
+    """Merge the metric states of all ranks, given in rank order as JSON values.
+
+    Raises a `ValueError` that names the rank if a state is invalid.
+    """
     try:
         return TargetMetrics.from_json(*states)
     except ValueError:
@@ -128,13 +131,16 @@ def mean_seconds(
 
 
 def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean device seconds per rank, by measured phase; empty on CPUs."""
+    """Return the mean of the ranks' GPU seconds by phase, for measured phases; {} on CPUs."""
     phases = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
     return mean_seconds(per_rank, phases)
 
 
 def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
-    """Join one rank's successive reports into one report with their sums."""
+    """Join one rank's successive reports, at least one, into one report.
+
+    Times, counters and metrics are summed; other fields are those of the last report.
+    """
     if len(reports) == 1:
         return reports[0]
     return replace(
@@ -165,17 +171,18 @@ _MOST_HELD = 256
 
 
 class ReportJoiner:
-    """Joins one rank's step reports to about one in `every_s` seconds; 0 joins none.
+    """Joins one rank's step reports, so that about one is sent in `every_s` seconds; 0 joins none.
 
     Counters of joined reports are exact sums, so only the records in between are lost. Each rank
-    decides alone when to join, by the time between its reports, but the scheduler needs reports of
-    all ranks that end at the same step. So the number of a joined report's last step report is a
-    multiple of a power of two. If two ranks join different numbers of reports, every end of the
-    longer joined reports is also an end of the shorter ones.
+    decides alone how many reports to join, by the time between its reports, but the scheduler can
+    merge only reports of all ranks that end at the same step. So a rank joins N reports, where N is
+    a power of two, and a joined report ends at a report whose number is a multiple of N. If ranks
+    use different N, each joined report with the larger N ends at a step where one with the smaller
+    N ends, too.
 
-    Before any other event, except heartbeats, stacks, saved checkpoints and trouble with records,
-    all reports held so far are sent unjoined. So reports before a validation or a failure are never
-    held back.
+    Before any other kind of event, except `Heartbeat`, `StacksTaken`, `CheckpointSaved` and
+    `RecordsTrouble`, all held reports are sent unjoined. So reports before a validation or a
+    failure are never held back.
     """
 
     def __init__(self, every_s: float):
@@ -185,7 +192,7 @@ class ReportJoiner:
         self._sent_s = 0.0
 
     def take(self, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Add an event, and return the events to send now; all are JSON values."""
+        """Take the rank's next event, as JSON; return the events to send now, perhaps none."""
         kind = event.get("kind")
         if kind in _PASSING or self._every_s <= 0:
             return [event]

@@ -1,4 +1,4 @@
-"""Keeps curves over the steps of a run in bounded memory, and computes their range; no I/O."""
+"""Keeps curves over a run's steps in bounded memory, and computes limits of plots; no I/O."""
 
 import math
 from array import array
@@ -16,7 +16,8 @@ _MARGIN = 0.06
 @dataclass(frozen=True)
 class SeriesColumn:
     name: str
-    # the name of the weights for the mean of merged points; "" if they have the later value
+    # the name of the weights with which merged points are averaged; "" if a merged point has the
+    # later of their values
     weight: str = ""
     whole: bool = False  # whether values are whole numbers
 
@@ -24,10 +25,10 @@ class SeriesColumn:
 class Series:
     """Points with named columns, in order; when the series is full, neighbours are merged in pairs.
 
-    Every point but the last then contains `stride` added points. The last point is not shown until
-    it is full, so shown points change only when pairs are merged or points are removed; then
-    `generation` grows. Each shown point has the number of the last point added to it, which
-    `since` uses. The numbers must not decrease.
+    Each shown point consists of `stride` added points: 1 at first, doubled by each merging. The
+    last point is shown only once it consists of `stride` points, so shown points change only when
+    pairs are merged or points are removed; then `generation` grows. Each shown point has the number
+    of the last point added to it, which `since` uses. The numbers must not decrease.
 
     Args:
         columns: The columns; `take_back` compares the first one.
@@ -53,7 +54,7 @@ class Series:
 
     @property
     def last(self) -> float | None:
-        """The first column's value at the last point, shown or not; `None` if there is none."""
+        """The last point's value of the first column, shown or not; `None` without points."""
         return self._values[0][-1] if self._values[0] else None
 
     def add(
@@ -82,9 +83,9 @@ class Series:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point even if more could be merged into it; for the end of the series.
+        """Show the last point, even if it has fewer than `stride` points; for the series' end.
 
-        `number` is that of the last point added.
+        `number` is the number of the last added point.
         """
         if not self._open:
             return
@@ -94,7 +95,10 @@ class Series:
             self.halve()
 
     def halve(self) -> None:
-        """Merge the points in pairs; if their number is odd, the last becomes the open point."""
+        """Merge the shown points in pairs, and double `stride`.
+
+        If their number is odd, the last one is no longer shown: later points are merged into it.
+        """
         odd, before = len(self) % 2, len(self._values[0])
         self._open += self.stride if odd else 0
         ends = [min(at + 2, before) for at in range(0, before, 2)]
@@ -106,9 +110,9 @@ class Series:
         self.generation += 1
 
     def thin(self, most: int, number: int) -> None:
-        """Show all points, merged to at most `most`; for the end of the series.
+        """Show all points, merged until there are at most `most`; for the series' end.
 
-        `number` is that of the last point.
+        `number` is the number of the last added point.
         """
         self.finish(number)
         while len(self) > most:
@@ -116,7 +120,10 @@ class Series:
             self.finish(number)
 
     def take_back(self, most: float) -> None:
-        """Remove the last points, merged points included, whose first column exceeds `most`."""
+        """Remove the points at the end whose first column is above `most`, such as a step.
+
+        A merged point is removed as a whole.
+        """
         keep = len(self._values[0])
         while keep and self._values[0][keep - 1] > most:
             keep -= 1
@@ -171,7 +178,13 @@ def _merged(
 ) -> tuple[float, float]:
     """Return the value and weight of two merged points of a column.
 
-    Without `weights`, the value is the later known one; else the weighted mean of the known ones.
+    Without `weights`, the value is the later one that is not NaN, and the weight is 0. Otherwise
+    the value is the weighted mean, and the weight the sum of the weights.
+
+    Args:
+        weights: The weights of `values`; 0 where the value is NaN.
+        first: The index of the first point.
+        second: The index of the second point; if it equals `first`, nothing is merged.
     """
     if weights is None:
         latest = values[first] if math.isnan(values[second]) else values[second]

@@ -12,7 +12,7 @@ from distrain.runs.report import colours
 _MOST_POINTS = 2000
 """The largest number of points in a drawn curve."""
 
-Along = Callable[[Record], float]
+Along = Callable[[Record], float]  # the position of a record on the x axis
 
 
 def millions(record: Record) -> float:
@@ -32,7 +32,14 @@ ALONG_LABELS: dict[Along, str] = {
 def draw_column(
     axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
 ) -> list[Record]:
-    """Draw the values `name` of the records that have one; return the drawn records."""
+    """Draw the curve of the value `name` of records; return the drawn records.
+
+    Records without the value are left out, and long curves are thinned.
+
+    Args:
+        along: Returns the position of a record on the x axis.
+        style: Further arguments of matplotlib's `plot`.
+    """
     shown = thinned([record for record in records if record.value(name) is not None])
     values = [record.value(name) for record in shown]
     axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
@@ -47,9 +54,9 @@ def draw_metric(
     label: str,
     along: Along = millions,
 ) -> None:
-    """Draw a metric of training and validation.
+    """Draw the metric `name` (as in `Record.value`) of training and validation.
 
-    An AUC has its error bound as a band. Other metrics are drawn without outliers at the start.
+    An AUC has its error bound as a band. For other metrics, the y range is that of `fit_range`.
     """
     for records, colour, text, style in (
         (train, colours.TRAIN, "training, before the update", {"linestyle": "--"}),
@@ -74,7 +81,13 @@ def fit_range(
     name: str,
     along: Along = millions,
 ) -> None:
-    """Set the y range to all points except outliers at the start; arrows mark the outliers."""
+    """Set the y range to all points except outliers at the start; arrows mark the outliers.
+
+    Args:
+        runs: The training records of each run.
+        valid: The validation records, whose points are always in the range.
+        name: The drawn value, as in `Record.value`.
+    """
     curves = [[record.value(name) for record in train] for train in runs]
     limits = curve_limits(curves, [record.value(name) for record in valid])
     if limits is None:
@@ -109,7 +122,7 @@ def draw_line(
 def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
     """Draw the observed rate over the mean prediction of each group of rows.
 
-    The bars are two standard errors of the rate.
+    The bars are two standard errors of the rate. `of` is `Record.reliability`.
     """
     predicted, observed = of["predicted"], of["observed"]
     errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]

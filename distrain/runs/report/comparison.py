@@ -40,7 +40,10 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 
 def write_comparison(runs: Sequence[RunData], out: Path) -> None:
-    """Write a comparison with curves as one HTML file; `OutputError` leaves `out` unchanged."""
+    """Write a comparison with curves as one HTML file.
+
+    Raises `OutputError` if it cannot be written; then an existing file stays as it was.
+    """
     comparison = compare(runs)
     header = ("", *comparison.names)
     sections = [
@@ -61,10 +64,11 @@ def _rows_or_none(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[
 
 
 def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
-    """Return the jobs' names, or if some are equal, the names of the run folders, or their paths.
+    """Return a short name for each run, all different.
 
-    A folder that is named by the job's id is shortened to the job's name and the id's random end,
-    unless the id does not begin with the name.
+    These are the jobs' names if all differ, else the names of the run folders if all differ, else
+    the folders' paths. If a folder's name is the job's id, `NAME-TIME-RANDOM`, it is shortened to
+    `NAME RANDOM`.
     """
     folders = [
         f"{run.spec.name} {run.name.rpartition('-')[2]}"
@@ -79,7 +83,7 @@ def _names(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def _differing(documents: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Return the fields that differ, with the text of each document's value."""
+    """Return a row for each field that differs: its name, and its text in each document."""
     return tuple(
         (name, *(UNKNOWN if value is None else str(value) for value in values))
         for name, values in differences(documents).items()

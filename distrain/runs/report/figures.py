@@ -52,8 +52,8 @@ def draw_curves(
 ) -> None:
     """Write a PNG with plots of loss, AUC with its error bound, rows/s and shares of wall time.
 
-    Without a binary target, draw the first two of `metric_curves` instead of loss and AUC. A line
-    marks `model_step`, the step of the best validation, unless it is the last step.
+    Without a binary target, the first two of `metric_curves` replace loss and AUC. A line marks
+    `model_step`, the step of the best validation, unless it is the last step or `None`.
     """
     figure = new_figure(11, 7)
     train = [record for record in records if record.split == "train"]
@@ -86,8 +86,9 @@ def loss_image(records: Sequence[Record]) -> bytes:
 def metric_curves(records: Sequence[Record]) -> dict[str, str]:
     """Return the labels of the metrics to draw, by the metrics' names.
 
-    These are loss and AUC of the main target, and one metric of each other target. If the only
-    target is not binary, they are two of its metrics.
+    These are the loss and AUC of the first binary target, and the main metric (`MAIN_METRICS`) of
+    each other target. If the only target is not binary, they are two of its metrics. A metric of
+    such a target is named `TARGET.METRIC`, as in `Record.value`.
     """
     targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
     metrics = {
@@ -107,7 +108,7 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
 
 
 def run_figures(data: RunData) -> dict[str, "Figure"]:
-    """Return a run's figures by name, in report order; empty without records."""
+    """Return a run's figures by name, in the order of the report; {} if there are no records."""
     figures: dict[str, Figure] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
         figures[name] = _pair(
@@ -243,7 +244,7 @@ def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, along: Alon
 
 
 def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, along: Along) -> None:
-    """Mark the step of the best validation, unless it is the last one."""
+    """Draw a line at `step`, that of the best validation, unless it is the last step or `None`."""
     if step is not None and step < records[-1].step:
         place = _place(records, step, along)
         axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")
@@ -251,6 +252,9 @@ def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, alon
 
 
 def _place(records: Sequence[Record], step: int, along: Along) -> float:
-    """Return the position of a step on the x axis: that of the first record that includes it."""
+    """Return the position of a step on the x axis.
+
+    It is that of the first record at or after the step, or else of the last record.
+    """
     reached = (record for record in records if record.step >= step)
     return along(next(reached, records[-1]))

@@ -20,7 +20,10 @@ _SPLITS = {"valid": "validation rows", "train": "training rows, before their upd
 
 
 def outcome_rows(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return names and texts of a run's metrics, from the fields of a summary."""
+    """Return rows (name, text) of a run's outcome, from the fields of its summary.
+
+    Fields may be missing; their texts are `-`, or the rows are left out.
+    """
     get = outcome.get
     is_undefined = get("auc") is None and get("scored_rows")
     auc = NO_AUC if is_undefined else bounded(get("auc"), get("auc_bound"))

@@ -1,4 +1,7 @@
-"""`distrain report`: one run as an HTML page, with an output of `distrain evaluate --json`."""
+"""`distrain report`: writes a page about one run, which may include an evaluation.
+
+An *evaluation* is the output of `distrain evaluate --json`.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,7 +63,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
 
 
 def write_curves(root: Path) -> list[Path]:
-    """Draw `curves.png` of the run in `root`; return a list of its path, [] without records.
+    """Draw `curves.png` of the run in `root`; return its path in a list, or [] without records.
 
     Raises `InputError` if there is no run.
     """
@@ -171,7 +174,7 @@ _GROUP_FIGURES = ("rows", "positives", "auc", "log_loss", "calibration")
 
 
 def read_evaluation(file: Path) -> Mapping[str, Any]:
-    """Read an output of `distrain evaluate --json`; `InputError` if the file is something else."""
+    """Read an output of `distrain evaluate --json`; raise `InputError` for any other file."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -182,7 +185,10 @@ def read_evaluation(file: Path) -> Mapping[str, Any]:
 
 
 def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield tables of metrics, groups or days, drift and importance, if they were measured."""
+    """Yield HTML sections with tables: metrics, and groups or days, drift and importance if any.
+
+    `document` is an output of `distrain evaluate --json`.
+    """
     single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     figures = [(_words(name), _text(value)) for name, value in single.items()]
     yield section("Evaluation", table([*figures, *of_targets(document.get("targets"))]))

@@ -33,10 +33,10 @@ class Stamped(NamedTuple):
 
 
 class Sink(Protocol):
-    """Stores a run's entries. The sink's own thread calls all methods.
+    """Stores a run's entries. All methods are called in one thread, which serves only this sink.
 
-    An error in a method does not affect the training. The entries are lost, and the command reports
-    that.
+    An error that a method raises does not affect the training. The entries of that call are lost,
+    and the command reports the loss.
     """
 
     def open(self, facts: RunFacts) -> None:
@@ -53,7 +53,9 @@ class Sink(Protocol):
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """Return the metrics of a record by name; times are the mean over ranks.
+    """Return the metrics of a record by name, such as `valid/loss`; unknown ones are left out.
+
+    Seconds by phase, `seconds/PHASE`, are means over the ranks.
 
     >>> scalars(Record("valid", 0, 10, 40, 200, 1.0, None, 0.5, 0.9, 0.7, None))
     ... # doctest: +NORMALIZE_WHITESPACE

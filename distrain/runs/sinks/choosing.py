@@ -54,9 +54,10 @@ def open_sink(word: str) -> Sink:
 
 
 def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
-    """Return sinks by name, opening strings with `open_sink`; raises the errors of `open_sink`.
+    """Return sinks by name; strings are opened with `open_sink`, whose errors are raised.
 
-    A second sink of a name gets its position added: `mlflow (2)`.
+    The name is that of the sink's kind or class. If an earlier sink has the same name, the position
+    in `given` is added: `mlflow (2)`.
     """
     sinks: dict[str, Sink] = {}
     for number, one in enumerate(given, 1):

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 class Feeds:
     """Feeds the sinks of one run, given by name; `say` gets warnings for the user.
 
-    Up to `capacity` calls of `put` wait for one sink. The end of the `with` block waits up to
-    `last_entries_s` until all sinks have stored their entries.
+    The queue of a sink holds the entries of up to `capacity` calls of `put`. The end of the `with`
+    block waits up to `last_entries_s` until all sinks have stored their entries.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Feeds:
             self._warn(feed.new_warning())
 
     def ends(self, state: str) -> None:
-        """Set the final state with which sinks are closed: `succeeded`, `failed`, `cancelled`."""
+        """Set the job's final state, which is passed to `Sink.close`; `failed` if not called."""
         self._state = state
 
     def _warn(self, text: str) -> None:
@@ -102,7 +102,7 @@ class _Feed(threading.Thread):
         self._waiting.put(None)
 
     def new_warning(self) -> str:
-        """Return the warning to print now, once; else ""."""
+        """Return a warning at the first call after the sink failed or became slow; else ""."""
         if self._warned or not (self._trouble or self._is_slow):
             return ""
         self._warned = True
@@ -111,7 +111,10 @@ class _Feed(threading.Thread):
         return f"sink {self.name} is too slow, and loses entries"
 
     def last_warning(self) -> str:
-        """Return the warning to print at the end; "" if no entry was lost."""
+        """Return the warning to print at the end; "" if no entry was lost.
+
+        A failure without a loss, such as one of `close`, gives the warning of `new_warning`.
+        """
         lost = self._given - self._stored
         if self.is_alive():
             return f"sink {self.name} did not finish in time; up to {lost} entries are lost"
@@ -134,7 +137,7 @@ class _Feed(threading.Thread):
             self._guarded(self._sink.close, self._state)
 
     def _guarded(self, act: Callable[..., None], *values: object) -> bool:
-        """Return True if a call succeeded. Catches every exception, `SystemExit` included."""
+        """Call `act`; return True if it succeeded. Catches every exception, even `SystemExit`."""
         try:
             act(*values)
         except BaseException as error:

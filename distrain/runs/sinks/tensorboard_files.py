@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class TensorBoardFiles:
     """Writes each record's values as scalars over steps, and the spec as text.
 
-    An attempt that resumes from a checkpoint starts a file that makes TensorBoard drop the later
-    points of earlier files.
+    Each attempt starts a new file. It makes TensorBoard drop the points of earlier files after the
+    step at which the attempt starts.
 
     Args:
         folder: The folder of the files; `None` for `tensorboard` in the run folder.

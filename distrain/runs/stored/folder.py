@@ -45,7 +45,7 @@ class StoredFolder(AbstractContextManager["StoredFolder"]):
         return read_bytes(files, last, offset, limit)
 
     def attempts(self) -> tuple[int, ...]:
-        """Return the numbers of attempts that left any file, oldest first."""
+        """Return the numbers of attempts with records, logs or audit files, oldest first."""
         records = (file.name.rpartition("/")[2] for file in self.objects.find_all("records/"))
         folders = (*self.objects.folders("logs/"), *self.objects.folders("audit/"))
         return attempts_of([*records, *folders])
@@ -113,7 +113,7 @@ def open_run_folder(run_dir: str | Path) -> OpenRunFolder:
 
 
 def fetch_run(url: str, into: Path) -> Path:
-    """Copy a run's documents, records and logs from a store into a folder; return the folder.
+    """Copy a run's `run.json`, spec, summary, records and logs from a store; return `into`.
 
     Raises `InputError` if there is no run, and `Unavailable` or `OutputError` for the store's
     errors.
@@ -140,7 +140,7 @@ def fetch_run(url: str, into: Path) -> Path:
 
 
 def put_pictures(root: Path, url: str) -> None:
-    """Upload the curves and the report of a fetched run to the store."""
+    """Upload `curves.png` and `report.html`, if they exist in `root`, to the run at `url`."""
     paths = RunPaths(root)
     with store_errors(url):
         for path in (paths.curves, paths.report):
