@@ -265,6 +265,9 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
     >>> batch.categorical.tolist(), batch.continuous.tolist(), batch.label
     ([[7]], [[0.5]], None)
     """
+    weight = schema.select_by_tag(Tags.WEIGHT).names
+    if weight and "weight" in columns and "weight" not in schema.names:
+        columns = {weight[0]: columns["weight"], **columns}  # as `as_dict` names it
     targets = schema.select_by_tag(Tags.TARGET).names
     has_targets = any(name in columns for name in targets)
     wanted = wanted_columns(schema, need_label=has_targets)

@@ -232,7 +232,8 @@ def remove_run(paths: RunPaths) -> None:
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
         for folder in (
-            paths.records, paths.logs, paths.audits, paths.checkpoints, paths.model,
+            paths.records, paths.logs, paths.audits,
+            paths.checkpoints, paths.model, paths.window_models,
         ):  # fmt: skip
             if folder.is_dir():
                 shutil.rmtree(folder)

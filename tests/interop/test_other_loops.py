@@ -52,6 +52,15 @@ def test_columns_make_the_batch_that_they_came_from(table: Path, wording: Wordin
     wording.refused(SpecError, lambda: batch_of(columns, schema))
 
 
+def test_a_weight_comes_back_whatever_its_column_is_named() -> None:
+    user = ColumnSchema("user", tags=("categorical",), cardinality=9)
+    schema = Schema((user, ColumnSchema("importance", "float32", ("weight",))))
+    columns = {"user": torch.tensor([7, 1]), "importance": torch.tensor([0.5, 2.0])}
+    again = batch_of(as_dict(batch_of(columns, schema)), schema)
+    assert again.weight is not None
+    assert again.weight.tolist() == [0.5, 2.0]
+
+
 def test_columns_of_lists_come_back_as_nested_tensors_and_as_rows_of_values(table: Path) -> None:
     for batch in Loader(Dataset(table, ALL), batch_size=500):
         nested = as_dict(batch)

@@ -20,6 +20,7 @@ import distrain
 from distrain import Dataset, Loader
 from distrain.errors import ClusterError, JobError, SpecError
 from distrain.jobs.job_view import JobView, Record
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
 from distrain.launch.notebook import NotebookProgress, progress_here
 from distrain.launch.reporting import LoggedProgress
@@ -200,7 +201,10 @@ def test_a_run_is_resumed_or_replaced(prepared, tmp_path):
     with pytest.raises(distrain.DistrainError):
         distrain.fit(document, overrides=bad, run_dir=root, overwrite=True)
     assert distrain.Run(root).summary == longer.summary, "a job that cannot start replaces nothing"
+    window = RunPaths(root).window_model(1)
+    window.mkdir(parents=True)
     new = distrain.fit(document, overrides=short, run_dir=root, overwrite=True)
+    assert not window.exists(), "models of the old run's windows go with it"
     assert (new.summary.steps, new.summary.attempts) == (4, 1)
     assert new.summary.job_id != first.summary.job_id
 

@@ -342,8 +342,8 @@ class RegressionTask(LabelTask):
         delta: The error at which huber's loss becomes linear, above 0.
         weight: A column of weights for this task only.
         mean: The approximate initial prediction. `None` means 0, or 1 for "poisson".
-        std: The unit of the layer's number, and of errors in the loss; `None` means 1. Leave it
-            out for "poisson", whose loss has no errors.
+        std: The unit of the layer's number, and of errors in the loss; `None` means 1. Not for
+            "poisson", whose loss has no errors.
 
     Shape:
         any flat shape to `[rows]`.
@@ -375,6 +375,11 @@ class RegressionTask(LabelTask):
             )
         if not delta > 0:
             raise ModelError(f"a RegressionTask's delta must be above 0, not {delta}")
+        if kind == "poisson" and std is not None:
+            raise ModelError(
+                "a RegressionTask of kind poisson has no std: its loss has no errors",
+                hint="Leave std out.",
+            )
         self.kind = kind
         self.delta = delta
 

@@ -111,6 +111,7 @@ def test_tasks_that_cannot_be_made_are_refused(wording):
         lambda: MulticlassTask("genre", 1),
         lambda: RegressionTask(kind="mad"),
         lambda: RegressionTask(delta=0),
+        lambda: RegressionTask(kind="poisson", std=2.0),
         lambda: MultiTask({}),
         lambda: MultiTask({"genre": MulticlassTask("genre", 4)}, {"price": 2, "genre": -1}),
     )
