@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that stays mapped into memory while its bytes are referenced, without a descriptor."""
+    """A file that is mapped into memory while `content` is referenced, without an open descriptor."""
 
     content: Any
     path: str

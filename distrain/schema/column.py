@@ -270,4 +270,4 @@ _JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
 }
-"""For each field of a column in a document: its type in words, and a test that values must pass."""
+"""For each field of a column in JSON: its type in words, and a test that values must pass."""
