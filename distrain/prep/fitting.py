@@ -59,8 +59,8 @@ def fit_as_asked(
     """Fit the workflow on these parts; or update the saved one, or use it unchanged.
 
     `request` determines which of the three. `folders` are the workflow's output folder, and a
-    folder for temporary files. Returns the workflow, whose vocabularies are in its output folder, and a
-    report on the vocabulary of each categorical column.
+    folder for temporary files. Returns the workflow, whose vocabularies are in its output folder,
+    and a report on the vocabulary of each categorical column.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.

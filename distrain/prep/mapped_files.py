@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that is mapped into memory while `content` is referenced, without an open descriptor."""
+    """A file that is mapped into memory while `content` is referenced; no descriptor stays open."""
 
     content: Any
     path: str

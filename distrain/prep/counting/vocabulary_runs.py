@@ -23,7 +23,7 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """A file with the values of some buckets that a vocabulary gets, and their counts, by id."""
+    """A file with values of one piece, and their counts, sorted as its writer needs them."""
 
     path: str
     entries: int  # number of values

@@ -21,7 +21,7 @@ _SPELLING = 3
 
 @dataclass(frozen=True)
 class Categorify(LearntByColumn):
-    """Ids by descending frequency; see `vocabulary` for their layout.
+    """Replaces values by ids, ordered by descending frequency; see `vocabulary` for their layout.
 
     Ties are ordered by value (integers by size, strings by their UTF-8).
 

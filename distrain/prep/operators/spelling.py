@@ -81,7 +81,7 @@ def _canonical(numerals: pa.Array) -> pa.Array:
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
     """Return each row's texts joined to one text, as large_string; different rows stay different.
 
-    A row with a null gives null, unless `missing` replaces nulls.
+    A row with a null gives null, unless `missing` replaces nulls. A single column is only cast.
     """
     texts = [column.cast(pa.large_string()) for column in columns]
     if len(texts) == 1:
