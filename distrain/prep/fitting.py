@@ -104,7 +104,7 @@ def _with_update(
 
 @dataclass(frozen=True)
 class _Fit:
-    """Fits or updates a workflow. Tasks write its vocabularies to files, not to this process."""
+    """Fits or updates a workflow. Tasks write its vocabularies to files; none is held here."""
 
     parts: Sequence[Part]
     runner: TaskRunner
@@ -162,9 +162,9 @@ class _Fit:
     def _states(
         self, units: Sequence[FitUnit], counter: PhaseCounter
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
-        """Context manager that fits the units on all runs and returns the states, `[unit][run]`.
+        """Context manager that fits the units on all runs and yields the states, `[unit][run]`.
 
-        It also returns the temporary folder of counts, which it removes at the end.
+        It also yields the temporary folder of counts, which it removes at the end.
         """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()

@@ -71,7 +71,10 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def kept_mapped(path: str) -> MappedFile:
-    """Return a mapped staging file, cached in this process; a remote file is fetched only once."""
+    """Return a mapped staging file, cached in this process; a remote file is fetched only once.
+
+    Raises the `DataError` of `MappedFile.staged`.
+    """
     return MappedFile.staged(path)
 
 

@@ -47,8 +47,7 @@ def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
     """Return the input columns that rows keep, by their names in the output.
 
     A column with the name of a feature, of the label, of `FILE` or of `ROW_NUMBER` becomes
-    `raw_NAME`. Raises an `InputError` if two columns
-    of the output would have the same name.
+    `raw_NAME`. Raises an `InputError` if two columns of the output would have the same name.
 
     >>> kept_names(["order", "user"], ["user", "price"])
     {'order': 'order', 'raw_user': 'user'}
@@ -114,7 +113,7 @@ STAGED_SUFFIX = ".arrow"
 
 @contextmanager
 def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Context manager that returns a writer of a staging file; on success, the file appears.
+    """Context manager that yields a writer of a staging file; on success, the file appears.
 
     A staging file is read once per fitting pass, and then deleted. So it is an Arrow file, neither
     encoded nor compressed. Readers map it into memory, or fetch only the columns that they need.

@@ -59,7 +59,7 @@ class TextLayout:
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """Return a line with its label; a line without a label gets the label 0."""
+        """Return the line; if the layout is unlabelled and the line lacks a label, put 0 first."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 

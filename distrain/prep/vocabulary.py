@@ -192,7 +192,7 @@ class RowGroupWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, schema: pa.Schema, num_rows: int) -> Iterator[Self]:
-        """Context manager that returns a writer of a new file; on success, the file appears.
+        """Context manager that yields a writer of a new file; on success, the file appears.
 
         Raises `OutputError` if the file cannot be written.
         """
@@ -233,7 +233,7 @@ class CountsWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Context manager that returns a writer of a new file; on success, the file appears.
+        """Context manager that yields a writer of a new file; on success, the file appears.
 
         Raises `OutputError` if the file cannot be written.
         """
@@ -255,7 +255,7 @@ class VocabularyWriter(CountsWriter):
     def in_folder(
         cls, folder: Path | str, column: str, value_type: pa.DataType
     ) -> Iterator[VocabularyWriter]:
-        """Context manager that returns a writer of a new `unique.COLUMN.parquet`.
+        """Context manager that yields a writer of a new `unique.COLUMN.parquet`.
 
         The file appears on success. Raises `OutputError` if the file cannot be written.
         """
@@ -315,9 +315,10 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
 def read_batches(
     folder: Path | str, column: str, most: int, prefix: str = "unique"
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield values and their counts in id order, at most `most` at a time.
+    """Yield the values and counts of `PREFIX.COLUMN.parquet` in order, at most `most` at a time.
 
-    An empty file gives one empty batch. Raises a `DataError` if the file cannot be read.
+    In `unique.COLUMN.parquet`, they are in the order of the ids. An empty file gives one empty
+    batch. Raises a `DataError` if the file cannot be read.
     """
     path = f"{folder}/{prefix}.{column}.parquet"
     with (

@@ -10,7 +10,7 @@ from distrain.errors import SchemaError
 
 
 class Tags(StrEnum):
-    """Common tags: those of Merlin's tools, and tags for weights. Columns may have other tags too.
+    """Common tags: those of Merlin's tools, and some of distrain. Columns may have other tags too.
 
     Other tags are lower-case words by convention; this is not checked.
     """
@@ -193,7 +193,7 @@ def check_names(columns: Sequence[ColumnSchema]) -> None:
 
 
 def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
-    """Return the non-default fields of each column, as JSON values."""
+    """Return the name and the non-default fields of each column, as JSON values."""
     empty = asdict(ColumnSchema("-"))
     return [
         {

@@ -304,9 +304,8 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
 def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
     """Return a feature's field for the column's domain, such as `{"int_domain": {...}}`.
 
-    Returns an empty dictionary if the column has no domain.
-
-    Entries of `properties` that the field contains are removed.
+    Returns an empty dictionary if the column has no domain. Entries of `properties` that the field
+    contains are removed.
     """
     own_name = properties.get("domain")
     named = isinstance(own_name, str) and own_name != ""

@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Files with the values of one piece that get an id, and with the kept counts of rare values."""
+    """Files with a piece's values that get an id, and with the kept counts of rare values."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets

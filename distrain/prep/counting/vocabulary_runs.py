@@ -23,7 +23,7 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """A file with values of one piece, and their counts, sorted as its writer needs them."""
+    """A file with the columns `value` and `count`, made from one piece; usually in id order."""
 
     path: str
     entries: int  # number of values

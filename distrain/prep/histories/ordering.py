@@ -143,7 +143,10 @@ def _ordered(
 
 
 def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
-    """Return the spans of the rows of part `number`; empty spans for rows without a history."""
+    """Return the spans of the rows of part `number`; empty spans for rows without a history.
+
+    `paths` are the span files of all `OrderedRanges`.
+    """
     spans = Spans.none(num_rows)
     for path in paths:
         file = kept_mapped(path)

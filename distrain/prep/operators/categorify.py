@@ -170,7 +170,7 @@ BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
 
 
 def by_frequency(counted: pa.Table) -> pa.Array:
-    """Return the row indices in id order: by falling count, then by value."""
+    """Return the row indices of `counted`, sorted by falling `count`, and then by `value`."""
     return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
 
 

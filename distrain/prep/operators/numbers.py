@@ -109,7 +109,7 @@ def _whole(value: float | None) -> float | int | None:
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
     """Return a function that checks the keys of a column, by name.
 
-    It returns the mistake if `name` is set together with one of `others`, otherwise `None`.
+    The function returns the mistake if `name` is set together with one of `others`; else `None`.
     """
 
     def mistake_in(keys: Mapping[str, Any]) -> str | None:

@@ -177,7 +177,7 @@ def takes_of(operators: Sequence[Operator]) -> Takes:
 def as_doubles(values: pa.Array) -> pa.Array:
     """Return numbers as float64; integers beyond 2^53 are rounded.
 
-    This loses nothing that training uses: its values are float32, which is even less exact.
+    This does not affect training, which uses float32: it is exact only up to 2^24.
 
     >>> as_doubles(pa.array([2**53 + 1, None])).to_pylist()
     [9007199254740992.0, None]
