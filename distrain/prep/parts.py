@@ -191,8 +191,8 @@ def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
 def located(part: Part) -> Iterator[None]:
     """Context manager that adds the part's input file to a `DataError` raised inside.
 
-    Unless the part is of a staging file, also adds its row groups, and converts the error's row
-    (in the part) to the row in the file. An error that names a file is not changed.
+    Also adds the part's row groups, and converts the error's row (in the part) to the row in the
+    file; for a staging file, the row is removed instead. An error that names a file is not changed.
     """
     try:
         yield

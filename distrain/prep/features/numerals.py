@@ -24,6 +24,7 @@ def numbers_of(
 ) -> pa.Array:
     """Return values as float64, parsing texts; booleans are 0 and 1.
 
+    Texts may be amounts such as `$1,234.50`; `text` has their decimal mark, by default a point.
     Raises `BadValues` for texts that are not numbers.
     """
     if not is_text(values.type):

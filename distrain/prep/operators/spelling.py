@@ -23,7 +23,7 @@ def texts_of(values: pa.Array) -> pa.Array:
     Times have a fraction only if it is not 0; times with a zone are in UTC, with a `Z`.
 
     Raises:
-        pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
+        pa.ArrowInvalid: Bytes are not UTF-8, or a time is outside the years -32767 to 32767.
 
     >>> from decimal import Decimal
     >>> texts_of(pa.array([Decimal("1.50"), Decimal("200.00")])).to_pylist()

@@ -52,7 +52,7 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
 _PAIRS_CHANCE_SD = 5.0  # hundreds of pairs are tested
 _MOST_PAIRS = 30
 _MOST_COLUMNS = 40
-"""The number of columns of which all pairs are tested, 5 ms each: those that predict best alone."""
+"""Maximum number of columns whose pairs are tested, 5 ms a pair: those that predict best alone."""
 _PAIR_BUCKETS = 65_521  # a prime, so that pairs of ids do not collide regularly
 
 
