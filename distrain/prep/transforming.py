@@ -71,7 +71,7 @@ def transform_part(
     history: PartHistory | None = None,
     training: bool = False,
 ) -> WrittenPart:
-    """Transform a part's rows and write them to `output`: window by window, otherwise in order.
+    """Transform a part's rows and write them to `output`, in order within each window.
 
     The file has the format that the loader reads fastest: nothing nullable, int32 ids,
     dictionaries, LZ4, column statistics, a checksum per page.
@@ -79,7 +79,8 @@ def transform_part(
     Args:
         kept: The part's columns to write unchanged, by their names in the output; also writes the
             columns `file` and `row_number` with each row's origin. `None` writes neither.
-        document: Describes labels and other columns besides the features; `None` for Criteo's.
+        document: Describes labels and other columns besides the features; `None` for a table
+            without a features document, or for unlabelled rows.
         history: Finds the rows' lists of earlier events; `None` for no lists.
         training: Whether the workflow was fitted on these rows. Target means then exclude a row's
             own fold or, by time, the row's own and later blocks.
