@@ -1,4 +1,4 @@
-"""Prepares training parquet from raw files, and saves a workflow that prepares later rows alike."""
+"""Prepares training parquet from raw files; saves a workflow to prepare later rows the same way."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

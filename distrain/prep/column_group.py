@@ -46,7 +46,7 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, as words for errors; types of 32 and 64 bits are equal.
+    """Return the kind of a type's values, in words for errors; the width of a type has no effect.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')
@@ -145,11 +145,11 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """Return what the operator at index `operator` learns from a table: its mergeable states.
+        """Return the states that the operator at index `operator` fits on a table, to be merged.
 
-        There is one state for each column, or one for the domain that the columns share. The
-        operators before it must be fitted. `columns` are some of the group's columns, but all if
-        they share a domain.
+        There is one state for each column, by its name, or one for the domain that the columns
+        share. The preceding operators must be fitted. `columns` are some of the group's columns,
+        but all if they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}

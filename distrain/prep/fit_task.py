@@ -1,4 +1,4 @@
-"""The units of fitting: one operator, for some columns of a group."""
+"""Fit units: one operator, for some columns of a group."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
 def read_training_rows(
     part: Part, columns: Sequence[str], learner: ColumnGroup | Workflow
 ) -> pa.Table:
-    """Return columns of a part; also `LABEL` and `FOLD` if `learner` learns from labels."""
+    """Return columns of a part; also `LABEL` and `FOLD` if `learner` learns from labels.
+
+    `FOLD` has each row's fold number or, if `learner` is `by_time`, its time in seconds.
+    """
     if not learner.learns_labels:
         return read_part(part, columns)
     beside = (LABEL, TIMES_OF_SPLIT) if learner.by_time else (LABEL,)
@@ -99,7 +102,7 @@ def read_training_rows(
 
 
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a sample of the training rows' times, in seconds: every n-th of the sorted times."""
+    """Return a sample of the parts' times, in seconds, ascending: about 1,024, evenly spaced."""
     rows = sum(part.num_rows for part in parts)
     of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
     samples = [

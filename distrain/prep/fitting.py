@@ -43,7 +43,7 @@ _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 _OLD = "old"
 _KEEP_COUNTS = "keep_counts"
-"""The record's field for `PrepRequest.keep_counts`: how many values without an id keep a count."""
+"""The key of `Workflow.record` for the last `PrepRequest.keep_counts` of a fit or an update."""
 
 
 def fit_as_asked(
@@ -58,9 +58,9 @@ def fit_as_asked(
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit the workflow on these parts; or update the saved one, or use it unchanged.
 
-    `request` decides between the three. `folders` are the workflow's output folder, and a folder
-    for temporary files. Returns the workflow, whose vocabularies are in its output folder, and a
-    report on the vocabulary of each categorical column.
+    `request` determines which of the three. `folders` are the workflow's output folder, and a
+    folder for temporary files. Returns the workflow, whose vocabularies are in its output folder,
+    and a report on the vocabulary of each categorical column.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.
@@ -104,7 +104,7 @@ def _with_update(
 
 @dataclass(frozen=True)
 class _Fit:
-    """Fits or updates a workflow. Tasks write its vocabularies to files, not to this process."""
+    """Fits or updates a workflow. Tasks write its vocabularies to files; none is held here."""
 
     parts: Sequence[Part]
     runner: TaskRunner
@@ -162,9 +162,9 @@ class _Fit:
     def _states(
         self, units: Sequence[FitUnit], counter: PhaseCounter
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
-        """Fit the units on all runs; context manager of the states, `[unit][run]`.
+        """Context manager that fits the units on all runs and yields the states, `[unit][run]`.
 
-        The second value is the temporary folder of counts, removed at the end.
+        It also yields the temporary folder of counts, which it removes at the end.
         """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()

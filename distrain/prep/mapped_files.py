@@ -25,7 +25,7 @@ _MOST_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file that stays mapped into memory while its bytes are referenced, without a descriptor."""
+    """A file that is mapped into memory while `content` is referenced; no descriptor stays open."""
 
     content: Any
     path: str
@@ -71,7 +71,10 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def kept_mapped(path: str) -> MappedFile:
-    """Return a mapped staging file, cached in this process; a remote file is fetched only once."""
+    """Return a mapped staging file, cached in this process; a remote file is fetched only once.
+
+    Raises the `DataError` of `MappedFile.staged`.
+    """
     return MappedFile.staged(path)
 
 

@@ -37,7 +37,7 @@ class MemoryPlan:
     def held_bytes(self) -> int:
         """The size of a column's counts in memory above which equal values are merged.
 
-        If the counts are still large after that, they are written to a file.
+        If the counts still take more than half of this size, they are written to a file.
         """
         return self.thread_bytes // (_COLUMNS_HELD + _TIMES_TO_ADD_UP)
 
@@ -52,9 +52,9 @@ def plan_memory(
     """Return how much memory each thread of the client's workers may use.
 
     `process_bytes` is the limit of a worker process, all threads and libraries together. `None`
-    means 320 MiB a thread, but in total at most 0.6 of a worker's limit, and at least 64 MiB a
-    thread. Rows of `block_bytes` of text take twice as much memory while they are written. With
-    `has_tables`, a quarter is for the tables of counts and target means.
+    means 320 MiB a thread, but with the libraries at most 0.6 of a worker's limit, and at least
+    64 MiB a thread. Rows of `block_bytes` of text take twice as much memory while they are
+    written. With `has_tables`, a quarter is for the tables of counts and target means.
 
     Raises:
         InputError: `process_bytes` is too little for these threads and blocks.

@@ -1,4 +1,4 @@
-"""The unit of work: some row groups of one parquet file."""
+"""Parts, the units of work: some rows of an input file of parquet, or of a staging file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from distrain.storage.urls import is_remote
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of one parquet file, which one task handles."""
+    """Consecutive rows of one parquet or staging file, which one task handles."""
 
-    path: str  # the parquet file: an input, or a staging file made of text
-    row_groups: tuple[int, ...]  # consecutive row groups of it
+    path: str  # an input file of parquet, or a staging file (Arrow)
+    row_groups: tuple[int, ...]  # consecutive row groups of the file; `(0,)` for a staging file
     num_rows: int  # number of rows in the part
     source: str  # the input file that the rows come from
     skip_rows: int = 0  # number of rows, at the start of the row groups, before the part
-    # the index, in the input file, of the row groups' first row; `None` for rows from text
+    # the index, in the input file, of the row groups' first row; `None` for a staging file
     first_row: int | None = None
     # for a staging file: the number of rows of the input file, including bad rows, before its first
     # row, from which its `ROW_NUMBER` counts
@@ -46,8 +46,8 @@ The number counts from 0 and includes bad rows."""
 def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
     """Return the input columns that rows keep, by their names in the output.
 
-    A column with the name of a feature becomes `raw_NAME`. Raises an `InputError` if two columns
-    of the output would have the same name.
+    A column with the name of a feature, of the label, of `FILE` or of `ROW_NUMBER` becomes
+    `raw_NAME`. Raises an `InputError` if two columns of the output would have the same name.
 
     >>> kept_names(["order", "user"], ["user", "price"])
     {'order': 'order', 'raw_user': 'user'}
@@ -113,9 +113,9 @@ STAGED_SUFFIX = ".arrow"
 
 @contextmanager
 def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Context manager of a writer of a staging file, which appears complete at the end.
+    """Context manager that yields a writer of a staging file; on success, the file appears.
 
-    The file is read once per fitting pass, and then deleted. So it is an Arrow file, neither
+    A staging file is read once per fitting pass, and then deleted. So it is an Arrow file, neither
     encoded nor compressed. Readers map it into memory, or fetch only the columns that they need.
     Its folder must exist, as for `write_parquet`. Raises `OutputError` if it cannot be written.
     """
@@ -189,9 +189,10 @@ def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
 
 @contextmanager
 def located(part: Part) -> Iterator[None]:
-    """Add the part's file and row groups, and the row in the file, to a `DataError` raised inside.
+    """Context manager that adds the part's input file to a `DataError` raised inside.
 
-    An error that names a file is not changed.
+    Also adds the part's row groups, and converts the error's row (in the part) to the row in the
+    file; for a staging file, the row is removed instead. An error that names a file is not changed.
     """
     try:
         yield

@@ -6,10 +6,11 @@
     OUT/workflow/                     the fitted workflow, to prepare more data in the same way
     OUT/prep.json                     counts of rows and lines that were read, dropped and written
 
-The columns above are Criteo's. There are three phases: `read` (converts text to typed staging
-files, and reads the footers of parquet), `fit` and `write`. All files, by default also staging
-files, are in a folder with a temporary name, which is renamed at the end. On an object store, they
-have a temporary prefix, and are copied to their final names at the end.
+The columns above are Criteo's. The phases are `read` (converts text to typed staging files, and
+reads the footers of parquet), `fit`, `history` (only if rows get lists of earlier events) and
+`write`. All files, by default also staging files, are in a folder with a temporary name, which is
+renamed at the end. On an object store, they have a temporary prefix, and are copied to their final
+names at the end.
 """
 
 from __future__ import annotations

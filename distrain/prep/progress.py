@@ -15,7 +15,7 @@ class PrepProgress:
     phase: str  # `read`, `fit`, `history` or `write`
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase
-    rows: int  # rows so far
+    rows: int  # rows that the done tasks have handled
     # bytes of the input files, as stored, that are read so far; 0 in phases other than `read`
     size_bytes: int = 0
     all_bytes: int = 0  # total bytes of the input files
@@ -60,8 +60,8 @@ def _length(task: TaskSize) -> int:
 class PhaseCounter:
     """Counts the finished tasks of a phase and their rows, and reports each change.
 
-    `sizes` are the bytes that each task reads. `times_read` is the number of tasks that read the
-    same row, so that each row is counted once.
+    `sizes` are the bytes that each task reads. `times_read` is the number of tasks that read each
+    row: the rows of all tasks are divided by it, so that each row is counted once.
     """
 
     def __init__(

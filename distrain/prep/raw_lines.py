@@ -59,7 +59,7 @@ class TextLayout:
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """Return a line with its label; a line without a label gets the label 0."""
+        """Return the line; if the layout is unlabelled and the line lacks a label, put 0 first."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 
@@ -75,7 +75,7 @@ class TextLayout:
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
     """Return the rows of a block of whole lines, as `STAGED_SCHEMA`; `None` if a line is bad.
 
-    `split_bad_lines` then finds the bad lines.
+    If it returns `None`, call `split_bad_lines` to find the bad lines.
     """
     if not block:
         return STAGED_SCHEMA.empty_table()
@@ -90,9 +90,9 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
 def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] | None:
     """Return label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
 
-    Returns `None` if the C kernel is not built, or if a line is not plain. A plain line has 0 or 1,
-    13 integers of at most 18 digits, and 26 words of 8 hex digits; empty integers and words are
-    nulls.
+    Returns `None` if the C kernel is not built, the delimiter is not one of `_DELIMITERS`, or a
+    line is not plain. A plain line has 0 or 1, 13 integers of at most 18 digits, and 26 words of 8
+    hex digits; empty integers and words are nulls.
     """
     if _lines is None or delimiter not in _DELIMITERS:
         return None
@@ -176,9 +176,9 @@ def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    """Return a table in which these columns' words of hex digits are numbers; "" becomes null.
+    """Return the table with the hex words of `columns` as numbers, uint32; "" becomes null.
 
-    Columns that are not texts are unchanged.
+    Columns that do not hold texts are unchanged.
 
     Raises:
         DataError: A word is not 8 hex digits; the first such row is named.

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
 FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""The range of times, in microseconds since 1970: the years 1 to 9999."""
+"""The years 1 to 9999, in microseconds since 1970: `FIRST_TIME <= time < END_OF_TIMES`."""
 BETWEEN_TEXTS = "\x1f"
 """The separator between the texts of several columns that together are one category."""
 _CURRENCY = re.compile(r"^(-?)[$€£¥] ?|[ \xa0]?[€£¥]$")
@@ -239,7 +239,10 @@ def number_of(text: str, point: str) -> float:
 
 
 def _plain_amount(text: str, point: str) -> str:
-    """Return an amount such as `$1,234.56` as plain digits with a decimal point."""
+    """Return an amount such as `$1,234.56` as plain digits with a decimal point.
+
+    `point` is the decimal mark of `text`, a point or a comma.
+    """
     text = _CURRENCY.sub(r"\1", text)
     mark = "," if point == "." else "."
     if _GROUPED[point].fullmatch(text):

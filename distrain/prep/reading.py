@@ -136,10 +136,10 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Raise an `InputError` if a file is named twice or rows are prepared already.
+    """Raise an `InputError` if both arguments have a file, or if rows are prepared already.
 
-    A file must not be named for both training and validation. Rows are prepared already if they
-    are in a folder `train` or `valid` beside a file with the name `prepared_mark`.
+    Rows are prepared already if they are in a folder `train` or `valid` beside a file with the name
+    `prepared_mark`.
     """
     shared = {file.path for file in files} & {file.path for file in valid_files}
     if shared:
@@ -324,9 +324,9 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
 
 
 def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
-    """Raise a `DataError` for a split by hash of too few different values.
+    """Raise a `DataError` if a split by hash has fewer than `FEWEST_HASHED` different values.
 
-    Each of the hashes is that of another value.
+    `hashes` are hashes of the split column's values; unequal hashes show different values.
     """
     split = features.document.split
     if isinstance(split, HashSplit) and len(hashes) < FEWEST_HASHED:
@@ -365,7 +365,7 @@ def first_rows(
     """Return the first `most` rows of a raw file, with the source columns of the features.
 
     Args:
-        path: `None` for the first file that still exists of those that the workflow was fitted on.
+        path: The raw file; `None` for the first file of the workflow's fit that still exists.
 
     Raises:
         DataError: The file is missing, or has no rows.

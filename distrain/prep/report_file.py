@@ -19,9 +19,10 @@ def read_report(folder: Path) -> Any:
 
 
 def report_of(patterns: Sequence[str]) -> tuple[str, Any] | None:
-    """Return the name of the patterns' folder, `train` or `valid`, and the report beside it.
+    """Return `train` or `valid`, and the content of `prep.json` beside the folder of that name.
 
-    Returns `None` if no pattern is in such a folder with a report.
+    The folder is that of the first of `patterns` (paths, globs or URLs of prepared files) that is,
+    or is in, such a folder. `None` if there is none; URLs are ignored.
     """
     for pattern in patterns:
         path = Path(pattern)

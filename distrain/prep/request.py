@@ -45,7 +45,7 @@ class PrepRequest:
     workflow: Workflow | None = None  # the workflow to fit; by default `criteo_workflow()`
     # the description of a table's columns, which determines the workflow; instead of `workflow`
     features: FeatureConfig | None = None
-    # a folder, or URL, of a fitted workflow to use instead; nothing is fitted
+    # a folder, or URL, of a fitted workflow to use instead; nothing is fitted unless `update`
     saved_workflow: Path | str | None = None
     # Like `inputs`, for histories: rows with earlier events, which are neither fitted nor written.
     # It is required with a saved workflow that has a history; `()` for no earlier events.
@@ -146,7 +146,7 @@ class PrepRequest:
 class SplitReport:
     num_rows: int  # rows written
     num_files: int  # files written
-    num_ones: int | None  # rows with the label 1; `None` without labels
+    num_ones: int | None  # rows with the label 1; `None` without binary labels
     missing_share: dict[str, float]  # by column, the share of the input's values that were missing
     # by categorical column, the share of non-missing values (or items of lists) without an id
     unknown_share: dict[str, float]

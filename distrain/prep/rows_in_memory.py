@@ -128,7 +128,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _without_views(dtype: pa.DataType) -> pa.DataType:
-    """Return a type with strings in the place of string views, which few Arrow functions accept."""
+    """Return a type with `string` instead of `string_view`, which few Arrow functions accept."""
     if pa.types.is_string_view(dtype):
         return pa.string()
     if pa.types.is_dictionary(dtype):

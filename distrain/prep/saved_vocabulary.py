@@ -17,7 +17,7 @@ from distrain.storage.retrying import RETRY_S, with_retries
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedVocabulary(Vocabulary):
-    """A vocabulary as described by its files' metadata.
+    """A vocabulary whose values stay in its files; only the metadata is read.
 
     `values` and `counts` are empty, and looking up a value raises a `RuntimeError`.
     """
@@ -60,7 +60,8 @@ class SavedVocabulary(Vocabulary):
         """Copy the vocabulary's files, and the counts kept with it, to another folder or URL.
 
         Raises:
-            DataError: Another process has replaced the saved vocabulary in the meantime.
+            DataError: A file cannot be read, or another process has replaced the vocabulary since
+                `look_at`.
         """
         files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
         kept = kept_file(column)

@@ -40,10 +40,10 @@ class SortedRun:
         return bisect_left(range(self.rows.num_rows), cut, begin, key=self.cut_at)
 
     def copied(self, begin: int, end: int) -> pa.Table:
-        """Return a copy of some rows.
+        """Return a copy of the rows from `begin` to `end`.
 
-        For a single byte that is read, the kernel may load 2 MiB of a mapped file. So slices of
-        many files would take many times their size in memory.
+        A slice would keep pages of mapped files in memory: for a single byte, the kernel may load
+        2 MiB of a file.
         """
         some = self.rows.slice(begin, end - begin)
         columns = [pa.concat_arrays([column.chunk(0)]) for column in some.columns]

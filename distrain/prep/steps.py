@@ -1,9 +1,9 @@
-"""Operators with NumPy alone: each function applies one operator to the values of a column.
+"""Steps: functions that apply one operator to the values of a column, with NumPy alone.
 
-`distrain prep` calls these functions on views of Arrow's buffers, and `distrain export
---with-workflow` writes a copy of this file. `raw.onnx` is traced from them: all except lookups
-also accept tensors of a graph (`onnx_steps.Tensor`). A step's settings are those of the operator,
-as in `program.json`.
+`distrain prep` calls steps on views of Arrow's buffers. `distrain export --with-workflow` writes a
+copy of this file, and traces the steps to make `raw.onnx`: all except those that look values up
+also accept tensors of a graph (`onnx_steps.Tensor`). The argument `step` has the operator's
+settings, as in `program.json`; the third argument has the vocabularies, by name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Values(NamedTuple):
     """Values of a column, and a mask of the missing values.
 
     Attributes:
-        x: An array of numbers. For texts, and for integers that are looked up, a list; missing
-            values are `None`.
-        missing: The mask, for arrays of integers or times; `None` if no value is missing, or if
-            missing values are NaN or `None` in `x`.
+        x: An array of numbers or times, `[rows]`. For texts, and for integers that are looked up,
+            a list with `None` for missing values.
+        missing: The mask of missing values, bool `[rows]`; `None` if no value is missing, or if
+            missing values are NaN, NaT or `None` in `x`.
     """
 
     x: Any
@@ -122,17 +122,20 @@ def _hash_bucket(values: Values, step: Step, _: Any) -> Values:
 
 
 def _calendar(values: Values, step: Step, _: Any) -> Values:
-    """Return a part of times: as integers with a mask if `step["whole"]`, else float64 with NaN."""
+    """Return a part of each time: integers with a mask if `step["whole"]`, else float64 with NaN.
+
+    `values.x` is an array of type `datetime64[us]`.
+    """
     missing = np.isnat(values.x)
     parts = Values(calendar_part(values.x.astype(np.int64), step["part"]), missing)
     return parts if step["whole"] else Values(np.where(missing, np.nan, parts.x))
 
 
 def calendar_part(clock: Any, part: str) -> Any:
-    """Return a part of times, int64; `clock` are the times in microseconds since 1970.
+    """Return one part of each time, `[rows]`, int64; float64 if `part` is `seconds`.
 
-    `part` is `year`, `month`, `day`, `weekday` (Monday is 0), `hour`, `minute`, or `seconds` (since
-    1970, as float64).
+    `clock` has the times in microseconds since 1970, int64 `[rows]`. `part` is `year`, `month`,
+    `day`, `weekday` (Monday is 0), `hour`, `minute` or `seconds` (since 1970).
     Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
     """
     if part == "seconds":
@@ -168,7 +171,7 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
     "calendar": _calendar,
     "limits": limits,
 }
-"""Steps by the kind of the operator; `calendar` and `limits` come from features documents."""
+"""Steps by kind of operator. Features documents add `calendar` and `limits`, without operators."""
 
 
 def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any]) -> Values:
@@ -181,8 +184,10 @@ class Vocabulary:
     """Looks up the ids of a column's values, in files that any process can map into memory.
 
     Args:
-        folder: The folder of the files `NAME.*.npy`: keys in id order, which are integers or the
-            CRC-32 of texts, and their sort order; for texts also their UTF-8.
+        folder: Has the files `NAME.keys.npy` (in id order: the integers, or the CRC-32 of the
+            texts), `NAME.order.npy` (their sort order) and, for texts, `NAME.offsets.npy` and
+            `NAME.text.npy` (UTF-8).
+        name: The `NAME` in these file names.
         holds: "integer" or "text".
         num_oov: Number of out-of-vocabulary ids.
         has_numbers: Whether there is a file `NAME.numbers.npy` with a number for each id.
@@ -235,7 +240,7 @@ def _keys_of(values: Sequence[Any], column: Sequence[Any]) -> Array:
 
 
 def keys_of(values: Sequence[Any]) -> Array:
-    """Return the numbers that are hashed for values, int64: integers, or the CRC-32 of texts."""
+    """Return the number to hash for each value, int64: the integer, or the CRC-32 of the text."""
     if len(values) and isinstance(values[0], str):
         values = [zlib.crc32(one.encode()) for one in values]
     return np.array(values, np.int64)

@@ -56,7 +56,7 @@ class WrittenPart:
     # minimum and maximum length of the written lists, by list column
     list_lengths: dict[str, tuple[int, int]]
     seen: Seen  # statistics of the transformed rows
-    num_ones: int | None  # number of rows with label 1; `None` without labels
+    num_ones: int | None  # number of rows with label 1; `None` without binary labels
 
 
 def transform_part(
@@ -79,7 +79,11 @@ def transform_part(
     Args:
         kept: The part's columns to write unchanged, by their names in the output; also writes the
             columns `file` and `row_number` with each row's origin. `None` writes neither.
-        training: Whether the workflow was fitted on these rows; encodings of labels then use folds.
+        document: Describes labels and other columns besides the features; `None` for a table
+            without a features document, or for unlabelled rows.
+        history: Finds the rows' lists of earlier events; `None` for no lists.
+        training: Whether the workflow was fitted on these rows. Target means then exclude a row's
+            own fold or, by time, the row's own and later blocks.
     """
     workflow = load_workflow(workflow_dir, lookups)
     columns = _columns_of(workflow, document, labeled)
@@ -141,8 +145,8 @@ def _transformed(table: pa.Table, workflow: Workflow, document: FeatureDocument 
 class RawTables:
     """Applies a saved workflow to raw rows, without a cluster.
 
-    The result equals that of `prepare` if it depends on each row alone: see `check_rows_alone` (for
-    training) and `needs_other_rows`.
+    The result equals that of `prepare` if each prepared row depends only on its raw row: see
+    `check_rows_alone` (for training) and `needs_other_rows`.
 
     Rows come from row groups of parquet, or from tables in memory. Thread-safe. The vocabularies
     are indexed when the first rows are prepared.
@@ -249,7 +253,9 @@ class RawTables:
             return self._transformed(table)
 
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
-        """Return rows in memory as `prepare` writes them; rows without a label are dropped.
+        """Return rows in memory as `prepare` writes them.
+
+        Rows without a label are dropped if the features document says `missing: drop`.
 
         Args:
             name: The name of the rows in errors.
@@ -339,9 +345,9 @@ def _write(
     windows: TableWindows | None,
     history: OpenHistory | None,
 ) -> None:
-    """Write the rows in order, or with windows, window by window, with the lists of `history`.
+    """Write the rows, with the lists of `history`, in order or, with `windows`, window by window.
 
-    A row group of at most `rows` rows never has rows of two windows.
+    A row group has at most `rows` rows, and never rows of two windows.
     """
     settings = {"compression": "lz4", "use_dictionary": True, "write_page_checksum": True}
     if windows is None and history is None:

@@ -70,7 +70,7 @@ def mistake_of_name(name: str) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The ids of one column.
+    """The ids of one column, or of a domain.
 
     Attributes:
         values: The kept values in id order, int64 or string; large_string if they have too many
@@ -192,7 +192,10 @@ class RowGroupWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, schema: pa.Schema, num_rows: int) -> Iterator[Self]:
-        """Context manager of a writer of a new file, which appears complete at the end."""
+        """Context manager that yields a writer of a new file; on success, the file appears.
+
+        Raises `OutputError` if the file cannot be written.
+        """
         with whole_file(file, make_folder=False, sync=False) as partial:
             with pq.ParquetWriter(partial, schema, compression="zstd") as to:
                 writer = cls(to, num_rows)
@@ -230,7 +233,10 @@ class CountsWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Context manager of a writer of a new file, which appears complete at the end."""
+        """Context manager that yields a writer of a new file; on success, the file appears.
+
+        Raises `OutputError` if the file cannot be written.
+        """
         schema = pa.schema([(column, value_type), (f"{column}_size", pa.int64())])
         with RowGroupWriter.open(file, schema, ROW_GROUP_VALUES) as to:
             yield cls(schema, to)
@@ -249,7 +255,10 @@ class VocabularyWriter(CountsWriter):
     def in_folder(
         cls, folder: Path | str, column: str, value_type: pa.DataType
     ) -> Iterator[VocabularyWriter]:
-        """Context manager of a writer of `unique.COLUMN.parquet`; raises the errors of `open`."""
+        """Context manager that yields a writer of a new `unique.COLUMN.parquet`.
+
+        The file appears on success. Raises `OutputError` if the file cannot be written.
+        """
         with cls.open(f"{folder}/unique.{column}.parquet", column, value_type) as writer:
             writer._meta = f"{folder}/meta.{column}.parquet"
             yield writer
@@ -306,9 +315,10 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
 def read_batches(
     folder: Path | str, column: str, most: int, prefix: str = "unique"
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield values and their counts in id order, at most `most` at a time.
+    """Yield the values and counts of `PREFIX.COLUMN.parquet` in order, at most `most` at a time.
 
-    An empty file gives one empty batch. Raises a `DataError` if the file cannot be read.
+    In `unique.COLUMN.parquet`, they are in the order of the ids. An empty file gives one empty
+    batch. Raises a `DataError` if the file cannot be read.
     """
     path = f"{folder}/{prefix}.{column}.parquet"
     with (
@@ -333,7 +343,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 @contextmanager
 def readable(file: str) -> Iterator[None]:
-    """Convert errors inside, of reading a saved workflow, to a `DataError` that names `file`."""
+    """Context manager that converts errors of reading saved categories to a `DataError`."""
     try:
         yield
     except (OSError, KeyError, pa.ArrowInvalid) as error:
@@ -375,7 +385,9 @@ def is_text(dtype: pa.DataType) -> bool:
 
 
 def stable_buckets(values: pa.Array, num_buckets: int) -> Int32Array:
-    """Return the hash bucket of each value, `0 .. num_buckets-1`, as the module's docstring states.
+    """Return the hash bucket of each value, `0 .. num_buckets-1`, int32 `[values]`.
+
+    The module's docstring defines the hash. `values` are integers or texts, without nulls.
 
     >>> stable_buckets(pa.array([1, 2, 3]), 10).tolist()
     [5, 0, 3]

@@ -47,9 +47,9 @@ class TaskRunner:
         """Return the results of `function(*a)` on workers for each `a` of `arguments`, in order.
 
         `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's index and its result.
-        Each call is a task. With `sizes_bytes`, the bytes that each call reads, consecutive small
-        calls share a task of up to 8 MiB: a task costs the scheduler as much time as thousands of
-        values.
+        Without `sizes_bytes`, each call is a task. With `sizes_bytes`, the bytes that each call
+        reads, consecutive small calls share a task of up to 8 MiB: a task costs the scheduler as
+        much time as thousands of values.
 
         Raises the error of a call, and a `ClusterError` if workers died or the cluster went away.
         """
@@ -91,8 +91,9 @@ def as_they_end(
 ) -> Generator[tuple[int, Future], None, None]:
     """Yield each task's index and its future, in order of completion; cancel the others on exit.
 
-    About three tasks per worker thread are submitted at a time. So the scheduler's memory does not
-    grow with the number of tasks.
+    `tasks` are the arguments of `submit`: pairs of an index and a task's arguments. About three
+    tasks per worker thread are submitted at a time. So the scheduler's memory does not grow with
+    the number of tasks.
     """
     from distributed import as_completed
 

@@ -43,9 +43,11 @@ _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 FORM = "form"
 FITTED_ON = "fitted_on"
-"""Keys of the record. `HOLDS`: the kind of each column's values (`kind_of`) when the workflow was
-fitted. `FORM`: the form of the first file (a `table` of typed columns, `csv` or `json`).
-`FITTED_ON`: the rows on which it was fitted.
+"""Keys of `Workflow.record`, about the rows of the fit.
+
+`HOLDS`: the kind (`kind_of`) of each column's values. `FORM`: the form of the first file: `table`
+(typed columns), `csv` or `json`. `FITTED_ON`: the input files, the number of rows, and the shares
+of missing and of unknown values.
 """
 
 
@@ -122,7 +124,7 @@ class Workflow:
 
     @property
     def labelled(self) -> tuple[str, ...]:
-        """The columns with target means, whose values differ between training and later rows."""
+        """The columns with target means, which are computed differently for training rows."""
         return tuple(c for group in self.groups if group.learns_labels for c in group.columns)
 
     @property
@@ -155,7 +157,7 @@ class Workflow:
         }
 
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
-        """Return fields of a `StagingTask` that read later rows as the fitted rows were read.
+        """Return the fields of a `StagingTask` that make it read later rows like the fitted rows.
 
         Categories get the type that they had in the fit, in any file format.
         """
@@ -189,7 +191,7 @@ class Workflow:
         return vocabularies
 
     def check_category_types(self, types: Mapping[str, str]) -> None:
-        """Raise a `DataError` unless columns have the types of their domains and vocabularies.
+        """Raise a `DataError` if a column has another type than its domain or fitted vocabulary.
 
         `types` has `int64` or `string` for each categorical column that has values.
         """
@@ -219,7 +221,7 @@ class Workflow:
                 )
 
     def fit_passes(self) -> Iterator[list[FitStage]]:
-        """Yield the stages of each pass over the data.
+        """Yield the stages of each pass over the data; a stage is one operator of one group.
 
         Pass n fits, in every group, the n-th of the operators that need a fit.
         """

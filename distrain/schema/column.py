@@ -10,7 +10,7 @@ from distrain.errors import SchemaError
 
 
 class Tags(StrEnum):
-    """Common tags: those of Merlin's tools, and tags for weights. Columns may have other tags too.
+    """Common tags: those of Merlin's tools, and some of distrain. Columns may have other tags too.
 
     Other tags are lower-case words by convention; this is not checked.
     """
@@ -193,7 +193,7 @@ def check_names(columns: Sequence[ColumnSchema]) -> None:
 
 
 def columns_to_json(columns: Sequence[ColumnSchema]) -> list[dict[str, Any]]:
-    """Return the non-default fields of each column, as JSON values."""
+    """Return the name and the non-default fields of each column, as JSON values."""
     empty = asdict(ColumnSchema("-"))
     return [
         {
@@ -270,4 +270,4 @@ _JSON_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
 }
-"""For each field of a column in a document: its type in words, and a test that values must pass."""
+"""For each field of a column in JSON: its type in words, and a test that values must pass."""

@@ -49,8 +49,8 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
     entry is ignored with a warning.
 
     Raises:
-        SchemaError: The file is missing, its format unknown, or its content unreadable. The error
-            names the file, and the line or the feature.
+        SchemaError: The file is missing, its format unknown, or its content unreadable; or a column
+            has two definitions. The error names the file, and the line or the feature.
     """
     url = str(path) if is_remote(path) else None
     path = Path(path)
@@ -206,7 +206,10 @@ def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[Co
 
 @contextlib.contextmanager
 def _placed(where: _Where) -> Iterator[None]:
-    """Return a context that adds `where` to `SchemaError`s, before the error's own place."""
+    """Context manager that adds `where` to the place of a `SchemaError` raised inside.
+
+    Keys of the error's own place take precedence over `where`.
+    """
     try:
         yield
     except SchemaError as error:

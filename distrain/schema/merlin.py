@@ -196,7 +196,10 @@ def _keep_domain(
 
 
 def _embedding_sizes(properties: Feature) -> dict[str, int]:
-    """Remove valid `cardinality` and `dimension` from `embedding_sizes`, and return them."""
+    """Remove `cardinality` and `dimension` from `properties["embedding_sizes"]`, and return them.
+
+    Only positive integers are removed and returned.
+    """
     sizes = properties.get("embedding_sizes")
     if not isinstance(sizes, dict):
         return {}
@@ -244,14 +247,14 @@ def _lengths(
 
 
 def _fixed_length(feature: Feature) -> int | None:
-    """Return the list length of a one-dimensional shape above 1; `None` for any other shape."""
+    """Return the size of a feature's one-dimensional shape, if above 1; otherwise `None`."""
     dims = feature.get("shape", {}).get("dim", ())
     size: int = dims[0].get("size", 0) if len(dims) == 1 else 0
     return size if size > 1 else None
 
 
 def _unknown_fields(message: Feature, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path and the value of each entry that has no field in a column."""
+    """Yield the dotted path and the value of each entry of a feature that a column cannot hold."""
     if message.get("type", "INT") not in _KNOWN_TYPES:
         yield "type", message["type"]
     if "shape" in message and _fixed_length(message) is None:
@@ -299,9 +302,10 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
 
 
 def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
-    """Return the feature's field for the domain, in a dictionary that is empty without a domain.
+    """Return a feature's field for the column's domain, such as `{"int_domain": {...}}`.
 
-    Entries of `properties` that the field contains are removed.
+    Returns an empty dictionary if the column has no domain. Entries of `properties` that the field
+    contains are removed.
     """
     own_name = properties.get("domain")
     named = isinstance(own_name, str) and own_name != ""

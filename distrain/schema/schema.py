@@ -20,7 +20,7 @@ from distrain.schema.files import read_columns, write_columns
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table, in order; a name that is repeated is a `SchemaError`.
+    """The columns of a table, in order; raises `SchemaError` if a name is repeated.
 
     >>> schema = Schema((ColumnSchema("price", tags=(Tags.CONTINUOUS,)), ColumnSchema("clicked")))
     >>> schema.names

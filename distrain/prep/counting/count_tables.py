@@ -33,7 +33,7 @@ def fit_tables(
     staging: str,
     memory: MemoryPlan,
 ) -> list[SavedTable]:
-    """Write the tables of counted columns to the folder `categories`.
+    """Write the tables of counted columns to the folder `categories`; return them, unopened.
 
     Raises:
         DataError: A column has too many values.

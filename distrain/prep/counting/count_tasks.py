@@ -59,9 +59,10 @@ def add_up(
     stem: str,
     piece_bytes: int,
 ) -> list[Any]:
-    """Call `of_piece` for each piece of each column, and return each column's `of_whole`.
+    """Call `of_piece` for each piece of each column, then `of_whole` for each column, on workers.
 
-    `of_whole` gets the results of the column's pieces. A piece has about `piece_bytes` of counts.
+    Returns the results of `of_whole`, which gets the results of the column's pieces. A piece has at
+    most about `piece_bytes` of counts. `stem` is the prefix of the pieces' files.
     """
     buckets = [pieces_of(one.size_bytes, piece_bytes, one.most_pieces) for one in work]
     pieces = [

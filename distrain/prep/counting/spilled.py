@@ -48,7 +48,7 @@ class Spilled:
 def spill_counts(
     unit: FitUnit, parts: Sequence[Part], stem: str, held_bytes: int
 ) -> dict[str, Spilled]:
-    """Count the values of some parts into files `STEM-*`, and return them by column or domain.
+    """Count the values of some parts into files `STEM-*`; return the files by column or domain.
 
     When the counts of a column exceed `held_bytes` in memory, equal values are merged. If more than
     half of `held_bytes` remains, the counts are written to a file.
@@ -112,8 +112,8 @@ def write_rows(rows: pa.Table, path: str) -> None:
 def read_buckets(path: str, buckets: range) -> pa.Table:
     """Return the rows of some buckets of a file, in their order.
 
-    The rows are copied, so that the file does not stay mapped. For a single byte that is read, the
-    kernel may load 2 MiB, so slices of many files would take many times their size in memory.
+    The rows are copied. A slice would keep pages of the mapped file in memory: for a single byte,
+    the kernel may load 2 MiB.
     """
     table = MappedFile.staged(path).rows
     begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)

@@ -36,8 +36,8 @@ KEPT = "rare"
 """The prefix of files with counts of values without an id."""
 
 KEPT_BUCKETS = 256
-"""The number of buckets that share the kept counts equally; fixed, since it affects which values
-are kept."""
+"""The number of buckets, each of which may keep the same number of counts. It is fixed, since it
+affects which counts are kept."""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The values from one piece of the counts that a vocabulary contains or counts, in files."""
+    """Files with a piece's values that get an id, and with the kept counts of rare values."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets
@@ -84,7 +84,8 @@ def choose(
     """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
 
     Args:
-        counts: The counts of a piece, with each value once.
+        counts: The counts of a piece, with each value once, without values that have an id already.
+        observed: The number of non-missing values in the rows, for the result.
     """
     passes = pc.greater_equal(counts.counts, operator.freq_threshold)
     new = most_frequent(filtered(counts, passes), limits.new)

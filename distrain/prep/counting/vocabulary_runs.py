@@ -23,7 +23,7 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """A file with the values of some buckets that a vocabulary gets, and their counts, by id."""
+    """A file with the columns `value` and `count`, made from one piece; usually in id order."""
 
     path: str
     entries: int  # number of values

@@ -99,7 +99,10 @@ def parsed(
 
 
 def _refused(values: pa.Array, convert: Callable[[pa.Array], pa.Array], first: int) -> list[int]:
-    """Return the positions of rejected values by bisection: few calls if few values are bad."""
+    """Return the positions of rejected values, counted from `first`.
+
+    Bisection needs few calls if few values are bad.
+    """
     try:
         convert(values)
     except pa.ArrowInvalid:

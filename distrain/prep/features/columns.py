@@ -245,7 +245,10 @@ class _NumbersSpec(_ColumnSpec):
 
     @property
     def with_gaps(self) -> Self:
-        """The settings for rows after the training rows: a gap is the mean if it is normalised."""
+        """The settings by which rows for a fitted workflow are checked.
+
+        If the column has `normalize` and no `fill`, missing values are allowed.
+        """
         has_mean = self._keys()["normalize"] and self._keys()["fill"] is None
         return self.model_copy(update={"fill": 0.0}) if has_mean else self
 
@@ -307,7 +310,7 @@ TIMES_OF_SPLIT = "split.time"
 class HistorySpec(Section):
     """For each row the latest earlier events of the same key, oldest first, as aligned lists.
 
-    They are written as `history_NAME`. Events at the row's own time are not included.
+    The list of a column is written as `history_NAME`. Events at the row's own time are excluded.
     """
 
     by: ColumnName = Field(description="The input's column of keys, such as user ids.")
@@ -332,7 +335,7 @@ class HistorySpec(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The columns to stage besides the features; missing values are allowed."""
+        """The columns of keys and times to stage, in which values may be missing."""
         keys = CategoricalSpec.model_validate({"kind": "categorical", "from": self.by})
         times = ContinuousSpec.model_validate(
             {

@@ -61,17 +61,18 @@ class FeatureConfig:
     as_is: bool = False
     unlabeled: bool = False  # whether the table has no target
     keep: tuple[str, ...] = ()  # columns that rows keep unchanged, besides the features
-    # whether the rows are prepared by a saved workflow, whose training rows have the means that
-    # replace missing numbers
+    # whether a saved workflow prepares the rows: a missing number of a normalised column is then
+    # allowed, since it becomes the mean of the training rows
     is_fitted: bool = False
 
     @classmethod
     def built_in(
         cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
     ) -> FeatureConfig:
-        """Return the configuration for raw Criteo text and parquet with a workflow's own columns.
+        """Return the configuration for a table without a features document.
 
-        The columns are used unchanged.
+        The table is Criteo's text, or parquet with the columns that `workflow` names. Columns are
+        read without conversion; only the workflow changes them.
         """
         columns = dict.fromkeys(workflow.columns, _NUMBER)
         columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
@@ -94,7 +95,7 @@ class FeatureConfig:
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The columns of staged rows, with the settings that these rows are checked by."""
+        """The columns of staged rows, with the settings by which their values are checked."""
         staged = self.document.staged
         if not self.is_fitted:
             return staged

@@ -23,8 +23,8 @@ def check_tables(
 ) -> None:
     """Raise a `DataError` if an input does not fit the features document.
 
-    The first 4 files are read, all side tables, and the names of the folders of all files. `option`
-    is the command's option for columns to keep; the error names it.
+    Reads the footers or first lines of the first 4 files, all side tables, and the names of all
+    files' folders. `option` is the command's option for columns to keep, for the error.
     """
     looks = _looks(files, features, side_tables(features.document.joins))
     for look in looks[:_LOOKED_AT_FIRST]:
@@ -37,7 +37,10 @@ def looked_at(
     sides: Sequence[SideTable],
     runner: TaskRunner,
 ) -> list[TableFile]:
-    """Inspect and check files on workers; raises a `DataError` if one does not fit the document."""
+    """Inspect and check files on workers; return a `TableFile` for each, in order.
+
+    Raises a `DataError` if a file does not fit the document. `sides` are the joined side tables.
+    """
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 
@@ -50,7 +53,7 @@ def table_file_of(path: str, features: FeatureConfig) -> TableFile:
 def rows_in_memory(
     name: str, types: Mapping[str, pa.DataType], features: FeatureConfig
 ) -> TableFile:
-    """Return rows in memory, of these types, as a file called `name`.
+    """Return the `TableFile` of rows in memory, called `name` in errors, with columns `types`.
 
     Raises a `DataError` if they do not fit the document.
     """
@@ -93,7 +96,10 @@ def _checked_look(
 
 
 def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
-    """Return the type of each column; raises a `DataError` if it is not the same in all files."""
+    """Return the content of each column; raises a `DataError` if it is not the same in all files.
+
+    `files` has the path of each file, and its columns' contents in words, such as their types.
+    """
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:
         for column, content in columns.items():

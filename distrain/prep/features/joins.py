@@ -61,7 +61,7 @@ def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """Return the side tables; raises a `DataError` if the digest of one is not the given one."""
+    """Return the side tables; raises a `DataError` if a table's digest differs from `digests`."""
     tables = side_tables(joins)
     for side, digest in zip(tables, digests, strict=True):
         if side.digest != digest:

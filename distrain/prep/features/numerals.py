@@ -16,7 +16,7 @@ from distrain.prep.raw_values import number_of
 from distrain.prep.vocabulary import is_text
 
 EXACT_DOUBLES = 2**53 - 1
-"""The largest integer that no other integer equals as float64; `2**53 + 1` becomes `2**53`."""
+"""Up to this number, different integers stay different as float64; `2**53 + 1` becomes `2**53`."""
 
 
 def numbers_of(
@@ -24,6 +24,7 @@ def numbers_of(
 ) -> pa.Array:
     """Return values as float64, parsing texts; booleans are 0 and 1.
 
+    Texts may be amounts such as `$1,234.50`; `text` has their decimal mark, by default a point.
     Raises `BadValues` for texts that are not numbers.
     """
     if not is_text(values.type):
@@ -36,11 +37,10 @@ def numbers_of(
 
 
 def _plain_texts(values: pa.Array, point: str) -> Iterator[pa.Array]:
-    """Yield texts for Arrow's cast to float64, which gives the numbers of `number_of` or fails.
+    """Yield spellings of the texts for Arrow's cast to float64: each equals `number_of`, or fails.
 
     First the texts themselves, with a point for a decimal comma, and then without blanks around
-    them. Yields nothing if commas may be decimal and a text has a point, which may separate
-    thousands.
+    them. Yields nothing if `point` is a comma and a text has a point, which may separate thousands.
     """
     if point == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():

@@ -20,14 +20,13 @@ Values = Mapping[str, Any]
 
 
 def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
-    """Return, for each file, the values in the names of its folders.
+    """Return, for each file, the values in its folders' names (`key=value`), by key.
 
-    A column has the same type in all files. If all its folders hold integers of 32 bits, the type
-    is int64, otherwise string, as in `pyarrow.dataset`. `types` overrides this by column with
-    `integer` or `text`.
+    A key's values have one type in all files: int64 if all fit into int32, otherwise string. A null
+    folder gives a null. `types` overrides the type by key, with `integer` (of 64 bits) or `text`.
 
     Raises:
-        DataError: A folder of an integer column does not hold an integer.
+        DataError: A value of a key with the type `integer` is not an integer of 64 bits.
     """
     texts: list[dict[str, str | None]] = [
         {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}

@@ -1,4 +1,4 @@
-"""The label of each row, and whether the row is for validation."""
+"""Computes rows' labels, weights and windows, and which rows are for validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _HASH_PLACES = 1 << 20
 FEWEST_HASHED = 30
-"""The number of values that a split by hash needs: of fewer values, its share is left to chance."""
+"""A split by hash needs this number of values; with fewer, the share of rows depends on chance."""
 _COMPARE = {
     "at_least": pc.greater_equal,
     "above": pc.greater,
@@ -44,9 +44,11 @@ class Unlabelled(BadValues):
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
-    """Return each row's label: 0 or 1 (int8), or a number or a class's number (float32).
+    """Return each row's label, `[rows]`.
 
-    Raises `Unlabelled` for missing labels, and `BadValues` for unusable values.
+    Labels are 0 or 1 (int8) for a binary target, numbers (float32) for regression, and class
+    numbers from 0 on (float32) for a multiclass target. `text` is the format of texts. Raises
+    `Unlabelled` for missing labels, and `BadValues` for unusable values.
     """
     values = _labelled(flat(values))
     if target.kind == "regression":
@@ -97,9 +99,10 @@ def known_labels_of(
 def finite_numbers(
     values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
 ) -> pa.Array:
-    """Return each row's number, float32.
+    """Return each row's number, float32 `[rows]`.
 
-    Raises `BadValues` for numbers that are missing, infinite or below `least`.
+    Raises `BadValues` for numbers that are missing, infinite or below `least`. The error names
+    weights if `least` is 0, otherwise labels.
     """
     role = "weight" if least == 0 else "label"
     numbers = _labelled(numbers_of(flat(values), text), role).to_numpy(zero_copy_only=False)
@@ -133,7 +136,7 @@ def _classes(
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """Return the values that determine windows: times or numbers.
+    """Return the values that determine windows, `[rows]`: timestamps, integers or float64.
 
     Raises `BadValues` for missing or unusable values.
     """
@@ -156,7 +159,8 @@ def window_values(
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
     """Return the number of each value's window, int64 `[rows]`; later windows have larger numbers.
 
-    If the document gives windows no size, each distinct value is a window, numbered from 0.
+    `values` are from `window_values`. If the document gives windows no size, each distinct value is
+    a window, numbered from 0.
     """
     if windows.size_ns is not None:
         # In microseconds: dates such as 9999-12-31 do not fit into nanoseconds.
@@ -192,9 +196,10 @@ def validation_mask(
 
 
 def hashed_rows(values: pa.Array, share: float) -> tuple[Mask, frozenset[int]]:
-    """Return the validation rows of a split by hash, and at most `FEWEST_HASHED` of the hashes.
+    """Return a mask of the validation rows of a split by hash, `[rows]`, and some hashes.
 
-    Each of these hashes is that of another value. Rows with a missing value are training rows.
+    Rows with a missing value are training rows. The hashes are at most `FEWEST_HASHED` different
+    hashes of the values, which show whether there are enough different values.
     """
     distinct = category_texts_of(values).dictionary_encode()
     hashes = stable_buckets(distinct.dictionary, _HASH_PLACES)

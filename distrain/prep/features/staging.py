@@ -115,7 +115,7 @@ class _BadColumn(Exception):
 
 
 def stage_rows(task: StagingTask) -> Staged:
-    """Read the rows of a task, and write their labels and features to `STEM-*`.
+    """Read the rows of a task, and write their labels and features to files `STEM-*`.
 
     Raises:
         DataError: A value or a line cannot be used.
@@ -216,7 +216,7 @@ class _ParsedPiece(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """The number of all rows in the piece, including dropped rows and bad lines."""
+        """The number of rows in the piece, including dropped rows and bad lines."""
         return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
 
 

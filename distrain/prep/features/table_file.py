@@ -1,4 +1,4 @@
-"""Detects the table in a file: its format, its columns and their types."""
+"""Detects the format, the columns and the types of the table in a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 def detect_format(path: str) -> str | None:
     """Return `parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes.
 
-    Raises a `DataError` for other formats, or a parquet file's name without its content.
+    Raises a `DataError` for other formats, and for other content in `*.parquet` or `*.pq`.
     """
     with open_input(path, retry_s=RETRY_S) as handle:
         head = handle.read(8)
@@ -186,7 +186,7 @@ class TableFile:
 
 
 def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
-    """Raise a `DataError` if `held` lacks a column named by an option of the command."""
+    """Raise a `DataError` if `held`, the columns of `file`, lack a name given by `option`."""
     held = list(held)
     lacking = [name for name in names if name not in held]
     if lacking:
@@ -207,11 +207,12 @@ def _guess(name: str, held: Iterable[str]) -> str:
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
     """Return a file with its format and columns.
 
-    They are read from the footer of parquet, or the first lines of text. Files in Criteo's form
-    always have the same columns, so nothing of their text is read.
+    They are read from the footer of parquet, or the first lines of text. Text in Criteo's form
+    always has the same columns, so its lines are not read.
 
     Args:
-        may_lack: A column of `format.names` that text without a header may lack.
+        may_lack: A column, usually the target, that text without a header may lack. Text in
+            Criteo's form is described without it.
 
     Raises:
         DataError: The file is not a table, or several of its columns have the same name.
@@ -239,7 +240,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
 
 
 def holds_criteo_lines(path: str) -> bool:
-    """Return True if a file begins with lines in the form of Criteo's logs, without a header."""
+    """Return True if the first lines of a file have the form of Criteo's logs, without a header."""
     codec = detect_format(path)
     if codec == PARQUET:
         return False
@@ -289,7 +290,7 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
 
 
 def _most_alike(values: list[Any]) -> list[Any]:
-    """Return the larger group, the lists or the single values; other values are of bad lines."""
+    """Return the larger group without nulls: the lists, or the single values (also if equal)."""
     lists = [value for value in values if isinstance(value, list)]
     single = [v for v in values if v is not None and not isinstance(v, list)]
     return lists if len(lists) > len(single) else single
@@ -310,7 +311,7 @@ def json_row(line: bytes) -> Any:
 
 
 def json_type(values: Iterable[Any]) -> pa.DataType:
-    """Return the type of some values of one column of JSON lines; text if they differ.
+    """Return the type of some values of one column of JSON lines; text if their types differ.
 
     >>> json_type([1, None, 2.5]), json_type([["a"], []]), json_type([1, "a"])
     (DataType(double), ListType(list<item: string>), DataType(string))

@@ -43,7 +43,7 @@ def known_name(target: str) -> str:
 
 
 class TargetSpec(Section):
-    """The value to predict. Without a comparison the column holds 0 and 1, or booleans."""
+    """The value to predict. A binary target without a comparison needs 0 and 1, or booleans."""
 
     column: ColumnName = Field(description="The input's column.")
     kind: Literal["binary", "regression", "multiclass"] = Field(
@@ -113,14 +113,20 @@ class TargetSpec(Section):
         return ColumnSchema(name, "float32", tags, classes, properties=known)
 
     def known_schema_of(self, name: str) -> ColumnSchema | None:
-        """Return the schema of the column that marks known labels; `None` if all are known."""
+        """Return the schema of the column that marks known labels of the label column `name`.
+
+        `None` unless labels may be unknown.
+        """
         if self.missing != "unknown":
             return None
         return ColumnSchema(known_name(name), "float32", (Tags.TASK_WEIGHT,))
 
 
 class TableWindows(WindowsSpec):
-    """Windows that jobs train in order; their column is written besides the features."""
+    """The windows of a table's rows, on which jobs train one after another.
+
+    The column that defines them is written along with the features.
+    """
 
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
         None,

@@ -32,7 +32,7 @@ def header_of(
     """Return the delimiter of CSV and the names of its columns.
 
     A file without a header may lack the column `may_lack` of `format.names`. Raises a `DataError`
-    if the first line does not name the columns although it should.
+    if the first line should name the columns but does not, or if a value spans several lines.
     """
     if text.header:
         _refuse_no_header(path, lines, text)
@@ -88,7 +88,7 @@ def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
     """Return a text file's first lines, at most 1,000, without line ends.
 
     Bytes that `encoding` does not allow are replaced. Raises a `DataError` if the file cannot be
-    decompressed, has no lines, or is not text in an encoding of one byte a line end.
+    decompressed, has no lines, or is not text with line ends of single bytes (unlike UTF-16).
     """
     with open_input(path, retry_s=RETRY_S) as handle:
         try:

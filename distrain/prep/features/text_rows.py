@@ -33,7 +33,7 @@ class TextRows:
 
 
 class TornLines(Exception):
-    """From `line` on, a block's lines do not match its rows: a quoted value has a line end."""
+    """From `line` on, a block's lines do not match its rows; a quoted value may have a line end."""
 
     def __init__(self, line: BadLine):
         super().__init__(line.problem)
@@ -69,7 +69,7 @@ def parse_block(
 def without_head(block: bytes, file: TableFile, text: FormatSpec) -> tuple[bytes, int]:
     """Return a file's first block without its header, and the number of header lines, 0 or 1.
 
-    Raises the errors of `without_header` for Criteo's lines.
+    Raises a `DataError` if a header of Criteo's columns is wrong or missing.
     """
     if file.kind == CRITEO:
         block = block.removeprefix(BYTE_ORDER_MARK)

@@ -33,8 +33,9 @@ def is_time(dtype: pa.DataType) -> bool:
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
     """Return the values as timestamps in microseconds, in the years 1 to 9999.
 
-    A time zone is kept. Integers count `epoch` units since 1970. Texts are parsed by `pattern`, or
-    as ISO 8601 if `None`. Raises `BadValues` for values that are not such times.
+    Typed times keep their time zone. Integers count `epoch` units since 1970. Texts are parsed by
+    `pattern`, or as ISO 8601 if `None`; with offsets in ISO 8601, the times are in UTC. Raises
+    `BadValues` for values that are not such times.
     """
     if epoch is not None:
         counted = integers_of(values, "With epoch, values must be whole numbers.")
@@ -49,7 +50,7 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
 def _near(times: pa.Array, originals: pa.Array, hint: str | None = None) -> pa.Array:
     """Return times in microseconds; raises `BadValues` for times out of range.
 
-    The error shows the values of `originals`, from which the times were made.
+    The error shows the values of `originals`, from which the times were computed.
     """
     zone = times.type.tz if pa.types.is_timestamp(times.type) else None
     # Nanoseconds are truncated, and never out of range.

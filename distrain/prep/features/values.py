@@ -37,8 +37,9 @@ def staged_values(
 ) -> pa.Array:
     """Return one column's values, ready for its operators.
 
-    `text` is the format of texts. `holds` is the type of categories, `int64` or `string`; `None`
-    if unknown, because all values are missing. Raises `BadValues` for unusable values.
+    `text` is the format of texts; `None` means numbers with a decimal point, and ISO 8601 times.
+    `holds` is the type of categories, `int64` or `string`; `None` if unknown. Raises `BadValues`
+    for unusable values.
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
@@ -61,7 +62,9 @@ def staged_values(
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array without dictionaries; bytes become strings.
+    """Return a column as one array without dictionaries, in a type that Arrow's functions accept.
+
+    Bytes and string views become strings, 32-bit and 64-bit decimals decimal128, float16 float32.
 
     Raises `BadValues` for texts and bytes that are not UTF-8.
     """
@@ -147,7 +150,10 @@ def _items(
 
 
 def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
-    """Return the type in which a column's categories are fitted: `int64` or `string`."""
+    """Return the type in which a column's categories are fitted: `int64` or `string`.
+
+    `dtype` is the type of its values or items; `is_typed` is false for CSV and JSON lines.
+    """
     if column.as_ is not None:
         return "string" if column.as_ == "text" else "int64"
     if not is_typed or column.separator is not None:

@@ -30,9 +30,9 @@ class _Maker:
     folder: str
 
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
-        """Return all events of the spills in order, with the spans of rows that need histories.
+        """Sort the events of all spills on workers; return the files of events and of rows' spans.
 
-        The rows of the first `silent` spills need none.
+        The rows of the first `silent` spills need no histories.
         """
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
@@ -80,7 +80,10 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
 
 
 def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
-    """Raise an `InputError` if there is a log without a history, or a fitted one without a log."""
+    """Raise an `InputError` if a log is given without a history, or a fitted history lacks a log.
+
+    `log` has the files of earlier events; `()` means no earlier events.
+    """
     if history is None and log is not None:
         raise InputError(
             "a log is only for histories, but the workflow has none",

@@ -46,7 +46,7 @@ def spill_events(
     """Write a part's events, sorted by key and time, to `path`.
 
     `names` are the part's columns of keys and of times. Raises `DataError` if keys or times are
-    unusable, or a listed column holds lists.
+    unusable, or a column of `history.of` holds lists.
     """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history
@@ -75,7 +75,7 @@ def spill_events(
     ).combine_chunks()
     with write_staged(path, events.schema) as to:
         to.write_table(events)
-    # Sampling begins in the middle of a step: the first event of each part has its lowest key.
+    # Sampling begins in the middle of a step: samples of first events would all have low keys.
     first = min(_SAMPLED, events.num_rows) // 2
     sampled = events.take(pa.array(np.arange(first, events.num_rows, _SAMPLED)))
     samples = zip(sampled[KEY].to_pylist(), sampled[SECONDS].to_pylist(), strict=True)
@@ -143,7 +143,10 @@ def _ordered(
 
 
 def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
-    """Return the spans of the rows of part `number`; empty spans for rows without a history."""
+    """Return the spans of the rows of part `number`; empty spans for rows without a history.
+
+    `paths` are the span files of all `OrderedRanges`.
+    """
     spans = Spans.none(num_rows)
     for path in paths:
         file = kept_mapped(path)
@@ -158,9 +161,10 @@ def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
 
 
 def join_column(ranges: Sequence[str], column: str | None, path: str) -> str:
-    """Write one column of all events to a file, as a raw array; return its dtype.
+    """Write one column of all events to a raw array at `path`; return the array's dtype.
 
-    `column` is `None` for the events' times in seconds.
+    `ranges` are the event files of all `OrderedRanges`, in order. `column` is `None` for the
+    events' times in seconds.
     """
     name = SECONDS if column is None else _VALUE + column
     dtype = "float64"

@@ -38,7 +38,7 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PartHistory:
-    """Finds the histories of a part's rows in the event log; `opened` reads the rows' spans."""
+    """The histories of a part's rows, in the event log; `opened` reads the rows' spans."""
 
     log: EventLog
     number: int  # the index of the part among the parts that need histories

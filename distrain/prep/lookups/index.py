@@ -118,7 +118,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """Return the lookup of a vocabulary in unlinked files; their space is freed with the lookup."""
+    """Return the lookup of a vocabulary in unlinked local files, whose space is freed with it."""
     with ExitStack() as files:
 
         @cache

@@ -38,8 +38,8 @@ class Bucketize(OnNumbers):
             that are not above it.
         log_square: The buckets of the winner of Criteo's challenge of 2014 (Y. Juan, W.-S. Chin,
             Y. Zhuang, "3 Idiots' Approach"): floor(log(x)^2) above 2, floor(x) up to 2. Here 2 is
-            added to buckets above 2, so that they ascend with x, and negative values mirror
-            positive values.
+            added to the former, so that buckets ascend with x, and values below -2 get the negative
+            buckets of -x.
 
     >>> Bucketize((0, 10)).transform("I1", pa.array([-1, 0, 9.5, 10, None])).to_pylist()
     [0, 1, 1, 2, None]

@@ -21,7 +21,7 @@ _SPELLING = 3
 
 @dataclass(frozen=True)
 class Categorify(LearntByColumn):
-    """Ids by descending frequency; see `vocabulary` for their layout.
+    """Replaces values by ids, ordered by descending frequency; see `vocabulary` for their layout.
 
     Ties are ordered by value (integers by size, strings by their UTF-8).
 
@@ -170,7 +170,7 @@ BY_FREQUENCY = (("count", "descending"), ("value", "ascending"))
 
 
 def by_frequency(counted: pa.Table) -> pa.Array:
-    """Return the row indices in id order: by falling count, then by value."""
+    """Return the row indices of `counted`, sorted by falling `count`, and then by `value`."""
     return pc.sort_indices(counted, sort_keys=list(BY_FREQUENCY))
 
 

@@ -39,7 +39,7 @@ class Counts:
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Counts:
-        """Return the counts in the columns `value` and `count` of a table, without nulls."""
+        """Return the counts in the columns `value` and `count` of a table; `nulls` is 0."""
         return cls(one_array(rows["value"]), one_array(rows["count"]))
 
     @property
@@ -145,7 +145,8 @@ def narrow_enough(values: pa.Array) -> pa.Array:
 def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
     """Return the arrays in a common type, so that they can be concatenated.
 
-    The type is a string type if any array has strings; `large_string` if all together need it.
+    If any array has strings, the type is `string`, or `large_string` if an array has that type or
+    all strings together exceed 2 GiB.
     """
     if any(is_text(array.type) for array in arrays):
         arrays = [array if len(array) else array.cast(pa.string()) for array in arrays]
@@ -165,7 +166,8 @@ def _integers(values: pa.Array) -> Hashes:
 def text_hashes(values: pa.Array) -> Hashes:
     """Return a hash of each string, `[values]`, uint64: the same on every machine.
 
-    It is tabulation hashing: the sum of a random number for each byte at its position (modulo 64).
+    It is tabulation hashing: the sum of a random number for each byte at its position (modulo 64),
+    plus the length.
     """
     values = values.cast(pa.large_string())
     pieces = [

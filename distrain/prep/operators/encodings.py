@@ -83,7 +83,10 @@ class Encoding(LearntByColumn):
         return {"vocabulary": column}
 
     def numbers(self, column: str) -> Floats:
-        """Return the number of each value in the column's table; the last is for unseen values."""
+        """Return the number of each value in the column's table, float64 `[values + 1]`.
+
+        The last one is for unseen values.
+        """
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -97,8 +100,8 @@ class Encoding(LearntByColumn):
 class CountEncode(Encoding):
     """The number of training rows with the value. Null counts as a value.
 
-    An unseen value gets the least number of all values: no training row has 0, which is far from
-    all others where each value has many rows.
+    An unseen value gets the smallest count of any value instead of 0. No training row has the count
+    0, so a model would have to extrapolate, far if each value has many rows.
     """
 
     kind: ClassVar[str] = "CountEncode"
@@ -152,7 +155,7 @@ class TargetEncode(Encoding):
 
     Attributes:
         by_time: Whether the folds are blocks of time.
-        edges: The times at which blocks begin, except the first block; set before a fit.
+        edges: The times at which blocks begin, except the first block; from `with_blocks`.
         rows: The folds or times, and labels, of the training rows whose values are fitted or
             transformed; `None` for other rows.
     """
@@ -242,12 +245,12 @@ class TargetEncode(Encoding):
 
 
 def _before(of_blocks: Any) -> Any:
-    """Return for each block the sum over all earlier blocks, `[values, blocks]`."""
+    """Return for each block the sum over all earlier blocks; both are `[values, blocks]`."""
     return np.cumsum(np.pad(of_blocks[:, :-1], ((0, 0), (1, 0))), axis=1)
 
 
 def _without(of_folds: Any) -> Any:
-    """Return for each fold the sum over all other folds, `[values, folds]`.
+    """Return for each fold the sum over all other folds; both are `[values, folds]`.
 
     Subtracting the fold from the total would add a rounding error.
     """

@@ -40,8 +40,8 @@ class History:
         by: The column of keys, such as users.
         order: The column of times, or of numbers of seconds.
         keep: Maximum number of events in a history.
-        of: The listed columns, with their values after all operators. The column `order` holds
-            the seconds between event and row.
+        of: The columns to list, with their values after all operators. If `order` is among them,
+            its list holds the seconds from each event to the row.
     """
 
     by: str
@@ -156,7 +156,7 @@ def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
 
 
 def ranks_of(keys: pa.Array) -> Int64Array:
-    """Return an integer for each key of `keys_of`, in the keys' order; equal for equal keys."""
+    """Return integers with the order of the keys, int64 `[rows]`; `keys` are from `keys_of`."""
     if pa.types.is_integer(keys.type):
         return np.asarray(keys)
     encoded = keys.dictionary_encode()
@@ -169,7 +169,10 @@ def ranks_of(keys: pa.Array) -> Int64Array:
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """For each row, its history as a span of the sorted events: `length` events from `first` on."""
+    """For each row, its history: `length` of the sorted events, from the index `first` on.
+
+    `first` and `length` are int64 `[rows]`.
+    """
 
     first: Int64Array
     length: Int64Array
@@ -219,7 +222,7 @@ def _run_length(begins: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
 
 
 def in_order(keys: pa.Array, seconds: Floats) -> Int64Array:
-    """Return the indices of rows with a key and a time, sorted by both."""
+    """Return the indices of rows with a key and a finite time, sorted by key and then by time."""
     known = np.flatnonzero(np.asarray(keys.is_valid()) & np.isfinite(seconds))
     return known[np.lexsort((seconds[known], ranks_of(keys.take(pa.array(known)))))]
 

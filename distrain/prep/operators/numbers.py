@@ -107,9 +107,9 @@ def _whole(value: float | None) -> float | int | None:
 
 
 def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
-    """Return a check that `name` is not set together with one of the keys `others`.
+    """Return a function that checks the keys of a column, by name.
 
-    The check returns the mistake, or `None`.
+    The function returns the mistake if `name` is set together with one of `others`; else `None`.
     """
 
     def mistake_in(keys: Mapping[str, Any]) -> str | None:

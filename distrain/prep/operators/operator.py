@@ -41,7 +41,7 @@ class Operator(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the settings of a column's step of `prep.steps`, as JSON."""
+        """Return the settings with which the step of this `kind` (`prep.steps`) runs, as JSON."""
         ...
 
 
@@ -62,7 +62,7 @@ class FittedOperator(Operator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Folds or times, and labels, of a column's training rows; for operators that learn labels."""
+    """Folds or times, and labels, of training rows; for operators that learn from labels."""
 
     places: np.ndarray[Any, Any]  # `[rows]`: the rows' folds, or their times
     labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
@@ -95,12 +95,15 @@ class DocumentKey:
 
 
 class OnNumbers:
-    """Operators whose `transform` applies the step of their `kind` to views of Arrow's buffers."""
+    """Base of operators that apply the step of their `kind` (`prep.steps`) to an Arrow array.
+
+    Where possible, the step gets a view of the array's buffers.
+    """
 
     kind: ClassVar[str]
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the settings of a column's step, as JSON."""
+        """Return the settings of the step for a column, as JSON."""
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -109,7 +112,11 @@ class OnNumbers:
 
 
 def as_values(values: pa.Array) -> Values:
-    """Return numbers without a copy where Arrow's buffers allow it; booleans are 0 and 1."""
+    """Return an Arrow array of numbers or booleans as `Values`; copies only where it must.
+
+    float32 and float64 keep their type, with NaN for null. Integers become int64, or uint64 if a
+    value does not fit, with a mask for nulls. Other types become float64: booleans are 0 and 1.
+    """
     types = pa.types
     is_float = types.is_float32(values.type) or types.is_float64(values.type)
     if not (is_float or types.is_integer(values.type)):
@@ -128,9 +135,9 @@ def as_values(values: pa.Array) -> Values:
 
 
 def as_arrow(made: Values, given: pa.Array) -> pa.Array:
-    """Return the output of a step on `given` as an Arrow array.
+    """Return `made`, the output of a step on `given`, as an Arrow array.
 
-    Where `given` is null and the output is NaN, the output is null; elsewhere NaN is not null.
+    Values of the mask are null; without a mask, NaN is null where `given` is null.
     """
     missing = made.missing
     if missing is None and given.null_count and made.x.dtype.kind == "f":
@@ -148,7 +155,7 @@ class SettingsOnly:
 
 
 class LearntByColumn:
-    """Operators with a fitted state for each column, in the field that `LEARNT` names."""
+    """Base of operators with a fitted state for each column, in the field that `LEARNT` names."""
 
     LEARNT: ClassVar[str]
 
@@ -170,7 +177,7 @@ def takes_of(operators: Sequence[Operator]) -> Takes:
 def as_doubles(values: pa.Array) -> pa.Array:
     """Return numbers as float64; integers beyond 2^53 are rounded.
 
-    Training values are float32, which is exact for far fewer integers.
+    This does not affect training, which uses float32: it is exact only up to 2^24.
 
     >>> as_doubles(pa.array([2**53 + 1, None])).to_pylist()
     [9007199254740992.0, None]
@@ -188,7 +195,7 @@ def concrete(values: pa.Array) -> pa.Array:
 
 @contextmanager
 def in_column(name: str) -> Iterator[None]:
-    """Add the name of a column or domain to a `DataError` raised inside."""
+    """Context manager that adds the name of a column or domain to a `DataError` raised inside."""
     try:
         yield
     except DataError as error:

@@ -23,7 +23,7 @@ def texts_of(values: pa.Array) -> pa.Array:
     Times have a fraction only if it is not 0; times with a zone are in UTC, with a `Z`.
 
     Raises:
-        pa.ArrowInvalid: Bytes are not UTF-8, or a year has more than five digits.
+        pa.ArrowInvalid: Bytes are not UTF-8, or a time is outside the years -32767 to 32767.
 
     >>> from decimal import Decimal
     >>> texts_of(pa.array([Decimal("1.50"), Decimal("200.00")])).to_pylist()
@@ -81,7 +81,7 @@ def _canonical(numerals: pa.Array) -> pa.Array:
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
     """Return each row's texts joined to one text, as large_string; different rows stay different.
 
-    A row with a null gives null, unless `missing` replaces nulls.
+    A row with a null gives null, unless `missing` replaces nulls. A single column is only cast.
     """
     texts = [column.cast(pa.large_string()) for column in columns]
     if len(texts) == 1:

@@ -1,8 +1,8 @@
 """Counts of each value of a column, and sums of its labels, by folds of training rows.
 
-A cell is a value in a fold. The fit counts cells, and adds the counts up piece by piece; a piece is
-a range of buckets of the values' hashes. Sums are added in the order of the rows' parts, which does
-not depend on the workers that counted them, so the same rows give the same bits.
+A cell is a pair of a value and a fold. The fit counts cells, and adds the counts up piece by piece;
+a piece is a range of buckets of the values' hashes. Sums are added in the order of the rows' parts,
+which does not depend on the workers that counted them, so the same rows give the same bits.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class ValueTable:
         return of_rows
 
     def once(self, key: Any, make: Callable[[Ints, Floats], Floats]) -> Floats:
-        """Return `make(counts, sums)`, `[values + 1]`, computed only once for each key.
+        """Return `make(counts, sums)`, `[values + 1, ...]`, computed only once for each key.
 
         `make` is called for ranges of the values, and for a row of zeros. The result for zeros is
         the last one, so that index -1 gives the result for an unseen value. The array is shared, so
@@ -221,7 +221,8 @@ class SavedTable(ValueTable):
     """A table that stays in its file; `values`, `counts` and `sums` are empty.
 
     Attributes:
-        most_bytes: The memory of all opened tables of a process; a larger table is held alone.
+        most_bytes: Maximum memory of all opened tables of a process; a table that is larger
+            stays in memory alone.
     """
 
     folder: str
@@ -236,7 +237,7 @@ class SavedTable(ValueTable):
         return cls(*empty, folder=folder, name=name, **settings)
 
     def opened(self) -> ValueTable:
-        """Return the table, read from its file; the tables used last stay in memory."""
+        """Return the table, read from its file; the most recently used tables stay in memory."""
         with _OPENING:
             table = _OPENED.pop((self.folder, self.name), None)
             table = table or ValueTable.load(self.folder, self.name)
@@ -263,9 +264,9 @@ class SavedTable(ValueTable):
     def write(
         cls, folder: str, name: str, pieces: Sequence[pa.Table], files: Sequence[MappedFile] = ()
     ) -> SavedTable:
-        """Write a table whose rows are those of the pieces, one piece after another.
+        """Write the rows of all pieces to `encoded.NAME.parquet`, one piece after another.
 
-        `files` are mapped files with the pieces; their pages are released after each piece.
+        `files` are the mapped files of the pieces; their pages are released after each piece.
         """
         hashed = _Checksum()
         wanted = _value_type(pieces)

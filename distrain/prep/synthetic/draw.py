@@ -137,7 +137,7 @@ def integer_values(column: IntegerColumn, uniform: Floats) -> Ints:
 
 
 def category_ids(column: CategoryColumn, scale: float, uniform: Floats) -> Ints:
-    """Return the ids of a category at quantiles `uniform`, each in [0, 1); frequent ids are small.
+    """Return a column's ids at the quantiles `uniform`, in [0, 1): int32 `[rows]`, 0 most frequent.
 
     A continuous power law on [1, cardinality + 1), rounded down. Its quantile function has a closed
     form, so no table grows with the cardinality.

@@ -71,9 +71,9 @@ class SynthProgress:
 
 @dataclass(frozen=True)
 class SynthResult:
-    """A generated data set: its splits are "train", and "valid" if requested.
+    """A generated data set; `splits` has "train", and "valid" if requested.
 
-    `size_bytes` counts all data files.
+    `size_bytes` is the size of all data files.
     """
 
     request: SynthRequest
@@ -152,7 +152,7 @@ def _write_split(
 def _tables(
     request: SynthRequest, model: PlantedModel, split: str, rows: int, truth: Truth
 ) -> Iterator[Any]:
-    """Yield the split's rows as Arrow tables, one per chunk; adds each chunk to `truth`."""
+    """Yield the split's rows as Arrow tables, one per chunk; also add each chunk to `truth`."""
     for start in range(0, rows, CHUNK_ROWS):
         taken = min(CHUNK_ROWS, rows - start)
         features = draw_features(request.seed, split, start // CHUNK_ROWS, request.scale)
@@ -252,7 +252,7 @@ def tsv_sink(path: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def tsv_gz_sink(path: Path) -> Iterator[Write]:
-    """Write like `tsv_sink`, gzipped without name and time, so that equal rows give equal bytes.
+    """Like `tsv_sink`, but gzipped, without name and time, so that equal rows give equal bytes.
 
     Level 1: hashes hardly compress, and level 6 takes three times as long for 4 % less.
     """

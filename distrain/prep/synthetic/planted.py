@@ -29,10 +29,10 @@ HEAD = 300.0
 
 @dataclass(frozen=True)
 class IntegerTerm:
-    """`sign * tanh((log(1 + max(x, 0)) - centre) / width)`, or `missing` without a value.
+    """`sign * tanh((log(1 + max(x, 0)) - centre) / width)`, or `missing` for a missing value.
 
-    A column with zeros has no `missing`, and uses the effect of 0 instead: the usual
-    preparation (missing becomes 0, then log) makes the two equal.
+    A column that has zeros sets no `missing`: a missing value has the effect of 0, because the
+    usual preparation (missing becomes 0, then log) makes the two equal.
     """
 
     column: str
@@ -211,7 +211,7 @@ class Truth:
         self._realised.update(logits, labels)
 
     def summary(self, files: tuple[str, ...]) -> SplitSummary:
-        """Return the figures; at least one row must have been counted."""
+        """Return the figures of all rows that `update` got, at least one."""
         clicks, others = float(self._clicks.sum()), float(self._others.sum())
         auc, bound = area_under_roc(self._others, self._clicks)
         report = self._realised.compute()

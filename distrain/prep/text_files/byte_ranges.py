@@ -56,7 +56,7 @@ def parsed_pieces(
     Compressed text is decompressed by one thread and parsed by other threads, ahead of the caller.
 
     Args:
-        parse: Called with a piece and the number of lines of the range before it.
+        parse: Called with a piece, and the number of the range's lines before the piece.
     """
 
     def parsed(piece: tuple[int, int, bytes]) -> tuple[int, Parsed]:
@@ -135,7 +135,7 @@ def check_stream(text: TextRange) -> None:
 
 
 def count_lines_before(text: TextRange) -> int:
-    """Return how many lines start before a range; reads them all, so only call it on failure."""
+    """Return how many lines start before a range; reads all of them, so only call it on failure."""
     if not text.start:
         return 0
     total = 1  # the line that began before the range; the loops count the other line ends
@@ -151,8 +151,8 @@ class _WholeLines:
     """Takes text in parts of any size, and returns it in pieces of whole lines.
 
     Attributes:
-        is_within_line_before: Whether all text so far is of a line of the previous range, which is
-            skipped.
+        is_within_line_before: Whether all text so far belongs to a line of the previous range; such
+            text is skipped.
         rest: The text after the last line end.
     """
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from distrain.errors import DataError
 
 _AFTER_THE_END = ("incorrect header check", "unknown compression method", "Unknown frame")
-"""Errors where a further gzip member or zstd frame would begin."""
+"""Parts of the errors for bytes that follow a gzip member or zstd frame, but begin no other."""
 
 
 class Inflated:

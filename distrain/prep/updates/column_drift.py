@@ -56,9 +56,10 @@ class Seen:
         return cls(unknown, not_missing, sums, numbers, ranges)
 
     def coarse(self) -> dict[str, tuple[float, float]]:
-        """Return the ranges in which float32 has few numbers, such as a day of seconds since 1970.
+        """Return, by column, the ranges of values in which float32 has few numbers.
 
-        By column; a range is coarse if it has fewer than 1,000 float32 numbers.
+        An example is a day of seconds since 1970. A range is coarse if it reaches 2^24 (in absolute
+        value) and has fewer than 1,000 float32 numbers.
         """
         coarse_ranges = {}
         for column, (least, greatest) in self.ranges.items():
@@ -80,7 +81,11 @@ class Seen:
 
 
 def seen_in(workflow: Workflow, written: pa.Table, beside: Sequence[str] = ()) -> Seen:
-    """Return the statistics of written rows; `beside` names labels and weights in the columns."""
+    """Return the statistics of written rows.
+
+    `beside` names columns besides the features, such as labels and weights; of these, only float32
+    columns count.
+    """
     unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
     for group in workflow.groups:
         last = group.operators[-1] if group.operators else None
@@ -114,7 +119,7 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of a split's values that are missing, and of its other values without an id."""
+    """The share of a split's values that are missing, and the share of the others without an id."""
 
     rows: int  # the split's rows
     missing: Mapping[str, float]  # by column; for lists, of whole lists
@@ -219,7 +224,7 @@ def _grown(
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the inputs with the path of a file on which the workflow was fitted or updated."""
+    """Return those of `inputs` on which the workflow was fitted or updated; paths are compared."""
     updates = workflow.record.get(UPDATES)
     days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
     known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}

@@ -84,7 +84,7 @@ def update_vocabularies(
     keep_counts: int,
     old: str,
 ) -> list[VocabularyReport]:
-    """Write vocabularies updated with the counts to the folder `categories`.
+    """Write vocabularies, updated with the counts, to the folder `categories`; return the reports.
 
     Args:
         old: Another folder, with the old vocabularies and their kept counts. It is not changed, so

@@ -124,7 +124,7 @@ def _without_null_texts(
 
 
 def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal[".", ","]:
-    """Return the decimal mark of the columns' numbers.
+    """Return the decimal mark of the columns' numbers; `columns` are texts.
 
     1,234 has a decimal comma only if the delimiter is a semicolon, which is usual in such files, or
     if another number, such as 12,5, proves it.

@@ -215,8 +215,9 @@ def infer_features(
     """Infer the kind of each column from some rows, and return a features document.
 
     Args:
-        asked: The user's decisions. Targets and weights in parquet are read completely, for the
-            classes and because the sample's values may all be equal.
+        asked: The user's decisions. The targets and the weight that it names are read completely
+            from parquet: the sample may lack classes, or have only equal values.
+        most_rows: Maximum number of sampled rows.
 
     Raises:
         DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
@@ -300,7 +301,7 @@ def infer_features(
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], names: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """Return all values of columns in parquet files, and nothing of text or large files."""
+    """Return all values of parquet columns; nothing for text, or for more than 16 GiB of files."""
     held = [name for name in names if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
     if sample.file.is_text or is_large or not held:
@@ -481,7 +482,7 @@ def _said(facts: Facts) -> str:
 
 
 def _flow(value: object) -> str:
-    """Return a value in one line: JSON, without quotes where YAML reads the same text."""
+    """Return a value as one line of YAML: JSON, without the quotes that YAML does not need."""
     if isinstance(value, dict):
         inside = ", ".join(f"{_key(k)}: {_flow(v)}" for k, v in value.items())
         return "{" + inside + "}"

@@ -19,7 +19,7 @@ _FEWEST_LATEST = 10  # fewer rows are outside by chance too often
 
 
 def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
-    """Return the first column of many distinct times without missing values, if any."""
+    """Return the first column of more than 10 distinct times without missing values, or `None`."""
     times = (facts for facts in columns if facts.kind == "time" and not facts.missing)
     return next((facts for facts in times if facts.distinct > _FEW_TIMES), None)
 
@@ -27,7 +27,7 @@ def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
 def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> Rows | None:
     """Return the sample's rows in the order of their times, `[num_rows]`.
 
-    `None` unless the latest rows are for validation.
+    `None` unless `split` puts the last or latest rows into validation, and a column has times.
     """
     if split is None or split.get("by") not in ("time", "fraction"):
         return None

@@ -52,15 +52,16 @@ def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) ->
 _PAIRS_CHANCE_SD = 5.0  # hundreds of pairs are tested
 _MOST_PAIRS = 30
 _MOST_COLUMNS = 40
-"""The number of columns of which all pairs are tested, 5 ms each: those that predict best alone."""
+"""Maximum number of columns whose pairs are tested, 5 ms a pair: those that predict best alone."""
 _PAIR_BUCKETS = 65_521  # a prime, so that pairs of ids do not collide regularly
 
 
 def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
     """Return True if target means of half of the rows correlate with the labels of the others.
 
-    The test is Pearson's correlation r of these means with the labels of the other n rows. If the
-    values predict nothing, r sqrt(n) is about standard normal.
+    The test is Pearson's correlation r of these means with the labels of the other n rows,
+    which must be above 3 / sqrt(n). If the values predict nothing, r sqrt(n) is about standard
+    normal.
 
     Args:
         labels: `[num_rows]`, float64; NaN where missing.
@@ -74,10 +75,12 @@ def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
 def strongest_pairs(
     columns: Mapping[str, pa.Array], labels: Labels, order: Rows | None
 ) -> list[tuple[str, str]]:
-    """Return the pairs of columns that predict most beyond the two columns, the strongest first.
+    """Return the pairs of columns whose combination predicts more than the two columns alone.
 
-    The test is that of `is_learnable`, for combined values. A linear model of the two columns'
-    own target means is first subtracted from the pair's target means and from the labels.
+    These are at most 30 pairs of the 40 columns that predict best alone, the strongest first. The
+    test is that of `is_learnable`, for combined values, with the bound 5 instead of 3. A linear
+    model of the two columns' own target means is first subtracted from the pair's target means and
+    from the labels.
     """
     tested_on = _halves(labels, order)
     codes = {name: _codes(values) for name, values in columns.items()}
@@ -102,7 +105,7 @@ def _codes(values: pa.Array) -> Codes:
 
 
 def _halves(labels: Labels, order: Rows | None) -> Tested:
-    """Return the two halves of the rows with a label: every second row, or earlier and later."""
+    """Return two halves of the labelled rows: even and odd, or by `order`, earlier and later."""
     if order is None:
         known = np.flatnonzero(np.isfinite(labels))
         return known[::2], known[1::2]
@@ -112,7 +115,7 @@ def _halves(labels: Labels, order: Rows | None) -> Tested:
 
 
 def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
-    """Return the target means of the first rows of `tested`, for the values of the second rows."""
+    """Return the target mean of each row of `tested[1]`, computed from the rows `tested[0]`."""
     learnt, others = tested
     if not len(others):
         return np.zeros(0)
@@ -125,7 +128,7 @@ def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
 
 
 def _without(explained: Labels, values: Labels) -> Labels:
-    """Return what remains of the values after a linear regression on columns."""
+    """Return the residuals of a linear regression of `values` on the columns of `explained`."""
     squares = explained.T @ explained
     weights = np.linalg.lstsq(squares, explained.T @ values, rcond=None)[0]
     rest: Labels = values - explained @ weights

@@ -91,7 +91,7 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
     """Return a column's suggestion.
 
     Args:
-        is_typed: The column is from parquet, where texts become numbers only with `as: number`.
+        is_typed: Whether the column is typed, so that texts become numbers only with `as: number`.
         order: The rows in the order of their times, if the latest ones are for validation.
     """
     reason = _why_left_out(facts)
@@ -257,7 +257,8 @@ def _of_number(
     """Return a number's buckets, and the statistics of its values as if they were categories.
 
     Statistics, and buckets of numbers that are not skewed, are for large tables with a binary
-    target: in a regression of 19,178 rows they raised the error. The settings are the number's own.
+    target: in a regression of 19,178 rows they raised the error. `settings` are those of the
+    feature that uses the number itself.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -273,7 +274,11 @@ def _of_number(
 
 
 def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
-    """Return True if the column's values may be combined with those of other columns."""
+    """Return True if the column's values may be combined with those of other columns.
+
+    The sample must have at least 10,000 rows, the target must be binary, and the column must have
+    features, and hold texts, booleans or whole numbers.
+    """
     facts = suggestion.facts
     has_values = facts.kind in ("text", "truth") or facts.is_whole
     is_large = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
@@ -281,7 +286,7 @@ def may_be_crossed(suggestion: Suggestion, target_kind: str | None) -> bool:
 
 
 def of_pair(columns: tuple[str, str]) -> tuple[Feature, ...]:
-    """Return the features of two columns' combined values: their count and their target mean."""
+    """Return features of two columns' combined values: the count of rows, and the target mean."""
     why = "pairs: combined values predict more than the values of both columns do"
     reads = {"cross": [*columns], "hash_buckets": _PAIR_BUCKETS}
     return _statistics("_".join(columns), reads, why, has_means=True)
@@ -290,7 +295,10 @@ def of_pair(columns: tuple[str, str]) -> tuple[Feature, ...]:
 def _statistics(
     name: str, reads: dict[str, Any], reason: str, *, has_means: bool
 ) -> tuple[Feature, ...]:
-    """Return the count of a value's rows and, if the target has means, its target mean."""
+    """Return features with the count of a value's rows and, if `has_means`, its target mean.
+
+    `reads` are the settings that determine the value.
+    """
     begin = {**reads, "kind": "continuous"}
     made: list[dict[str, Any]] = [{"count": True, "log": True}]
     made += [{"target_mean": {"smoothing": 20}}] if has_means else []
@@ -329,8 +337,8 @@ def target_of(columns: Sequence[Facts]) -> Target:
     """Return a guess of the target.
 
     It is a column with the name of a target, else a rating, else the last column of two values. If
-    there is none, it is a placeholder, which the user must replace. A rating is binary, has
-    classes or is a number, as if the user had named it.
+    there is none, it is a placeholder, which the user must replace. A rating becomes a binary,
+    multiclass or regression target, by its values.
     """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
@@ -366,7 +374,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
 
 
 def _named_answers(columns: Sequence[Facts]) -> set[str]:
-    """Return the columns whose names suggest a target; `y` does not if there is a column `x`."""
+    """Return the names that suggest a target; `y` is not among them if there is a column `x`."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
     return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
@@ -381,7 +389,7 @@ def _is_pair(facts: Facts) -> bool:
 
 
 def _answers(facts: Facts) -> list[str]:
-    """Return the texts of a column of two values that mean yes, or whose opposite means no."""
+    """Return those of a column's two texts that mean yes, or whose counterpart means no."""
     yes = [text for text in facts.pair if text.lower() in _YES]
     return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
 
@@ -454,9 +462,9 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
-    """Return the column of the rows' weights, and the reason; `None` if there is none.
+    """Return the name of the column of row weights, and the reason; `None` if there is none.
 
-    The column's name and values decide.
+    Its name must be typical; its values must be 0 or more, not all equal, and none missing.
     """
     for facts in columns:
         if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
@@ -467,9 +475,10 @@ def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
 
 
 def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
-    """Return windows of the first column of times without missing values, and the reason.
+    """Return the section `windows`, of days or hours, and the reason.
 
-    `None` if there is no such column with several days or hours.
+    Uses the first column of times without missing values that has several days or hours; `None` if
+    there is none.
     """
     for facts in columns:
         if facts.kind != "time" or facts.missing:
@@ -543,7 +552,11 @@ def split_of(
 
 
 def split_by(facts: Facts, share: float) -> tuple[dict[str, Any], str]:
-    """Return a split of the latest rows by a column of times, and the reason for it."""
+    """Return the section `split` that validates on the latest `share` of the rows, and the reason.
+
+    `facts` is a column of times. If rows are in its order, the split takes the last rows, otherwise
+    those from a time on.
+    """
     times = microseconds(facts.times)
     if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
         told = f"rows are in the order of {facts.name}, so the last ones are the latest"

@@ -78,13 +78,13 @@ class Asked:
     def split_of(
         self, columns: Sequence[Facts], taken: Collection[str]
     ) -> tuple[dict[str, Any] | None, str]:
-        """Return the section `split`, and the reason for it; `None` for no validation rows.
+        """Return the section `split` (`None` for no validation rows), and the reason for it.
 
         Args:
             taken: The targets and the weight.
 
         Raises:
-            DataError: The user's column of times is not one, or lacks the time of a row.
+            DataError: The column `time` is missing, does not hold times, or lacks a row's time.
         """
         match self.valid:
             case False:
@@ -198,7 +198,7 @@ def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Ta
 def _values_of(facts: Facts, values: pa.Array) -> Iterable[Any]:
     """Return a target's values without nulls: texts, or numbers.
 
-    Numbers are integers if float64 would round them.
+    Numbers are floats, or integers if float64 would round them.
     """
     if facts.kind != "number":
         texts: list[str] = values.drop_null().to_pylist()
