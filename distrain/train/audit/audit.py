@@ -1,4 +1,4 @@
-"""Check that a run trained each row of each epoch once, for any number of restarts.
+"""Checks that a run trained each row of each epoch exactly once, however often it was restarted.
 
 Ranks record a hash of every row that they train. The check reads the table itself, in the order of
 its files and without the shuffling of training. It hashes the rows, and compares both as multisets.
@@ -6,8 +6,8 @@ If the table is split into windows, the rows of each window's steps are compared
 that window. No step may have rows of two windows; so all rows of a window came before those of the
 next.
 
-Only the history that led to the weights counts: an attempt that continued from a checkpoint after
-step `f` replaces the steps of earlier attempts from step `f` on.
+Only the steps that led to the weights count: an attempt that resumed from a checkpoint of `f` steps
+replaces all steps of earlier attempts from number `f` on.
 
 The record of a rank is a file of hashes, step by step:
 
@@ -100,7 +100,7 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
-    """Return a file's first step and its complete steps.
+    """Return the number of steps done before a rank's record begins, and its complete steps.
 
     Raises `DataError` if the file cannot be read or is not a record of rows.
     """
@@ -212,9 +212,9 @@ class RunAudit:
 
 
 def audit_run(run: Path) -> RunAudit:
-    """Compare the rows that a run trained with the whole table.
+    """Compare the rows that a run trained with all rows of its training data.
 
-    Raises `DataError` if the run recorded no hashes.
+    Raises `DataError` if the run recorded no hashes, or its data cannot be read.
     """
     paths = RunPaths(run)
     check_run_dir(paths)
@@ -244,7 +244,10 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """Return the rows of all ranks in the steps that led to the weights; `DataError` for none."""
+    """Return the rows of all ranks in the steps that led to the weights.
+
+    Raises `DataError` if the run recorded no hashes.
+    """
     attempts = {
         attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
     }
@@ -264,9 +267,9 @@ def counted_steps(paths: RunPaths) -> list[TrainedRows]:
 
 
 def table_hashes(spec: JobSpec, inputs: Inputs, table: Table) -> Hashes:
-    """Return the hash of every row of a window of the training data, `[rows]`, in file order.
+    """Return the hash of every row of `table`, `[rows]`, in file order.
 
-    Without windows it covers all of the data.
+    `table` is the training data, or a window of it.
     """
     one = replace(inputs, train=replace(table, windows=None))
     with _loader(spec, one, drop_last=False, batch_rows=_BATCH_ROWS) as loader:
@@ -343,9 +346,9 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """Return the hashes that occur more often in the table, then those more often in `trained`.
+    """Return the hashes that are more frequent in `table`, and those more frequent in `trained`.
 
-    Each is repeated as often as it is in excess.
+    A hash is repeated: once for each occurrence that the other array lacks.
     """
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))

@@ -65,7 +65,10 @@ class Control:
 
 
 def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
-    """Connect to the torch store that the coordinator opened, and return the ranks' part of it."""
+    """Connect to the torch store that the coordinator opened, and return it as a `RankStore`.
+
+    The keys have a separate prefix. `timeout_s` limits the connection and each request.
+    """
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
     return RankStore(PrefixStore(f"{meeting.prefix}/board", store), partial(waiting, PEERS))
@@ -95,7 +98,7 @@ class Commands:
         threading.Thread(target=take_all, name="commands", daemon=True).start()
 
     def take(self, line: str) -> None:
-        """Execute a command; an unknown one is logged, because newer supervisors may have more.
+        """Execute a command; an unknown or malformed command is logged, and otherwise ignored.
 
         >>> from distrain.train.checkpoint import RankStore
         >>> agreement = StepAgreement(RankStore(), 0, 1)

@@ -44,9 +44,10 @@ log = logging.getLogger("distrain.agreement")
 
 
 class StopAsked(Exception):
-    """Raised to end the training here.
+    """Raised in the training thread to end the training.
 
-    With `saves`, all ranks end at this place, and save a checkpoint; otherwise they did not agree.
+    `saves` is True if all ranks end at this place and must save a checkpoint. It is False if the
+    ranks did not agree in time.
     """
 
     def __init__(self, saves: bool):
@@ -65,7 +66,8 @@ class _Request:
 class StepAgreement:
     """Holds the training thread of one rank at a place until the ranks have agreed on a request.
 
-    `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
+    `on_stop` is called, from another thread, once a stop is decided: with its target, or `None` if
+    it was abandoned. The attribute `passed` is the number of places that this rank has passed.
     """
 
     def __init__(
@@ -87,14 +89,16 @@ class StepAgreement:
 
     @property
     def asked(self) -> bool:
-        """Return True if a request is pending; other threads may change that at any time."""
+        """Whether a request is pending; other threads may change that at any time."""
         return bool(self._requests) or self._leaves
 
     def begin(self) -> Word:
-        """Wait at the next place until it may be passed; only the training thread calls it.
+        """Wait at the next place until the rank may continue; only the training thread calls it.
 
-        `go`: it is passed. `checkpoint`: save now, like all ranks here, and call again. `stop`:
-        save and end, like all ranks here. `leave`: end; the others could not be reached.
+        Returns:
+            `go`: the place is passed. `checkpoint`: all ranks save a checkpoint at this place; then
+            call again. `stop`: all ranks save a checkpoint at this place, and end. `leave`: end
+            without a checkpoint, because the ranks did not agree in time.
         """
         with self._changed:
             while True:
@@ -107,10 +111,11 @@ class StepAgreement:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Hold this rank's training until all ranks agree on a place to save or, with `stops`, end.
+        """Let all ranks agree on a place to save or, with `stops`, to save and end.
 
-        Every rank must get the request, with the same number; a number seen before is ignored.
-        `wait_s` limits the time for the agreement. The call returns at once: a thread waits.
+        This rank's training waits at its next place until the agreement. Every rank must get the
+        request, with the same number; a number seen before is ignored. `wait_s` limits the time for
+        the agreement. The call returns at once: another thread waits.
         """
         with self._changed:
             if number in self._seen:

@@ -164,7 +164,10 @@ def heap_slack_bytes(embeddings: int, activations: int) -> int:
 
 
 def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
-    """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows."""
+    """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows.
+
+    `columns` is the number of categorical columns, `rows` that of the batch's rows.
+    """
     total = 4.0 * columns * rows
     for table in tables.tables:
         room, ranks = table.room, tables.num_ranks
@@ -199,7 +202,7 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
 
 
 def saving_bytes(tables: ShardingPlan) -> int:
-    """Return the bytes on rank 0 while it writes a model with sharded tables.
+    """Return the bytes that rank 0 needs to write a model with sharded tables; 0 without them.
 
     These are its own part of a slab, the parts of all ranks, and the slab.
     """
@@ -212,7 +215,10 @@ def saving_bytes(tables: ShardingPlan) -> int:
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
-    """Return the most bytes that a rank copies for a checkpoint: its table rows, and `dense`."""
+    """Return the largest number of bytes that a rank copies for a checkpoint.
+
+    These are its rows of the tables and `dense`, the bytes of the dense parameters and their state.
+    """
     total = dense
     for table in tables.tables:
         held = table.host_bytes or table.weight_bytes + table.optimizer_bytes

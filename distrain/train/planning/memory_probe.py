@@ -41,7 +41,7 @@ class MemoryProbe:
     fixed_bytes: int  # bytes of a slice's tensors that do not depend on its rows
     bytes_per_row: int  # maximum bytes of a slice's live tensors for each row, with gradients
     embedding_bytes_per_row: int  # the embeddings' part of `bytes_per_row`
-    categorical: int
+    categorical: int  # the number of columns with embeddings
     # maximum bytes of live tensors for each scored row, with embeddings
     scoring_bytes_per_row: int = 0
     rows_are_independent: bool = True  # whether the model computes each row from that row alone
@@ -177,10 +177,11 @@ def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of live tensors created in a context: `live` now, and the maximum, `most`.
+    """A context that counts the bytes of live tensors created in it.
 
-    Only operations of the calling thread count. On the CPU a backward pass runs in this thread, so
-    its tensors count too. Views and temporaries inside operations are not counted.
+    The attribute `live` is the current number of bytes, `most` the maximum so far. Only operations
+    of the calling thread count. On the CPU a backward pass runs in this thread, so its tensors
+    count too. Views and temporaries inside operations are not counted.
 
     >>> with LiveBytes() as counted:
     ...     for _ in range(3):

@@ -160,7 +160,7 @@ class DeviceMetrics:
     def copy_of_state(self) -> Tensor:
         """Return a copy of the counts since the last `take`, `[words]`, int64.
 
-        It is shorter while binary rows have no weights.
+        The copy of a binary target's state is shorter while no rows with weights were counted.
         """
         return self._state[: self._num_words].clone()
 
@@ -222,8 +222,8 @@ class TakenState(NamedTuple):
     def read(self) -> State:
         """Return the state; waits until the copy is complete.
 
-        Raises `ValueError` if rows were not counted because of unusable values; `DataError` if
-        targets must be counts.
+        Raises `ValueError` if rows were not counted because of unusable values, or `DataError`
+        instead if the targets must be counts (`is_count`).
         """
         found = DeviceMetrics(torch.device("cpu"), self.kind, self.classes)
         found._weighted = self.weighted
@@ -247,7 +247,9 @@ class TakenState(NamedTuple):
 
 
 def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
-    """Compute `sums[index] += values` in a fixed order, so that float64 sums have the same bits.
+    """Add `values` to `sums` at `index`, in a fixed order, so that float64 sums are reproducible.
+
+    If an index occurs several times, all its values are added.
 
     On a GPU, `scatter_add_` adds by atomics, in any order, and `index_put_` sorts. On a CPU
     `scatter_add_` adds one row after another.
@@ -284,7 +286,10 @@ class DeviceTargets:
         ]
 
     def update(self, scores: Sequence[Tensor], batch: Batch) -> None:
-        """Count the rows of a batch by each target's scores, without waiting for the device."""
+        """Count the rows of a batch for each target, without waiting for the device.
+
+        `scores` has the scores of each target, as in `Task.scores`.
+        """
         self.add(rows_of(self._targets, scores, batch))
 
     def add(self, rows: Sequence[TargetRows]) -> None:
