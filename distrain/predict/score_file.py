@@ -31,7 +31,7 @@ ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
 caches; 65,536 rows took 42 % more processor time."""
 
 _GROUP_ROWS = 65536
-"""Rows per row group of the scores, at least; the file's last row group may have fewer."""
+"""Minimum number of rows in a row group of the scores, except for the last one of a file."""
 
 _GPU_THREADS = 4
 """Decoding threads for a GPU, which scores more rows a second than one or two threads decode."""

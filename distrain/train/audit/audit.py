@@ -57,7 +57,10 @@ class TrainedRows(NamedTuple):
 
 
 class AuditLog:
-    """Writes a rank's record; its methods raise `OutputError` if the file cannot be written."""
+    """Writes the record of the rows that a rank trains (the format is in the module's docstring).
+
+    Its methods raise `OutputError` if the file cannot be written.
+    """
 
     def __init__(self, file: BinaryIO, path: Path):
         self._file = file
@@ -155,7 +158,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """Return a number for each row's list, `[rows]`, int64, from every value and its position."""
+    """Return a hash of each row's list, `[rows]`, int64, from all values and their positions."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts

@@ -173,7 +173,10 @@ _MOST_BYTES = 1 << 60
 
 
 def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -> None:
-    """Raise `ValueError`, `TypeError` or `KeyError` if these files cannot hold these tensors."""
+    """Raise an error unless the descriptions of files and of tensors are consistent.
+
+    The error is a `ValueError`, `TypeError` or `KeyError`.
+    """
     for name, facts in tensors.items():
         _check_facts(name, facts)
     for rank, shard in enumerate(shards):

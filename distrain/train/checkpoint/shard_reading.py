@@ -69,7 +69,7 @@ class Need(NamedTuple):
 
 
 class PiecePart(NamedTuple):
-    """The rows of a piece from index `start` to before index `stop`."""
+    """The rows with the indices `start` to `stop - 1` of a piece."""
 
     need: Need
     start: int

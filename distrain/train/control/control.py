@@ -75,10 +75,11 @@ def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
 
 
 class Commands:
-    """Commands that a rank receives from its supervisor while it trains: one JSON object a line.
+    """Executes the commands that a rank receives from its supervisor while it trains.
 
-    `{"op": "checkpoint", "number": 7}` and `{"op": "stop", "number": 8, "grace_s": 20.0}`. The
-    coordinator assigns the numbers, the same for all ranks of a gang.
+    A command is a line with a JSON object: `{"op": "checkpoint", "number": 7}`, or
+    `{"op": "stop", "number": 8, "grace_s": 20.0}`. The coordinator assigns the numbers; a command
+    has the same number on all ranks of a gang.
     """
 
     def __init__(self, agreement: StepAgreement, stop_deadline: StopDeadline):

@@ -162,7 +162,7 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     `auto` searches the folder of the training files and the one above it, where `distrain prep`
     writes it. `criteo` is the preset, completed with cardinalities from such a file if there is
     one. Other values are a file or a folder. With `data.workflow`, `auto` and `criteo` search the
-    folder above the workflow instead. Raises `SchemaError` if there is no schema.
+    folder above the workflow instead. Raises `SchemaError` if the search finds no schema.
     """
     if is_remote(data.schema_path):
         return data.schema_path

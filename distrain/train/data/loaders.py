@@ -27,8 +27,8 @@ def job_loader(
     """Return a rank's loader of a job's training or validation rows, without starting it.
 
     Args:
-        shuffle: `data.shuffle` to train. With `none`, to validate, `data.drop_last` is ignored, so
-            that all rows are read.
+        shuffle: `data.shuffle` for training, `none` for validation. With `none`, `data.drop_last`
+            is ignored, so that all rows are read.
     """
     data, train, is_full = spec.data, spec.train, shuffle == "full"
     section = {name: getattr(data, name) for name in LoadingSpec.model_fields}

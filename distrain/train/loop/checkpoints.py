@@ -73,8 +73,8 @@ class Progressive:
     def figures(self) -> dict[str, float | None]:
         """Return the metrics of all windows so far, by name.
 
-        `auc_bound` is the maximum error of `auc`. Metrics of other than the main target are called
-        `TARGET.METRIC`.
+        `auc_bound` is the maximum error of `auc`. Metrics of targets other than the main target are
+        called `TARGET.METRIC`.
         """
         main = self.metrics.main
         of_main = {} if main is None else main.compute().figures()
@@ -102,7 +102,7 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none.
+    """Return the step of the newest checkpoint, which is loaded unless it is damaged; 0 if none.
 
     Raises `Unavailable` if the storage does not answer.
     """

@@ -317,7 +317,10 @@ def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:
-    """Return the state of all ranks' rows, the same on every rank; a collective operation."""
+    """Merge the ranks' states of a metric; return the result, the same on every rank.
+
+    A collective operation.
+    """
     if peers.num_ranks == 1:
         return state
 

@@ -184,7 +184,10 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
 
 
 class KeyedBatches:
-    """Batches with `Batch.key`: a number from the seed and the step, the same on all ranks."""
+    """Batches with `Batch.key`, the seed of the random numbers that a step draws for a batch.
+
+    The key depends on the job's seed and the step alone, so it is the same on all ranks.
+    """
 
     def __init__(self, batches: Batches, seed: int, first_step: int):
         self._batches = batches

@@ -132,7 +132,7 @@ def tables_limit(spec: JobSpec, device: torch.device, ranks_on_host: int) -> Lim
 
 
 def _memory_per_rank(spec: JobSpec) -> list[Limit]:
-    """Return the limit `resources.memory_per_rank_gib` of host memory, if there is one."""
+    """Return a list with the limit `resources.memory_per_rank_gib`; an empty list if unset."""
     gib = spec.resources.memory_per_rank_gib
     return [] if gib is None else [Limit(int(gib * 2**30), "resources.memory_per_rank_gib")]
 

@@ -111,7 +111,7 @@ class DenseTraining:
         return logits
 
     def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
-        """Add this slice's gradients to the parameters' and set those of the leaves.
+        """Compute a slice's gradients: add those of the parameters, and set those of the leaves.
 
         Args:
             leaves: If given, only their gradients are computed, unless the module cannot be split;

@@ -1,4 +1,4 @@
-"""The metric states of a rank, kept on its device so that the host never waits while counting."""
+"""Counts a rank's rows for metrics on its device, so that the host need not wait for the device."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -31,7 +31,7 @@ _WRONG = {
 
 
 class DeviceMetrics:
-    """The state of one target, accumulated by torch, with the same counts as the NumPy state.
+    """The metric state of one target on a device, with the same counts as the state in NumPy.
 
     The state is one int64 buffer (float64 sums are views of some of its words), so reading it takes
     one copy and one wait. The operations of `update` do not depend on values, so a CUDA graph can
@@ -71,8 +71,8 @@ class DeviceMetrics:
     def update(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         """Count some rows, without waiting for the device.
 
-        Rows with values that the state on the host would reject are not counted; `read_and_reset`
-        then raises an error with their number.
+        Rows with unusable values, such as a logit that is not finite, are not counted.
+        `read_and_reset` then raises an error with their number.
 
         Args:
             scores: As in `Task.scores` for this kind, any float dtype, on this state's device; 0
@@ -191,7 +191,7 @@ class DeviceMetrics:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows counted since the last `take`; waits for the device."""
+        """The number of rows counted since the last `take`; waits for the device."""
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
     def take(self) -> "TakenState":
@@ -312,7 +312,7 @@ class DeviceTargets:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows counted since the last `take`; waits for the device."""
+        """The number of rows counted since the last `take`; waits for the device."""
         return self._states[0].rows
 
     def take(self) -> "TakenTargets":

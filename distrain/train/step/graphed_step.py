@@ -185,11 +185,14 @@ class GraphedStep:
         """Do nothing: a graphed step keeps no averages."""
 
     def read_steps(self) -> None:
-        """Set the sparse optimizer's number of steps, before saving; waits for the device."""
+        """Copy the number of steps from the device to the sparse optimizer, before saving.
+
+        Waits for the device.
+        """
         self._tables.read_steps()
 
     def write_steps(self) -> None:
-        """Copy the sparse optimizer's number of steps to the device, after loading."""
+        """Copy the number of steps from the sparse optimizer to the device, after loading."""
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:

@@ -117,7 +117,10 @@ def _match_tables(source: Side, target: Side, found: Match) -> None:
 
 
 class _Unfit(Exception):
-    """The reason why a table does not fit; `ids_moved`: its ids may have other meanings now."""
+    """The reason why a table does not fit.
+
+    `ids_moved` is True if its ids may have other meanings than in the saved model.
+    """
 
     def __init__(self, problem: str, *, ids_moved: bool = False):
         self.ids_moved = ids_moved
@@ -187,7 +190,7 @@ def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> N
 
 
 def _vocabulary(place: TablePlace, side: Side) -> VocabularyFile | None:
-    """Return the vocabulary of a table, which all its columns share; `None` if it is unknown."""
+    """Return the vocabulary of a table's ids, the same for all its columns; `None` if unknown."""
     for column in place.columns:
         # The table of a part of a model is called PART/COLUMN.
         for name in (column, column.partition("/")[2]):
