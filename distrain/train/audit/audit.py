@@ -1,10 +1,10 @@
 """Checks that a run trained each row of each epoch exactly once, however often it was restarted.
 
-Ranks record a hash of every row that they train. The check reads the table itself, in the order of
-its files and without the shuffling of training. It hashes the rows, and compares both as multisets.
+Ranks record a hash of every row that they train. The check reads the table again, in file order and
+without shuffling, hashes its rows, and compares these hashes with the recorded ones as multisets.
 If the table is split into windows, the rows of each window's steps are compared with the rows of
-that window. No step may have rows of two windows; so all rows of a window came before those of the
-next.
+that window. A step with rows of two windows is a problem, so a passed check also shows that all
+rows of a window were trained before those of the next.
 
 Only the steps that led to the weights count: an attempt that resumed from a checkpoint of `f` steps
 replaces all steps of earlier attempts from number `f` on.

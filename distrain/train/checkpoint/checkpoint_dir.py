@@ -31,7 +31,7 @@ class Survey:
     # the reasons why checkpoints are unusable, by name; `foreign` has those in unsupported formats
     broken: dict[str, str] = field(default_factory=dict)
     foreign: dict[str, str] = field(default_factory=dict)
-    # the runs that wrote the other checkpoints in the directory, by name; `None` if unknown
+    # for checkpoints of other runs: the run that wrote each, by checkpoint name; `None` if unknown
     others: dict[str, str | None] = field(default_factory=dict)
 
 
@@ -195,7 +195,11 @@ def expendable(
 
 
 def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
-    """Return the checkpoint of a step, of the latest attempt that has one; `None` if none has."""
+    """Return the checkpoint of a step; `None` if there is none.
+
+    `entries` are in the order of `CheckpointDir.list`. If several attempts saved the step, return
+    the latest attempt's checkpoint.
+    """
     return next((entry for entry in entries if entry.step == step), None)
 
 

@@ -1,8 +1,9 @@
 """Ownership of a directory of checkpoints by a run: a claim is a file in it.
 
 A claim is `run-ID.json`. Each run writes its own file and lists the directory before and after it.
-Of two runs that begin at once at least one sees the other's claim. This also works in an object
-store, which can neither rename nor create exclusively but lists what was written.
+If two runs begin at the same time, at least one sees the other's claim. This also works in an
+object store, which can neither rename files nor create them exclusively, but lists all files that
+were written.
 
 A claim has no expiry and names no process. It is valid for the run's later attempts, also on
 another host. A run that was killed keeps its directory until the claim is removed. A claim without

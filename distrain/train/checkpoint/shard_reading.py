@@ -1,8 +1,8 @@
 """Reads tensors of a checkpoint by name, slab by slab, and verifies their checksums.
 
 This is the only reader of a checkpoint's files. A resumed training, the scoring of a model and a
-warm start differ only in the receivers (`Taker`) that they pass. It does not depend on models and
-optimizers.
+warm start differ only in the receivers (`Taker`) that they pass. This module does not depend on
+models and optimizers.
 """
 
 import contextlib

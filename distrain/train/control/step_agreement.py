@@ -5,10 +5,11 @@ another while they train. But a checkpoint holds the state of all ranks after th
 rank that left a step early would leave the others waiting in it.
 
 The program of every rank passes the same *places*, in the same order: one before each step, and
-one before each batch of a validation. A request holds a rank at its next place. A thread writes the
-number of places that the rank has passed to the store. Once all ranks have done so, the *target* is
-the largest of these numbers. It cannot change, because all ranks are held. Ranks behind it continue
-to it, through any collective operations before it. There all of them execute the request.
+one before each batch of a validation. A request holds a rank at its next place. Another thread then
+writes to the store how many places the rank has passed. Once all ranks have written their number,
+the *target* is the largest number. It cannot change, because all ranks are held. Ranks that have
+passed fewer places continue to the target, through any collective operations before it. There all
+ranks execute the request.
 
 A rank that writes its number gets the count of numbers. So the last rank reads all numbers and
 proposes the target, and the others wait for the decision. The number of a rank's calls does not

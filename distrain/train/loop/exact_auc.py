@@ -1,6 +1,7 @@
 """Computes the AUC of all ranks' rows from their scores; each rank gets a range of the scores.
 
-The ranks exchange their entries so that rank 0 gets the lowest scores, rank 1 the next, and so on.
+An entry is a score with its numbers of negatives and positives. The ranks exchange their entries so
+that rank 0 gets the lowest scores, rank 1 the next, and so on.
 The bounds of the ranges come from regular sampling (Shi and Schaeffer, "Parallel sorting by regular
 sampling", 1992): no rank gets more than twice its share, except for ties. Then each rank has all
 rows whose scores are in its range. From other ranks it only needs the number of negatives with

@@ -39,9 +39,10 @@ from distrain.models.tensor_file import SLAB_BYTES
 from distrain.train.planning.memory_probe import MemoryProbe
 
 EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
-"""Heap beyond live tensors, as shares of the bytes of embeddings with gradient and activations.
+"""Bytes of heap that malloc holds beyond the live tensors, estimated as shares of these.
 
-Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
+The first is a share of the bytes of the embeddings and their gradient, the second of those of the
+activations. Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
 """
 
 VALUE_BYTES = 4

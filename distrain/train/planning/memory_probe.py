@@ -69,7 +69,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     metrics.read_and_reset()
     gc.collect()
     process_bytes = psutil.Process().memory_info().rss
-    # For most layers, each event of a row is a row.
+    # Most layers treat each event of a row like a row.
     most = _MOST_ROWS // max((one.max_length for one in model.inputs.shape.events), default=1)
     most = max(2, most)
     few, more = (_most_of_a_slice(step.dense, model, n) for n in (most // 2, most))
@@ -96,7 +96,8 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
             dim = tables[column.name].dim
             column = replace(column, cardinality=_TABLE_ROWS, embedding_dim=dim)
             if column.holds_lists and not tables[column.name].is_sequence:
-                # Without its properties: with its domain it would be a second target of events.
+                # The properties are removed: as a flat column with the domain of an event list, it
+                # would be a second target of these events.
                 column = replace(column, is_list=False, is_ragged=False, value_count=None)
                 column = replace(column, properties={})
         columns.append(column)
