@@ -98,8 +98,8 @@ def export_folder(
         replace: As in `write_export`.
 
     Raises:
-        InputError: The workflow makes a column that depends on other rows; or the previous export
-            has another form.
+        InputError: The workflow makes a column that cannot be made from one raw row; or the
+            previous export has another form, or depends on the folder `path`.
         DataError: Sample, validation rows, workflow or previous export cannot be read; or scores
             differ, and nothing is written.
         ModelError, OutputError: As in `write_export`.

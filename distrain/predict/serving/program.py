@@ -58,7 +58,8 @@ def program_of(
         form: The default form of rows, one of `preprocess.FORMS`.
 
     Raises:
-        InputError: A column depends on other rows. All such columns are listed.
+        InputError: A column cannot be made from one raw row, for example because it comes from a
+            history or a side table. All such columns are listed.
     """
     inputs = saved.model.inputs
     lists = (*inputs.list_names, *inputs.number_names)

@@ -48,7 +48,7 @@ def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
     """Raise `SpecError` if the weights of `train.init_from` do not fit the job.
 
     Reads only headers, so it can be called before the job starts. If `train.init_strict` is false,
-    it is enough that some weights fit.
+    weights that do not fit are accepted, but not a source that cannot be read.
     """
     if spec.train.init_from is None:
         return
