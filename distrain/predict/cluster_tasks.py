@@ -62,14 +62,14 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
 def results(
     client: Any, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
 ) -> Generator[tuple[int, Any], None, None]:
-    """Call `function` on the cluster with each task's arguments; yield its index and result.
+    """Call `function` on the cluster once per task; yield each task's index and result.
 
-    Results are yielded in order of completion. A bounded number of tasks is in flight. With the
-    client `None`, tasks run one after another in this thread. Errors of the function are raised,
-    too.
+    A task is a tuple of arguments. Results are yielded in order of completion. A bounded number of
+    tasks is in flight. If `client` is `None`, the tasks run in order in this thread. Errors of
+    `function` are raised.
 
     Raises:
-        ClusterError: Workers died, or the cluster gave the tasks up.
+        ClusterError: Workers died, or the cluster abandoned the tasks.
     """
     if client is None:
         yield from ((place, function(*task)) for place, task in enumerate(tasks))

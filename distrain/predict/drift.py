@@ -1,4 +1,4 @@
-"""Measures drift: how far a model's input columns are distributed unlike its training rows."""
+"""Measures drift: how much columns of new rows are distributed unlike a model's training rows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Values = npt.NDArray[Any]
 
 
 def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -> Dataset:
-    """Open `train`, which the caller names as the prepared rows that a model was trained on.
+    """Open `train`: prepared rows that, according to the caller, a model was trained on.
 
-    Only their workflow is compared with the model's.
+    The only check of this is that they were prepared with the model's workflow.
 
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.
@@ -46,8 +46,8 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
 
     The index is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
     Scorecards"). `q` is a group's share of the values in `train` and `p` its share of those in
-    `dataset`, both at least 0.0001. In lists each value counts. Large tables are sampled: evenly
-    spaced row groups of two million rows in all.
+    `dataset`, both at least 0.0001. Every item of a list counts as a value. Of large tables, only
+    evenly spaced row groups with about two million rows in total are read.
 
     Columns of target means are left out, since they differ without drift: a training row has the
     mean over other training rows, and a later row the mean over all training rows.
@@ -84,11 +84,12 @@ def stability_index(old: Counts, new: Counts) -> float:
 
 
 def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
-    """Return the numbers of old and of new values in each of eleven groups of ids.
+    """Return how many old and how many new values are in each of eleven groups of ids, `[11]` each.
 
-    Both arrays have integers from 0 on, at least one each. The ids, from the most frequent old id
-    on, form ten groups of about equally many old values. The eleventh group has the ids of fewer
-    than five old values, whose frequency is too uncertain.
+    Both arguments are arrays of ids, 0 or more, with at least one value each. The ids are sorted by
+    their number of old values, the most frequent first, and cut into ten groups with about equally
+    many old values. The eleventh group has the ids with fewer than five old values, because their
+    frequencies are too uncertain.
     """
     size = 1 + max(old.max(), new.max())
     before, after = (np.bincount(ids, minlength=size) for ids in (old, new))
@@ -100,11 +101,11 @@ def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
 
 
 def grouped_numbers(old: Values, new: Values) -> tuple[Counts, Counts]:
-    """Return the numbers of old and of new values in each of twelve groups of numbers.
+    """Return how many old and how many new values are in each of twelve groups of numbers.
 
-    There must be at least one old value. Ten groups are ranges with about equally many old values;
-    equal numbers are in one group. The first group has the numbers below all old values, and the
-    last those above all old values.
+    There must be at least one old value. The first group has the numbers below all old values. The
+    following groups are up to ten ranges with about equally many old values; equal numbers are in
+    one group. The next group has the numbers above all old values. Any remaining groups are empty.
     """
     values, counts = np.unique(old, return_counts=True)
     group = (np.cumsum(counts) - counts) * GROUPS // len(old)

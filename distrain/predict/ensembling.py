@@ -26,8 +26,8 @@ def ensemble_of(members: Mapping[str, SavedModel]) -> SavedModel:
     """Return the ensemble of saved models; the keys of `members` name them in errors.
 
     Raises:
-        InputError: A member has other targets, columns or meanings of ids than the first, or
-            ranks items, or is an ensemble.
+        InputError: A member differs from the first in its targets, its columns or the meaning of
+            its ids; or it is a retrieval model, which ranks items; or it is an ensemble.
     """
     (name, first), *others = members.items()
     for one, saved in members.items():
@@ -68,12 +68,13 @@ def write_ensemble(
     *,
     replace: bool = False,
 ) -> None:
-    """Write an ensemble as the directory of a successful run: its model and summary.
+    """Write an ensemble as the directory of a successful run, with `model/` and a summary.
 
     Args:
         report: The ensemble's metrics on validation rows.
-        models: The folders of its members. The first workflow among them is copied.
-        valid: The patterns of the validation rows, which are stored in the model's `about`.
+        models: The folders of its members. The first member that has a copy of its workflow
+            provides the ensemble's copy.
+        valid: The file patterns of the validation rows, which are stored in the model's `about`.
         replace: Whether `path` may be replaced.
 
     Raises:

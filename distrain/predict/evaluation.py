@@ -38,9 +38,9 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
-    """Return True if the model was refitted on a file of the dataset.
+    """Return True if the model was refitted (`train.refit`) on a file of the dataset.
 
-    False if the files of the refit are not found any more.
+    Returns False if the files of the refit are not found any more.
     """
     patterns = saved.about.get("refitted_on", ())
     found: list[InputFile] = []
@@ -88,10 +88,10 @@ def evaluate_saved(
 ) -> BinaryReport:
     """Return the metrics of a saved model on labelled rows.
 
-    The report's own metrics are those of the first binary target, and `None` without one; `targets`
-    has the metrics of all other targets. AUC and average precision are computed from bins of
-    scores. If their error bound exceeds `max_auc_bound`, the rows are scored once more (or their
-    kept scores are read), and the exact values are computed from the ordered scores.
+    The report's own metrics are those of the first binary target, and `None` if there is none.
+    `targets` has the metrics of all other targets. AUC and average precision are computed from bins
+    of scores. If the bound of their error exceeds `max_auc_bound`, the rows are scored a second
+    time, and both are computed from the ordered scores.
 
     Raises:
         ModelError: A logit is not finite.
@@ -164,7 +164,10 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
 
 
 def time_column(schema: Schema) -> str:
-    """Return the name of the last column that a schema tags `time`; `InputError` without one."""
+    """Return the name of the last column that a schema tags `time`.
+
+    Raises `InputError` if there is no such column.
+    """
     names = schema.select_by_tag(Tags.TIME).names
     if not names:
         raise InputError(
@@ -175,11 +178,12 @@ def time_column(schema: Schema) -> str:
 
 
 def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataType:
-    """Return the type of a group column, from footers alone.
+    """Return a type into which the values of a group column fit in all files; reads only footers.
 
     Raises:
-        DataError: A file lacks the column; or it holds lists, structs, or values that cannot be
-            compared with those of another file; or, with `by_day`, no timestamps or dates.
+        DataError: A file lacks the column; or the column holds lists, structs, or values that
+            cannot be compared with those of another file; or, with `by_day`, it holds neither
+            timestamps nor dates.
     """
     files = _files(dataset)
     for file in files:
@@ -200,9 +204,10 @@ def evaluate_groups(
 ) -> Groups:
     """Return the metrics of a saved model within groups: rows with equal values in a column.
 
-    With `by_day`, the column holds timestamps or dates, and each day in UTC is a group. Null is a
-    group too. Memory: score, label, group number and weight (if any) of every row, up to 17 bytes
-    a row, and several times as much while sorting. Raises the errors of `evaluate_saved` and
+    The metrics are those of the first binary target. With `by_day`, the column must hold timestamps
+    or dates, and each day in UTC is a group. Rows with a null form a group, too. The score, the
+    label, the group number and the weight (if any) of all rows are held in memory: up to 17 bytes a
+    row, and several times that while sorting. Raises the errors of `evaluate_saved` and
     `check_group`, and `ModelError` if the model has no binary target.
     """
     schema = pa.schema([(column, check_group(scorer.dataset, column, by_day))])
@@ -220,9 +225,11 @@ def evaluate_groups(
 def _with_values(
     schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
-    """Return the column's values in a piece, and logits, labels and (if weighted) weights.
+    """Return the column's values in a piece, and the logits, labels and weights of its rows.
 
-    With `by_day` the values are days. Raises `ModelError` if the model has no binary target.
+    The second item is a list of arrays, `[rows]` each; weights are missing if rows have none. With
+    `by_day`, the values are converted to days. Raises `ModelError` if the model has no binary
+    target.
     """
     piece = rows.piece
     read = side_columns(

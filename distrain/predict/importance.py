@@ -24,9 +24,10 @@ class Importance:
     """The deterioration of a metric when a column is shuffled, the most important column first.
 
     Attributes:
-        metric: The metric of the first target, such as `auc`.
-        loss: The deterioration by column, above 0 if the metric is worse. List columns of one
-            event have one entry together, under the event's name.
+        metric: The name of a metric of the first target, such as `auc`.
+        loss: The deterioration by column, above 0 if the metric is worse. The list columns of one
+            event sequence (such as items and their times) are shuffled together. They have one
+            entry, under the event's name.
     """
 
     metric: str
@@ -44,12 +45,12 @@ def column_importance(
 
     See Breiman 2001, "Random Forests", section 10.
 
-    A column's values are shuffled within each batch of rows; everything else is unchanged.
-    The metric is that of the first target. All rows are scored once for each column.
+    A column's values are shuffled within each batch of rows; all other columns are unchanged. The
+    metric is the main metric of the first target. All rows are scored at least once per column.
 
     Args:
         report: The metrics of the same rows, unshuffled.
-        seed: Seed of the shuffles: equal seeds give equal results.
+        seed: The seed of the shuffles.
         max_auc_bound: As in `evaluate_saved`.
         on_progress: As in `evaluate_saved`.
     """
@@ -74,9 +75,10 @@ def _value(report: BinaryReport, target: Target, metric: str) -> float:
 
 
 def _units(saved: SavedModel) -> dict[str, list[str]]:
-    """Return the columns to shuffle together, by name of a column or an event.
+    """Return the columns to shuffle together, by the name of a flat column or of an event.
 
-    List columns of one event are shuffled together, since their lists must have equal lengths.
+    Lists that describe the same events (such as items and their times) have equal lengths in each
+    row, so they are shuffled together.
     """
     inputs, units = saved.model.inputs, dict[str, list[str]]()
     for name in (*inputs.categorical_names, *inputs.continuous_names):

@@ -51,18 +51,18 @@ def score_rows(
     keep: Sequence[str] = (),
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> pa.Table:
-    """Return the scores of rows: the table that `predict` writes.
+    """Return the scores of rows: the table that `predict` writes, without `file` if in memory.
 
-    Rows are scored in this process. The model and its vocabularies are loaded once.
+    Rows are scored in this process. The model and its vocabularies are cached between calls.
 
     Args:
-        rows: A table that Arrow can convert, or files as in `PredictRequest.inputs`.
+        rows: A table in memory (see `table_of`), or files as in `PredictRequest.inputs`.
         keep: As in `PredictRequest`.
         raw: As in `PredictRequest`.
 
     Raises:
         DataError: The rows cannot be used.
-        InputError: Raw rows, and the model's workflow builds histories from earlier events.
+        InputError: The rows are raw, and the model's workflow makes histories of earlier events.
     """
     if (files := _named(rows)) is not None:
         return _score_files(model_dir, files, keep, raw)
@@ -102,14 +102,20 @@ def evaluate_rows(
 
 
 def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importance:
-    """Return the importance of each column in labelled rows; arguments as in `score_rows`."""
+    """Return the permutation importance of each column in labelled rows (`column_importance`).
+
+    `rows` are as in `score_rows`.
+    """
     with _labelled(model_dir, rows, RawOptions()) as scorer:
         return column_importance(scorer, evaluate_saved(scorer), seed)
 
 
 @contextmanager
 def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[ScorerInProcess]:
-    """Yield a scorer for labelled rows, which are in memory or in files."""
+    """Yield a scorer of labelled rows, which are in memory or in files.
+
+    Rows in memory are written to a temporary file, which is removed at the end of the context.
+    """
     files, saved, tables = _named(rows), open_model(model_dir), None
     with ExitStack() as stack:
         if files is None:

@@ -25,15 +25,18 @@ from distrain.train.step.device_metrics import TargetRows
 
 State = TypeVar("State")
 Scored = Iterator[tuple[TargetRows, ...]]
-"""For each batch, the rows of each target, with float32 scores."""
+"""Yields, for each batch, its scored rows for each target; scores are float32."""
 
 Count = Callable[["RowsOfPiece", Scored], State]
-"""A function that computes a state from the scores of a piece; it must be picklable."""
+"""A function that computes a state (such as metrics) from a piece and its scores.
+
+For a cluster it must be picklable.
+"""
 
 
 @dataclass(frozen=True)
 class RowsOfPiece:
-    """A piece of a dataset, and how to score it."""
+    """A piece of a dataset, with the number of rows to score at a time."""
 
     piece: FilePiece
     dataset: Dataset  # the rows of the piece alone
@@ -51,9 +54,9 @@ class ScorerInProcess:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """Yield each piece's index in the dataset and its state.
+        """Yield, for each piece in order, its index and the state that `count` returns for it.
 
-        `on_rows` is called with the number of rows of each scored batch.
+        `on_rows` is called after each scored batch with its number of rows.
         """
         device = torch.device("cpu")
         for place, rows in enumerate(_rows_of_pieces(self.dataset, self.batch_rows)):
@@ -64,7 +67,7 @@ class ScorerInProcess:
 class ScorerOnCluster:
     """Scores the pieces of a dataset on the workers of a cluster.
 
-    All workers must see the model and the dataset's files.
+    All workers must be able to read the model and the dataset's files.
     """
 
     client: Any  # a `distributed.Client`
@@ -76,7 +79,10 @@ class ScorerOnCluster:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """Like `ScorerInProcess.states`, but in order of completion, with `on_rows` by piece."""
+        """Like `ScorerInProcess.states`, but in order of completion.
+
+        `on_rows` is called after each piece with its number of rows.
+        """
         pieces = _rows_of_pieces(self.dataset, self.batch_rows)
         tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
         with closing(results(self.client, _count_on_worker, tasks)) as scored:

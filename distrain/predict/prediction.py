@@ -84,8 +84,9 @@ def predict(
 ) -> PredictResult:
     """Score files on the client's cluster; the outputs, one for each file, appear together.
 
-    A file of more than a million rows is scored by several tasks, each of some row groups. With
-    `resume`, finished scores (`finished_scores`) are not written again.
+    A file with more than about a million rows is scored by several tasks, each for some of its row
+    groups. With `resume`, nothing is done if `out` already has the scores of an equal request
+    (`finished_scores`), and pieces that an interrupted command has scored are not scored again.
 
     Args:
         client: A `distributed.Client`; `None` scores in this process.
@@ -93,6 +94,7 @@ def predict(
         on_prepare: Called with the progress of the preparation of raw rows.
 
     Raises:
+        InputError: The options contradict each other, such as `resume` with a URL or raw rows.
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
@@ -145,8 +147,8 @@ def predict(
 def finished_scores(request: PredictRequest) -> PredictResult | None:
     """Return the result of an earlier, equal request, if `out` is the folder that it wrote.
 
-    Only footers are read. Returns `None` if `out` is not a local folder, without `resume`, and with
-    `overwrite`.
+    Only footers are read. Returns `None` if `out` is not an existing local folder, if `resume` is
+    false, or if `overwrite` is true.
 
     Raises:
         OutputError: The folder `out` was not written by an equal request.
@@ -179,7 +181,8 @@ class _Cut:
 class _Rows:
     """Prepared rows: the pieces of each input file, and the columns to copy to the scores.
 
-    `keep` has pairs of a column's name in the scores and its name in the prepared files.
+    `keep` has pairs of a column's name in the scores and its name in the prepared files. `prepared`
+    is `None` if the input was prepared already.
     """
 
     cuts: list[_Cut]
@@ -193,7 +196,10 @@ def _rows_of(
     keep: Sequence[tuple[str, str]],
     prepared: PrepResult | None = None,
 ) -> _Rows:
-    """Return the rows of a prepared table; `source_of` maps the table's files to input files."""
+    """Return the rows of a prepared table, cut into pieces.
+
+    `source_of` maps a file of the table to the input file from which it was prepared.
+    """
     pieces_of: dict[str, list[FilePiece]] = {}
     for piece in cut_into_pieces(table.row_groups):
         pieces_of.setdefault(source_of(piece.file), []).append(piece)
@@ -214,7 +220,7 @@ class _Inputs:
     ) -> Iterator[_Rows]:
         """Yield the prepared rows; raw rows are first prepared in a scratch folder in `place`.
 
-        The folder is removed after the block. Raises the errors of `prepare`.
+        The folder is removed at the end of the context. Raises the errors of `prepare`.
         """
         if self.raw is None:
             assert self.rows is not None
@@ -241,9 +247,15 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
 def _files_to_make(
     cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
 ) -> tuple[dict[str, FilePiece], dict[str, tuple[str, ...]]]:
-    """Return the piece to score for each file of a task, and the files to join for each output.
+    """Return the piece to score into each task's file, and the files to join into each output.
 
-    An output that is written by one task, and not kept for a later command, needs no join.
+    The first mapping has the path that each task writes, the second the path of each output that is
+    joined. If one task makes the whole output, and its scores are not kept for a later command
+    (`is_kept`), the task writes the output itself.
+
+    Args:
+        folder: The folder of the outputs.
+        pieces: The folder of the files to join.
     """
     made: dict[str, FilePiece] = {}
     joins: dict[str, tuple[str, ...]] = {}
@@ -269,7 +281,8 @@ def check_request(request: PredictRequest) -> list[InputFile]:
     """Return the files to score, after checking their footers or first lines; needs no cluster.
 
     Raises:
-        DataError: Model, files or kept columns cannot be used.
+        InputError: The options contradict each other, such as `resume` with a URL or raw rows.
+        DataError: The model, a file or a column to keep cannot be used.
         OutputError: The output folder exists already, or holds the model or an input.
     """
     return _checked(request).files
@@ -329,7 +342,11 @@ def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> 
 
 
 def _target_names(files: Sequence[str]) -> list[str]:
-    """Return the output's name for each file: the file's own, after a number if two are equal."""
+    """Return the name of the output for each input file.
+
+    This is the input's name, with `.parquet` appended if it lacks a parquet suffix. If two names
+    are equal, all names are prefixed with the index of their file.
+    """
     own = [file.rsplit("/", 1)[-1] for file in files]
     own = [name if name.endswith(PARQUET_SUFFIXES) else f"{name}.parquet" for name in own]
     if len(set(own)) == len(own):

@@ -54,10 +54,11 @@ class RawRows:
     labeled: bool = False  # whether to read the target
 
     def check(self, option: str) -> None:
-        """Raise `InputError` if one of the first files lacks columns, or for histories.
+        """Check that the workflow can prepare the rows; reads the first files, needs no cluster.
 
-        Workflows with histories need events that came before these rows. The check needs no
-        cluster. `option` is the command's option for `keep`, which errors name.
+        Raises `InputError` if the workflow makes histories, which need events that came before
+        these rows, and `DataError` if one of the first files does not fit the workflow's features
+        document. `option` is the command's option for `keep`, which errors name.
         """
         history = raw_tables(self.workflow, self.labeled).workflow.history
         if history is not None:
@@ -76,10 +77,10 @@ class RawRows:
     def prepared(
         self, client: Any, place: str | Path, on_progress: ProgressCallback | None = None
     ) -> Iterator[PrepResult]:
-        """Yield the rows prepared in a scratch folder in `place`; it is removed afterwards.
+        """Prepare the rows in a scratch folder in `place`, and yield the result.
 
-        The client's workers must see `place`. With the client `None`, threads of this process
-        prepare the rows.
+        The folder is removed at the end of the context. The client's workers must be able to write
+        to `place`. If `client` is `None`, threads of this process prepare the rows.
         """
         here = ClusterRequest(in_process=True)
         opened = open_cluster(here) if client is None else nullcontext(client)
@@ -108,17 +109,19 @@ def labelled_rows(
     on_prepare: ProgressCallback | None = None,
     group: str | None = None,
 ) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
-    """Context manager of rows to evaluate a model on.
+    """Yield labelled rows to evaluate a model on, prepared if they are raw.
 
-    Raw rows are prepared by threads of this process, in a scratch folder.
+    Raw rows are prepared by threads of this process, in a scratch folder that is removed at the end
+    of the context.
 
     Args:
         check_raw: Called before raw rows are prepared; raises an error to refuse them.
-        group: A column of the input that the rows keep.
+        group: A column of the input that the prepared rows must keep, by which the caller groups
+            the rows.
 
     Yields:
-        The rows, the name of `group` in them, and the result of preparing them (`None` if they were
-        prepared already).
+        The rows, the name of `group` in them (`None` without `group`), and the result of preparing
+        them (`None` if they were prepared already).
 
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.
@@ -142,14 +145,16 @@ def labelled_rows(
 def files_to_score(
     inputs: Sequence[str], saved: SavedModel, is_raw: bool | None
 ) -> tuple[list[InputFile], bool]:
-    """Return the files of patterns, and whether their rows are raw.
+    """Return the files that match the patterns `inputs`, and whether their rows are raw.
 
-    If `is_raw` is `None`, the first file decides. A file is prepared if it is parquet with a schema
-    next to it, or if it has the model's columns as `distrain prep` writes them: int32 ids and
-    float32 numbers, none nullable.
+    `is_raw` is the caller's answer. If it is `None`, the first file decides: it is prepared if it
+    is parquet with a schema next to it, or if it has the model's columns as `distrain prep` writes
+    them (int32 ids and float32 numbers, none nullable). If the model's workflow is unknown, the
+    files must be prepared.
 
     Raises:
-        InputError: The first file could be either.
+        InputError: The first file could be raw or prepared: its columns have the names and types of
+            prepared rows, but some are nullable.
     """
     if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
         is_raw = False  # no known workflow could prepare them
@@ -181,7 +186,10 @@ def _looks_raw(path: str, schema: Schema) -> bool:
 
 @contextmanager
 def taken_for_prepared(options: RawOptions) -> Iterator[None]:
-    """Add to a `DataError` the hint that the rows may be raw, unless the options decide that."""
+    """In this context, add to a `DataError` the hint that the rows may be raw.
+
+    Nothing is added if `options.is_raw` is set.
+    """
     try:
         yield
     except DataError as error:
@@ -192,10 +200,11 @@ def taken_for_prepared(options: RawOptions) -> Iterator[None]:
 
 
 def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:
-    """Return True if rows in memory are raw; raises `InputError` if they could be either.
+    """Return True if rows in memory are raw.
 
-    `is_raw` is the caller's answer. With `None` the columns' names decide; if the model has no
-    workflow, the rows are prepared.
+    `is_raw` is the caller's answer. If it is `None`, the names and types of the columns decide. If
+    the model's workflow is unknown, the rows must be prepared. Raises `InputError` if the rows
+    could be raw or prepared.
     """
     if is_raw is None and Vocabularies.from_json(saved.about).workflow:
         return _columns_are_raw(table.schema, saved.schema, "rows in memory")
@@ -225,7 +234,10 @@ def _of_item(dtype: pa.DataType) -> pa.DataType:
 
 
 def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequence[str]) -> None:
-    """Raise `DataError` if an id means another value in prepared rows than in the model's data."""
+    """Raise `DataError` if an id or a number has another meaning in files than in the model's data.
+
+    `files` are prepared; files without a workflow next to them are accepted.
+    """
     known = Vocabularies.from_json(saved.about)
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):

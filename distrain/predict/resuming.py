@@ -2,8 +2,9 @@
 
 The scores are in a folder beside the output, `.OUT.scored/NAME`, with one file for each piece of
 the input. NAME is a hash of everything that determines the scores; a later command reuses the files
-if it would make the same scores. Tasks of a killed command may still run; they write to their own
-folder, or nowhere once it is removed. Beside finished scores, a file contains their NAME.
+if it would make the same scores. Tasks of a killed command may still run. They write to the folder
+NAME of that command, and fail once it is removed. Next to the finished scores, the file
+`.distrain-scores.json` contains their NAME and the sizes of their files.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ def scored_folder(out: Path) -> Path:
 def name_of_scores(
     model: Sequence[str], settings: dict[str, Any], pieces: Sequence[tuple[str, Any]]
 ) -> str:
-    """Return a name that identifies these scores.
+    """Return a name that identifies scores: a hash of everything that determines them.
 
-    The name is a hash of the versions of the model's and the input files, of `settings` (JSON
-    values that affect scores or their files), and of the file and row groups of each piece. If a
-    file has no version, the name is random, so that scores are not reused.
+    If a file has no version (`file_identity`), the name is random, so that scores are not reused.
+
+    Args:
+        model: The model's files, whose versions are hashed.
+        settings: JSON values that affect scores or their files.
+        pieces: The file and the row groups of each piece. The versions of the files are hashed.
     """
     used = [*model, *dict.fromkeys(file for file, _ in pieces)]
     identities = {file: file_identity(file) for file in used}

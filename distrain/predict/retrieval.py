@@ -36,9 +36,9 @@ FindModel = Callable[[], tuple[SavedModel, torch.device]]
 def item_vectors(
     saved: SavedModel, items: Dataset, on: torch.device
 ) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
-    """Yield ids, `[rows]`, and vectors, `[rows, width]`, of the items in a table, by batch.
+    """Yield, batch by batch, ids `[rows]` and vectors `[rows, width]` of the items in a table.
 
-    Each row of the table is an item. Values of the users' columns are ignored.
+    Each row of the table is an item. The values of the users' columns do not matter.
 
     Raises:
         ModelError: The model does not have two towers, or no column is tagged `item_id`.
@@ -49,7 +49,7 @@ def item_vectors(
 
 
 def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
-    """Return the rows of a table of items.
+    """Open a table of items, whose rows need no label.
 
     Raises `ModelError` if the model does not have two towers, and the errors of `Dataset`.
     """
@@ -99,14 +99,14 @@ def write_towers(
 def evaluate_retrieval(
     scorer: Scorer, items: Dataset, k: int = 10, seen: Sequence[str] = ()
 ) -> RankingReport:
-    """Return the quality of the top k of all items for the users of rows with label 1.
+    """Return ranking metrics of the top `k` of all items, for the users of rows with label 1.
 
-    Each such row counts as a separate user, whose relevant item is the row's. A relevant item
-    outside the table of items counts as missed. All items are scored, a chunk at a time: a worker
-    holds the items' vectors and the scores of one chunk.
+    Each row with label 1 counts as a separate user with one relevant item, the row's item. A
+    relevant item that is not in the table of items counts as missed. All items are scored, a chunk
+    at a time: a worker holds the vectors of all items and the scores of one chunk.
 
     Args:
-        items: A row for each item.
+        items: The table of items, one row for each.
         seen: Columns of lists of items to exclude from the row's ranking.
 
     Raises:
@@ -224,7 +224,10 @@ def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
 
 
 def _seen(batch: Batch, names: Sequence[str], ids: Ints, wanted: Ints) -> ItemLists | None:
-    """Return the items in the lists `names` of the `wanted` rows; `None` without names."""
+    """Return the items to hide from each ranking; `None` if `names` is empty.
+
+    These are the items in the list columns `names` of the rows `wanted`, as indices into `ids`.
+    """
     if not names:
         return None
     columns = [batch.lists[name] for name in names]

@@ -73,7 +73,10 @@ def _classes(logits: Tensor) -> list[pa.Array]:
 
 
 def _array(values: Tensor) -> pa.Array:
-    """Return an Arrow array of a tensor. From a NumPy array, Arrow makes it only with pandas."""
+    """Return an Arrow array that shares a tensor's memory.
+
+    `pa.array` of a NumPy array would import pandas, if it is installed.
+    """
     held = values.contiguous().numpy()
     buffers = [None, pa.py_buffer(held)]
     return pa.Array.from_buffers(pa.from_numpy_dtype(held.dtype), len(held), buffers)

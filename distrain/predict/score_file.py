@@ -31,7 +31,7 @@ ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
 caches; 65,536 rows took 42 % more processor time."""
 
 _GROUP_ROWS = 65536
-"""Rows per row group of the scores, at least; the file's last row group may have fewer."""
+"""Minimum number of rows in a row group of the scores, except for the last one of a file."""
 
 _GPU_THREADS = 4
 """Decoding threads for a GPU, which scores more rows a second than one or two threads decode."""
@@ -46,12 +46,20 @@ def score_file(
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
 ) -> int:
-    """Write the columns to keep and the scores of each row to `target`, in order of the rows.
+    """Write the scores of each row, and the columns to keep, to a parquet file, in row order.
 
-    The score columns are those of `score_columns`. Probabilities near 1 round to the same number;
-    order rows by logit, as `evaluate` does. `keep` has pairs of a name in the scores and a column
-    of `source`. `batch_rows` are scored at once; `None` chooses by device. `row_groups` are the
-    indices of the row groups to score; `None` scores all. Returns the number of rows in `target`.
+    The score columns are those of `score_columns`. Probabilities near 1 round to the same number,
+    so rows should be ordered by logit, as in `evaluate`.
+
+    Args:
+        source: A prepared parquet file.
+        target: The file to write.
+        keep: Pairs of a column's name in `target` and its name in `source`.
+        batch_rows: Rows scored at once; `None` chooses by device.
+        row_groups: The indices of the row groups to score; `None` scores all.
+
+    Returns:
+        The number of rows in `target`.
     """
     saved, on = model_for_worker(model_dir, device)
     batch_rows = batch_rows or ROWS_AT_ONCE[on.type]
@@ -111,7 +119,11 @@ def _scores(
 
 
 def model_files(model_dir: str) -> list[str]:
-    """Return the files of a saved model or a checkpoint whose versions identify the model."""
+    """Return the files whose versions identify the model in a saved model or a checkpoint.
+
+    These are the descriptions and weights of a saved model (and of an ensemble's members), or the
+    manifest of a checkpoint.
+    """
     if not is_remote(model_dir):
         parts = Path(model_dir).rglob("*")  # an ensemble has files for each member
         if found := sorted(str(one) for one in parts if one.name in (WEIGHTS_FILE, MODEL_FILE)):
@@ -127,9 +139,10 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
-    """Return the model and its device, from a cache of one model.
+    """Return a model on its device, and the device.
 
-    The device is the worker's first GPU, or the CPU if there is none or `device` is `cpu`.
+    The device is the worker's first GPU, or the CPU if there is none or `device` is `cpu`. The last
+    model is cached, until its files change.
     """
     with _ONE_LOADS:  # otherwise all threads that miss the cache load the model
         return _model(model_dir, _version(model_dir), device)
@@ -149,11 +162,11 @@ def _model(
 
 
 def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
-    """Concatenate the files `pieces` into `target`, in order; return the number of rows.
+    """Concatenate the parquet files `pieces` into `target`, in order; return the number of rows.
 
-    The pieces are removed afterwards, unless `keep` is set or they are in an object store. A local
-    `target` that exists is complete, and is not written again. Raises `OutputError` if the target
-    cannot be written, and `DataError` if a piece cannot be read.
+    The pieces are removed afterwards, unless `keep` is set or `target` is a URL. A local `target`
+    that exists is complete, and is not written again. Raises `OutputError` if the target cannot be
+    written, and `DataError` if a piece cannot be read.
     """
     local = not is_remote(target)
     if local and Path(target).exists():  # complete: a worker that was lost later wrote it

@@ -1,4 +1,4 @@
-"""Reads columns that the model does not use, in the same batches as the columns that it uses."""
+"""Reads columns of prepared rows to copy to the scores, or to group the rows by."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,11 +18,11 @@ def side_columns(
     *,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of all rows of parquet files, in order, in batches of `batch_rows` rows.
+    """Yield `columns` of all rows of parquet files, in order, in batches of `batch_rows` rows.
 
-    The last batch may be shorter; without `columns` there are no batches. Columns are cast to
-    `schema`; without it, all files must have the same types. With `row_groups`, only the row groups
-    with these indices are read from each file.
+    The last batch may be shorter. If `columns` is empty, there are no batches. If `schema` is
+    given, columns are cast to it; otherwise all files must have the same types. If `row_groups` is
+    given, only the row groups with these indices are read from each file.
 
     Raises:
         DataError: A value does not fit into the type in `schema`.
@@ -64,7 +64,7 @@ def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
 
 
 def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
-    """Raise a `DataError` if a parquet file lacks one of an option's columns."""
+    """Raise a `DataError` if a parquet file lacks one of the columns that an option names."""
     if not columns:
         return
     with open_input(file) as handle:

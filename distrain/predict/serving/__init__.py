@@ -1,1 +1,1 @@
-"""Exports of models that score ids or raw rows without distrain, and deltas between exports."""
+"""Exports models that score ids or raw rows without distrain, and makes deltas between exports."""

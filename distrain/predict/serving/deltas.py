@@ -6,8 +6,8 @@ A copy of this file is in every folder that `distrain export --since` wrote, and
 Beside it:
 
     delta.json    versions before and after, hashes of files, and the pieces of patches
-    whole/        new files, and files that changed otherwise than by rows
-    patches/      for each file with tables: their changed rows, and the bytes between tables
+    whole/        complete copies of new files, and of changed files without tables
+    patches/      for each changed file with tables: the changed rows, and the bytes between tables
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class WrongDelta(Exception):
 
 
 class Delta:
-    """A folder that `distrain export --since` wrote.
+    """A delta: a folder that `distrain export --since` wrote.
 
     Attributes:
         before, after: The versions of the exports before and after the delta.
-        files: The SHA-256 of each file after the delta.
+        document: The content of `delta.json`.
+        files: By path, the SHA-256 of each file of the export after the delta.
 
     Raises:
         DamagedExport: A file of the delta is missing or was modified.
@@ -71,7 +72,7 @@ class Delta:
 
 
 def verified(folder: Path) -> dict[str, Any]:
-    """Return the manifest of an export.
+    """Return the manifest of a complete export, after checking the hashes of all its files.
 
     Raises:
         DamagedExport: A file is missing or was modified.
@@ -102,7 +103,7 @@ def _signed(file: Path) -> dict[str, Any]:
 
 
 def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]) -> None:
-    """Write the export that results from deltas; its files equal those of a complete export.
+    """Apply deltas to an export, and write the result, which equals a complete export.
 
     Args:
         out: A folder that does not exist yet. It appears complete or not at all.
@@ -135,9 +136,9 @@ def apply_deltas(out: str | Path, base: str | Path, deltas: Sequence[str | Path]
 
 
 def check_chain(version: str, base: str, deltas: Sequence[Delta]) -> None:
-    """Raise `WrongDelta` unless the deltas follow each other, from the export's version on.
+    """Raise `WrongDelta` unless each delta starts at the version that the delta before it makes.
 
-    `version` and `base` are the version and the name of the export.
+    The first delta must start at `version`, the version of an export that is called `base`.
     """
     been, at = {version}, base
     for place, delta in enumerate(deltas):

@@ -50,10 +50,12 @@ _MISTAKE = (
 
 @dataclass(frozen=True)
 class ServedExport:
-    rows: int  # the number of golden rows, whose scores are stored in the folder
-    refused: int  # rows with odd values that both the folder and `predict` reject
+    rows: int  # the number of golden rows, which are stored in the folder with their scores
+    # rows of the sample, and copies with odd values, that the folder rejects; only for rows of the
+    # sample, it is checked that `predict` rejects them, too
+    refused: int
     largest_difference: float  # between the scores of the folder and of `predict`
-    no_graph: Mapping[str, str]  # why columns are not in the graph of raw columns, by name
+    no_graph: Mapping[str, str]  # the reasons why there is no graph of raw columns, by column
 
 
 @dataclass(frozen=True)
@@ -81,20 +83,23 @@ def export_folder(
     """Write a model to a folder that scores without distrain.
 
     Args:
-        with_workflow: Whether the folder also has the workflow of the model's data, and scores raw
-            rows.
+        model_dir: The folder of `saved`.
+        with_workflow: Whether to add the workflow of the model's data, so that the export scores
+            raw rows.
         sample: A file of raw rows; `None` for the first file that the workflow was fitted on. Its
-            first rows, and copies of them with odd values, are scored by the folder and by
-            `predict`, and the scores are compared.
-        valid: Labelled rows, prepared or raw. Their metrics are added to the manifest.
-        since: The previous export, complete or a delta. Only the changes are written.
+            first rows, and copies of them with odd values, are scored by the export and by
+            `predict`, and the scores are compared. Only used with `with_workflow`.
+        valid: Files of labelled rows, prepared or raw. The model's metrics on these rows are added
+            to the manifest.
+        since: The folder of the previous export, complete or a delta. If given, only the changes
+            since that export are written.
         tables: As in `write_export`.
         beside: As in `write_export`.
         replace: As in `write_export`.
 
     Raises:
-        InputError: The workflow makes a column that depends on other rows; or the previous export
-            has another form.
+        InputError: The workflow makes a column that cannot be made from one raw row; or the
+            previous export has another form, or depends on the folder `path`.
         DataError: Sample, validation rows, workflow or previous export cannot be read; or scores
             differ, and nothing is written.
         ModelError, OutputError: As in `write_export`.
@@ -168,7 +173,7 @@ class _ServedWorkflow:
         return checked
 
     def _write_graph(self, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Write `raw.onnx` if all columns can be in it; return the manifest's entries about it."""
+        """Write `raw.onnx` if ONNX supports all columns; return the manifest's entries about it."""
         inputs, unserved = raw_inputs(self._program, manifest["targets"])
         if unserved:
             return {"no_raw_graph": unserved}
@@ -213,7 +218,10 @@ class _ServedWorkflow:
         return golden, ServedExport(len(usable), refused, difference, no_graph)
 
     def _check_refused(self, table: pa.Table, bad: Exception) -> None:
-        """Raise a `DataError` if `predict` scores a row that the folder rejects."""
+        """Raise a `DataError` if `predict` scores the row in `table`, which the folder rejects.
+
+        `bad` is the folder's error.
+        """
         try:
             self._predicted(table)
         except DistrainError:
@@ -310,9 +318,9 @@ _TEXT_NUMBERS = ("1e3", "-0.25", " 5 ", "1e39", "-7")
 
 
 def with_edges(sample: RawSample) -> RawSample:
-    """Return the sample with further rows: a row of nulls, and copies with odd values.
+    """Return the sample with a row of nulls and copies of its rows with odd values appended.
 
-    Each copy has an odd value in one column.
+    Each copy has an odd value in one column, such as an empty text or the smallest integer.
     """
     table = sample.table
     odd = {name: _odd_values(table.schema.field(name).type, sample) for name in table.column_names}
@@ -354,9 +362,9 @@ def _odd_values(dtype: pa.DataType, sample: RawSample) -> list[Any]:
 
 
 def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values as Python or NumPy values, each as exact as in the column.
+    """Return a column as a list of Python or NumPy values, without loss of precision.
 
-    Only times with a zone lose digits after the microseconds. Nulls are `None`.
+    Exception: times with a time zone lose the digits after the microseconds. Nulls are `None`.
     """
     types = pa.types
     if isinstance(values, pa.ChunkedArray):

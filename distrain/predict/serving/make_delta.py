@@ -32,14 +32,15 @@ class DeltaSize:
 
 @contextmanager
 def previous_export(folder: Path) -> Iterator[Path]:
-    """Yield the folder of a complete export, for a folder with an export or a delta.
+    """Yield the folder of the complete export that `folder` holds or leads to.
 
-    A complete export is yielded itself. The result of a delta is written to a temporary folder
-    beside the delta.
+    If `folder` holds a complete export, it is yielded itself. If it holds a delta, the export that
+    results from the delta is written to a temporary folder beside it, and that folder is yielded.
 
     Raises:
-        InputError: The folder is neither an export nor a delta.
-        DataError: An export that a delta is based on is missing, or a file was changed.
+        InputError: The folder is neither an export nor a delta, or an export that a delta is based
+            on is missing.
+        DataError: A file is missing or was changed, or the deltas form a cycle.
     """
     try:
         base, *chain = _chain(folder)
@@ -60,10 +61,10 @@ def previous_export(folder: Path) -> Iterator[Path]:
 
 
 def _chain(folder: Path) -> list[Path]:
-    """Return a complete export, and the deltas that lead from it to `folder`, in order.
+    """Return the folders of a complete export and of the deltas that lead from it to `folder`.
 
-    If `folder` is a complete export itself, there are no deltas. Raises `InputError` if the export
-    is missing, `WrongDelta` if the deltas form a cycle.
+    The export comes first, `folder` last. If `folder` is a complete export, the list has only
+    `folder`. Raises `InputError` if the export is missing, `WrongDelta` if the deltas form a cycle.
     """
     chain = [folder.absolute()]
     while (chain[0] / deltas.DELTA).exists():
@@ -168,7 +169,7 @@ class _Writer:
         return DeltaSize(sum(new.get(name, 0) for name in rows), *changed(rows), *changed(values))
 
     def add(self, name: str) -> None:
-        """Add a changed file that the previous export has too: as a patch if it has tables."""
+        """Add a file that both exports have and that has changed: as a patch if it has tables."""
         places = [place for place in self._new if place["file"] == name]
         if places:
             path = self.folder / deltas.PATCHES / name
@@ -188,8 +189,14 @@ class _Writer:
     ) -> Iterator[dict[str, Any]]:
         """Write a file's patch; yield the descriptions of its pieces for `deltas.patched`.
 
-        New rows and bytes between tables are copied. So is a whole table if its changed rows and
-        their indices would not take fewer bytes.
+        New rows and the bytes between tables are copied. A whole table is copied if its changed
+        rows and their indices would take at least as many bytes.
+
+        Args:
+            name: The path of the file in the export.
+            places: The entries of the file's tables (see `_tables`), ordered by offset.
+            file: The file in the new export, to read.
+            patch: The patch to write.
         """
         had = {(p["table"], p["part"]): p for p in self._old if p["file"] == name}
         for place in places:
@@ -221,9 +228,10 @@ def _copied(file: BinaryIO, patch: BinaryIO, end: int) -> Iterator[dict[str, int
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
-    """Return where the rows of tables and vocabularies are, ordered by file and offset.
+    """Return the positions of an export's tables and vocabularies, ordered by file and offset.
 
-    Each entry has `table`, `part`, `file`, `offset`, `rows` and `row_bytes`.
+    Each entry has `table`, `part` (which tensor of the table, such as its values or scales; "" for
+    a vocabulary), `file`, `offset` (in bytes), `rows` and `row_bytes`.
     """
     described = json.loads((folder / INPUTS_FILE).read_text())
     places: list[dict[str, Any]] = list(described["tables"]["places"])

@@ -1,4 +1,4 @@
-"""Makes nodes of an ONNX graph for the steps of columns, by tracing `distrain.prep.steps`."""
+"""Makes ONNX nodes for the steps of a program's columns, by tracing `distrain.prep.steps`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ _TESTS = {
 
 
 class Nodes:
-    """Nodes of a graph, and their constants.
+    """The nodes and constants of an ONNX graph that is being made.
 
     Attributes:
-        refused: Names of boolean tensors, `[rows, 1]` or `[1, 1]` for all rows: True where a value
-            cannot be used.
+        all: The nodes, in order.
+        refused: Names of boolean tensors that are True where a value cannot be used. The shape is
+            `[rows, 1]`, or `[1, 1]` for a flag that concerns all rows.
     """
 
     def __init__(self, program: Program):
@@ -84,9 +85,10 @@ class Nodes:
         return self._known[key]
 
     def refuse(self, bad: str, lists: bool) -> None:
-        """Make the graph return no scores for rows where the tensor `bad` is true.
+        """Make the graph return no scores for rows where the tensor named `bad` is true.
 
-        With `lists`, `bad` has a flag per item, and one true flag withholds the scores of all rows.
+        With `lists`, `bad` has a flag for each item of a list column. A single true flag then
+        removes the scores of all rows.
         """
         if lists:
             total = self.add("ReduceSum", self.cast(bad, np.int64), keepdims=0)
@@ -141,9 +143,10 @@ class Tensor(NDArrayOperatorsMixin):
         return self if kind == self.kind else self.called(self.graph.cast(self.name, dtype), kind)
 
     def any(self) -> bool:
-        """Have the graph refuse the rows where this is true, and return False.
+        """Make the graph refuse the rows where this tensor is true; always return False.
 
-        So code that raises an error if `any()` is true continues while the graph is made.
+        The traced code raises an error if `any()` is true. While the graph is made, it must
+        continue.
         """
         self.graph.refuse(self.name, self.lists)
         return False
@@ -161,7 +164,7 @@ class Tensor(NDArrayOperatorsMixin):
 
 
 def as_numbers(values: Values) -> Values:
-    """Return integers as float64, with NaN for missing values."""
+    """Return values as float64, with NaN for missing values and without a mask."""
     x = values.x.astype(np.float64)
     return Values(x if values.missing is None else _where(values.missing, np.nan, x))
 

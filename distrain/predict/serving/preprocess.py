@@ -91,6 +91,7 @@ class Preprocessor:
 
         Raises:
             BadValue: A column is missing, or a value cannot be used.
+            ValueError: `form` is unknown, or the columns have different numbers of rows.
         """
         form = self._known_form(form)
         if isinstance(rows, list) and 0 < len(rows) <= _FEW_ROWS and (few := self._few(rows, form)):
@@ -156,11 +157,12 @@ class Preprocessor:
         ).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
-        """Return, by column, the values before the column's steps, and the lengths of its lists.
+        """Return, by column, its values as they are before the steps, and the lengths of its lists.
 
-        The lengths are `None` for a flat column. Texts and integers are lists with `None` for
-        missing values, numbers are arrays with NaN. Times are arrays; times with a zone are
-        converted to UTC. Arguments and errors are those of `inputs`.
+        The values of a list column are the items of all lists. The lengths are `None` for a flat
+        column. Texts and integers are lists with `None` for missing values, numbers are arrays with
+        NaN. Times are arrays; times with a zone are converted to UTC. Arguments and errors are
+        those of `inputs`.
         """
         form = self._known_form(form)
         given = self._given(rows, form)
@@ -184,7 +186,7 @@ class Preprocessor:
 
 
 def _text_of(source: str) -> dict[str, Any]:
-    """Return a program's entry for a column of a cross: values of any type are read as texts."""
+    """Return a program's entry for a source column of a cross, which is read as texts."""
     takes = ["text", "integer", "number", "bool", "decimal", "time"]
     as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
     of = {"name": source, "source": source, "steps": [], "slices": []}
@@ -230,7 +232,10 @@ class _Column:
         return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        """Return the column after all steps, like `made`, from raw values; ids are cached."""
+        """Compute the column from raw values; return the values after all steps, and list lengths.
+
+        The result is that of `made`. Ids are cached.
+        """
         values, lengths = self._flat(values, form)
         if self.has_ids and self.meet(values, form):
             with suppress(KeyError):
@@ -239,10 +244,11 @@ class _Column:
         return self.made(self._read_items(values, lengths, form), lengths)
 
     def meet(self, values: Any, form: str) -> bool:
-        """Cache the ids of values.
+        """Compute and cache the ids of those values that are not cached yet.
 
-        Return False, and cache nothing, if there are too many distinct values, or values of types
-        that cannot be keys of the cache (such as bool, since True == 1).
+        Returns False, and caches nothing, if there are too many distinct values, or values of types
+        that cannot be keys of the cache (such as bool, since True == 1). Returns True otherwise,
+        even if an unusable value keeps all new values out of the cache.
         """
         if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
             return False
@@ -259,7 +265,7 @@ class _Column:
         return True
 
     def keep(self, values: Sequence[Any], made: Array, form: str) -> None:
-        """Cache the results `made` of these values, if all are of cacheable types."""
+        """Cache `made`, the results for `values`, if all values are of cacheable types."""
         if _are_kept(values):
             self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
 

@@ -44,7 +44,8 @@ class Program:
 
     document: dict[str, Any]
     vocabularies: Mapping[str, Vocabulary]
-    numbers: Mapping[str, Floats]  # of some vocabularies, a number for each id
+    # for the vocabularies of `CountEncode` and `TargetEncode`: the encoded number of each id
+    numbers: Mapping[str, Floats]
 
 
 def program_of(
@@ -57,7 +58,8 @@ def program_of(
         form: The default form of rows, one of `preprocess.FORMS`.
 
     Raises:
-        InputError: A column depends on other rows. All such columns are listed.
+        InputError: A column cannot be made from one raw row, for example because it comes from a
+            history or a side table. All such columns are listed.
     """
     inputs = saved.model.inputs
     lists = (*inputs.list_names, *inputs.number_names)
@@ -124,7 +126,8 @@ def column_program(
     Args:
         spec: The column's entry in the features document; `None` if the workflow has no document.
         lists: Whether the column holds lists.
-        holds_text: Whether the column holds texts, if no vocabulary of its values determines that.
+        holds_text: Whether the column holds texts. If a vocabulary of the column's own values
+            exists, it decides instead.
     """
     vocabularies = {}
     for one in operators:
@@ -158,7 +161,7 @@ def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary
 def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
     """Return the encoding's number for each id of the vocabulary from `_vocabulary`, float64.
 
-    The number of missing values is that of unseen ones, unless the fit has seen missing values.
+    If the fit has seen no missing values, missing values get the number of unseen values.
     """
     is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
     *known, unknown = encoding.numbers(column)
@@ -210,10 +213,10 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
 
 
 def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
-    """Return how a column's values are read, and the steps before those of the operators.
+    """Return the entries of a column's program about reading, and its first steps.
 
-    Values are read as `distrain.prep` reads a table with types. `takes` has the accepted kinds of
-    values, and `to` the kind to which they are converted.
+    `takes` has the accepted kinds of values, and `to` the kind to which they are converted, as
+    `distrain.prep` does for a table with types. The steps of the operators follow those in `steps`.
     """
     as_ = AS_IS if spec is None else spec.as_
     taken = takes_of(operators)

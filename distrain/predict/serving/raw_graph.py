@@ -54,7 +54,7 @@ class RawInput:
 
     @property
     def names(self) -> set[str]:
-        """All names that the graph's inputs of this column may have."""
+        """The names of all graph inputs that this column may have."""
         return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
 
     def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
@@ -81,10 +81,12 @@ class RawInput:
 def raw_inputs(
     program: Program, targets: Sequence[Mapping[str, Any]]
 ) -> tuple[list[RawInput], dict[str, str]]:
-    """Return the graph's raw columns, and why other columns cannot be in ONNX, by name.
+    """Return the graph's raw columns, and the reasons why columns of the program do not fit ONNX.
+
+    The reasons are by column name. If there are any, the graph cannot be written.
 
     Args:
-        targets: As in `manifest.json`.
+        targets: The entry `targets` of `manifest.json`.
     """
     columns = program.document["columns"]
     outputs = {name for target in targets for name in target["columns"]}
@@ -136,9 +138,14 @@ def write_raw_graph(
 ) -> None:
     """Write `raw.onnx` into the folder of an exported ONNX model, whose weights it shares.
 
-    Flat columns are `[rows, 1]`. `NAME.missing`, bool, may be omitted if no value is missing.
-    The outputs are the columns that `distrain predict` writes, `[rows]` or `[rows, classes]`. Rows
-    with a value that `predict` rejects get NaN, and -1 as the class.
+    Inputs of flat columns are `[rows, 1]`. The input `NAME.missing`, bool, may be omitted if no
+    value is missing. The outputs are the columns that `distrain predict` writes, `[rows]` or
+    `[rows, classes]`. Rows with a value that `predict` rejects get NaN, and -1 as the class.
+
+    Args:
+        model_file: The name of the exported ONNX model in the folder.
+        inputs: The first result of `raw_inputs`.
+        targets: The entry `targets` of `manifest.json`.
     """
     import onnx
 
@@ -204,7 +211,7 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
 
     Args:
         raw: The values of the graph's raw columns, by name.
-        taken: The names of the inputs that the model's graph has.
+        taken: The names of the inputs of the model's graph. Other model inputs are not made.
     """
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
@@ -226,7 +233,10 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Values], taken: set[str]) -> None:
 
 
 def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
-    """Return a model input of shape `[rows, 0]`; `others` are tensors with the number of rows."""
+    """Return the name of a tensor `[rows, 0]`, for a model input without columns.
+
+    `others` names tensors with the same number of rows. `name` is `categorical` or `continuous`.
+    """
     zero, one = nodes.constant([0], np.int64), nodes.constant([1], np.int64)
     if not others:
         listed = next(iter(nodes.program.document["lists"]))[0]
@@ -255,9 +265,10 @@ def _column(raw: Mapping[str, Values], column: Mapping[str, Any]) -> str:
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Add nodes that compute the score columns from the model's outputs; return graph outputs.
+    """Add nodes that compute the score columns from the model's outputs.
 
-    The scores of refused rows are NaN, and their class is -1.
+    Returns the descriptions of the graph's outputs. The scores of refused rows are NaN, and their
+    class is -1.
     """
     refused = nodes.constant([[False]], bool)
     for other in nodes.refused:

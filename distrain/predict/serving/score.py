@@ -36,7 +36,7 @@ class Scorer:
     Attributes:
         manifest: The content of `manifest.json`.
         preprocessor: Makes the model's inputs from raw rows.
-        run: A function that returns the model's outputs for these inputs, a list by target.
+        run: Computes the model's outputs from these inputs: a list with one array per target.
 
     Raises:
         DamagedExport: A file is missing, was changed, or is from another export; the message names
@@ -52,10 +52,10 @@ class Scorer:
         self.run = open_model(self.folder, self.manifest)
 
     def score(self, rows: Any, form: str | None = None) -> dict[str, Array]:
-        """Return the columns that `distrain predict` writes for these rows, by name, `[rows]`.
+        """Return the score columns that `distrain predict` writes for these rows, by name.
 
-        Probabilities of several classes are `[rows, classes]`. Arguments and errors are those of
-        `Preprocessor.inputs`.
+        They are `[rows]`, except for the probabilities of several classes, `[rows, classes]`.
+        Arguments and errors are those of `Preprocessor.inputs`.
         """
         inputs = self.preprocessor.inputs(rows, form)
         targets = self.manifest["targets"]
@@ -69,7 +69,7 @@ class Scorer:
         return scores_by_name
 
     def check(self) -> float:
-        """Score the golden rows again; return the largest difference to their scores at export."""
+        """Score the golden rows again; return the largest difference from their stored scores."""
         golden = json.loads((self.folder / GOLDEN).read_text(encoding="utf-8"))
         scores = self.score(decoded(golden["rows"]), golden["form"])
         return largest_difference(scores, golden["scores"])
@@ -177,7 +177,7 @@ _MAKERS: dict[str, Callable[[str], Any]] = {
 
 
 def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of which `encoded` returned the JSON values."""
+    """Return columns of rows, by name, from the JSON values that `encoded` returned for them."""
 
     def of(value: Any) -> Any:
         if isinstance(value, list):

@@ -1,13 +1,13 @@
-"""Check that a run trained each row of each epoch once, for any number of restarts.
+"""Checks that a run trained each row of each epoch exactly once, however often it was restarted.
 
-Ranks record a hash of every row that they train. The check reads the table itself, in the order of
-its files and without the shuffling of training. It hashes the rows, and compares both as multisets.
+Ranks record a hash of every row that they train. The check reads the table again, in file order and
+without shuffling, hashes its rows, and compares these hashes with the recorded ones as multisets.
 If the table is split into windows, the rows of each window's steps are compared with the rows of
-that window. No step may have rows of two windows; so all rows of a window came before those of the
-next.
+that window. A step with rows of two windows is a problem, so a passed check also shows that all
+rows of a window were trained before those of the next.
 
-Only the history that led to the weights counts: an attempt that continued from a checkpoint after
-step `f` replaces the steps of earlier attempts from step `f` on.
+Only the steps that led to the weights count: an attempt that resumed from a checkpoint of `f` steps
+replaces all steps of earlier attempts from number `f` on.
 
 The record of a rank is a file of hashes, step by step:
 
@@ -57,7 +57,10 @@ class TrainedRows(NamedTuple):
 
 
 class AuditLog:
-    """Writes a rank's record; its methods raise `OutputError` if the file cannot be written."""
+    """Writes the record of the rows that a rank trains (the format is in the module's docstring).
+
+    Its methods raise `OutputError` if the file cannot be written.
+    """
 
     def __init__(self, file: BinaryIO, path: Path):
         self._file = file
@@ -100,7 +103,7 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
-    """Return a file's first step and its complete steps.
+    """Return the number of steps done before a rank's record begins, and its complete steps.
 
     Raises `DataError` if the file cannot be read or is not a record of rows.
     """
@@ -155,7 +158,7 @@ def row_hashes(batch: Batch) -> Tensor:
 
 
 def _of_lists(lists: Ragged) -> Tensor:
-    """Return a number for each row's list, `[rows]`, int64, from every value and its position."""
+    """Return a hash of each row's list, `[rows]`, int64, from all values and their positions."""
     lengths = lists.lengths.long()
     starts = torch.repeat_interleave(lists.offsets[:-1].long(), lengths)
     places = torch.arange(len(lists.values), device=lists.values.device) - starts
@@ -212,9 +215,9 @@ class RunAudit:
 
 
 def audit_run(run: Path) -> RunAudit:
-    """Compare the rows that a run trained with the whole table.
+    """Compare the rows that a run trained with all rows of its training data.
 
-    Raises `DataError` if the run recorded no hashes.
+    Raises `DataError` if the run recorded no hashes, or its data cannot be read.
     """
     paths = RunPaths(run)
     check_run_dir(paths)
@@ -244,7 +247,10 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """Return the rows of all ranks in the steps that led to the weights; `DataError` for none."""
+    """Return the rows of all ranks in the steps that led to the weights.
+
+    Raises `DataError` if the run recorded no hashes.
+    """
     attempts = {
         attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
     }
@@ -264,9 +270,9 @@ def counted_steps(paths: RunPaths) -> list[TrainedRows]:
 
 
 def table_hashes(spec: JobSpec, inputs: Inputs, table: Table) -> Hashes:
-    """Return the hash of every row of a window of the training data, `[rows]`, in file order.
+    """Return the hash of every row of `table`, `[rows]`, in file order.
 
-    Without windows it covers all of the data.
+    `table` is the training data, or a window of it.
     """
     one = replace(inputs, train=replace(table, windows=None))
     with _loader(spec, one, drop_last=False, batch_rows=_BATCH_ROWS) as loader:
@@ -343,9 +349,9 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """Return the hashes that occur more often in the table, then those more often in `trained`.
+    """Return the hashes that are more frequent in `table`, and those more frequent in `trained`.
 
-    Each is repeated as often as it is in excess.
+    A hash is repeated: once for each occurrence that the other array lacks.
     """
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))

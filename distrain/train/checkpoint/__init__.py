@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a training in one file per rank, for any placement and rank count."""
+"""Checkpoints: one file per rank, which any placement of tables and number of ranks can load."""
 
 from distrain.train.checkpoint.checkpoint_dir import CheckpointDir as CheckpointDir
 from distrain.train.checkpoint.loading import load_newest as load_newest

@@ -1,4 +1,4 @@
-"""The directory of a run's checkpoints, a folder or URL, and the complete ones among them."""
+"""The directory of a run's checkpoints, a folder or URL: lists, reads and removes checkpoints."""
 
 import contextlib
 import re
@@ -28,18 +28,18 @@ class CheckpointEntry:
 @dataclass(frozen=True)
 class Survey:
     whole: list[CheckpointEntry] = field(default_factory=list)  # ordered like `CheckpointDir.list`
-    # by the name of an unusable checkpoint, the reason; `foreign` has those of unsupported formats
+    # the reasons why checkpoints are unusable, by name; `foreign` has those in unsupported formats
     broken: dict[str, str] = field(default_factory=dict)
     foreign: dict[str, str] = field(default_factory=dict)
-    # by the name of a checkpoint of another run, that run; `None` if it is unknown
+    # for checkpoints of other runs: the run that wrote each, by checkpoint name; `None` if unknown
     others: dict[str, str | None] = field(default_factory=dict)
 
 
 class CheckpointDir:
     """Directory of checkpoints: a local folder, or a URL of any filesystem that fsspec supports.
 
-    Nothing is created before the first checkpoint. The object may be sent to another process.
-    Checkpoints of other runs than `run` are neither listed nor removed; `None` accepts every run.
+    The directory is created with the first checkpoint. The object can be pickled. Checkpoints of
+    other runs than `run` are neither listed nor removed; `None` accepts every run.
     """
 
     def __init__(self, url: str, run: str | None = None):
@@ -50,10 +50,11 @@ class CheckpointDir:
     def list(self) -> list[CheckpointEntry]:
         """Return the complete checkpoints, in the order in which a run would resume from them.
 
-        The latest attempt comes first, and in it the latest step, even if the attempt resumed from
-        an earlier one. Only manifests are checked; other missing or damaged files are detected on
-        loading. `damaged` gets messages about unusable checkpoints. Returns an empty list for a
-        missing directory; raises `Unavailable` if the directory could not be read.
+        The order is by attempt, then by step, the latest first. A later attempt comes first even if
+        its steps are lower. Only manifests are checked; other missing or damaged files are detected
+        on loading. The attribute `damaged` is set to messages about unusable checkpoints. Returns
+        an empty list for a missing directory. Raises `Unavailable` if the directory could not be
+        read.
         """
         try:
             survey = self.survey()
@@ -108,7 +109,7 @@ class CheckpointDir:
         return open_folder(self.url).sub(name)
 
     def survey(self) -> Survey:
-        """Return all checkpoints, also the unusable ones and those of other runs.
+        """Return all checkpoints, including unusable ones and those of other runs.
 
         Raises `OSError` if the directory cannot be read.
         """
@@ -184,24 +185,30 @@ def _without_manifest(folder: Folder) -> str:
 def expendable(
     entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
 ) -> list[CheckpointEntry]:
-    """Return all checkpoints except the `keep` newest and the one of the best step.
+    """Return the checkpoints to remove: all except the `keep` newest and that of `best_step`.
 
-    `entries` are in the order of `CheckpointDir.list`; `best_step` `None` keeps only the newest.
+    `entries` are in the order of `CheckpointDir.list`. `best_step` is `None` if there is no best
+    step.
     """
     kept = [*entries[:keep], entry_of_step(entries, best_step)]
     return [entry for entry in entries if entry not in kept]
 
 
 def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
-    """Return the checkpoint of a step, of the latest attempt that has one; `None` if none has."""
+    """Return the checkpoint of a step; `None` if there is none.
+
+    `entries` are in the order of `CheckpointDir.list`. If several attempts saved the step, return
+    the latest attempt's checkpoint.
+    """
     return next((entry for entry in entries if entry.step == step), None)
 
 
 def leftovers(survey: Survey, current: str) -> list[str]:
-    """Return the unusable folders that no rank can still be writing.
+    """Return the names of damaged or unfinished checkpoints that no rank can still be writing.
 
-    They are older than the folder `current`; ranks may be writing newer ones. Folders of other
-    formats are not returned. None are returned if the directory has checkpoints of other runs.
+    These are older than the checkpoint `current`; ranks may be writing newer ones. Checkpoints in
+    unsupported formats are not returned. The result is empty if the directory has checkpoints of
+    other runs, because an unfinished checkpoint may belong to one of these runs.
     """
     if survey.others:  # a folder without a manifest may belong to another run
         return []
@@ -214,9 +221,10 @@ def attempt_and_step(name: str) -> tuple[int, int]:
 
 
 def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints except the `keep` newest and that of `best_step`, and `leftovers`.
+    """Remove all checkpoints except the `keep` newest and that of `best_step`.
 
-    Call it when the checkpoint `current` is complete. May raise `OSError`.
+    Also removes damaged and unfinished checkpoints (`leftovers`). Call it when the checkpoint
+    `current` is complete. May raise `OSError`.
     """
     survey = directory.survey()
     names = [entry.name for entry in expendable(survey.whole, keep, best_step)]

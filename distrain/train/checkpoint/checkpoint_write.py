@@ -1,4 +1,4 @@
-"""Writes one checkpoint on one rank, from the first byte to the manifest.
+"""Writes one checkpoint, together with the other ranks: this rank's file, then the manifest.
 
 Each rank writes its file. All ranks except rank 0 then post a description of their file, or the
 reason for their failure, to the store. The last of them posts that all results are there. Rank 0
@@ -58,21 +58,21 @@ class CheckpointPlan:
     name: str
     number: int  # counts this writer's checkpoints, from 1
     manifest: Manifest  # its manifest without files
-    best_step: int | None = None
+    best_step: int | None = None  # the step whose checkpoint is kept, besides the newest ones
 
     @property
     def written_key(self) -> str:
-        """Return the key to which all ranks except rank 0 add their results."""
+        """The key to which all ranks except rank 0 add their results."""
         return f"checkpoint/{self.number}/{self.name}/written"
 
     @property
     def all_done_key(self) -> str:
-        """Return the key that is posted once all ranks except rank 0 have added their results."""
+        """The key that is posted once all ranks except rank 0 have added their results."""
         return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
     def outcome_key(self) -> str:
-        """Return the key of the outcome, which rank 0 posts."""
+        """The key of the outcome, which rank 0 posts."""
         return f"checkpoint/{self.number}/{self.name}/outcome"
 
 
@@ -87,7 +87,7 @@ class CheckpointWrite:
     whole: bool | None = None  # the outcome; `None` until then
 
     def run(self) -> bool:
-        """Write the checkpoint; returns whether it is complete, and raises nothing."""
+        """Write the checkpoint; return True if it is complete. Errors are reported, not raised."""
         whole = False
         self._began_s = monotonic()
         try:
@@ -113,9 +113,10 @@ class CheckpointWrite:
         return shard
 
     def _follow(self, written: Shard | str) -> bool:
-        """Post this rank's result, and wait; return True if the checkpoint is complete.
+        """Post this rank's result and wait; return True if the checkpoint is complete.
 
-        All ranks except rank 0 call it.
+        All ranks except rank 0 call it. `written` is this rank's file, or the reason why there is
+        none.
         """
         store, settings = self.settings.store, self.settings
         peers, plan = settings.peers, self.plan
@@ -157,7 +158,11 @@ class CheckpointWrite:
         return True
 
     def _read_others(self) -> list[Shard | str]:
-        """Return the other ranks' results: a file, or why there is none, also after a timeout."""
+        """Return the results of the other ranks, in rank order.
+
+        A result is the description of the rank's file, or the reason why there is none (such as a
+        timeout).
+        """
         settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
         by_rank: dict[int, Shard | str] = {}
         why_not = "no report"

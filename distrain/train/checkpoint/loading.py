@@ -38,12 +38,13 @@ from distrain.train.checkpoint.training_state import (
 @dataclass(frozen=True)
 class LoadResult:
     entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if none is usable
-    touched: bool = False  # without an entry: a damaged one has overwritten the state
+    # whether `entry` is `None` and parts of a damaged checkpoint were read, so the state is invalid
+    touched: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     # tensors of each saving rank, by rank, on the CPU. With the same number of ranks each gets its
     # own; with n ranks, rank `r` gets those of the ranks `r`, `r + n`, and so on
     rank_tensors: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
-    saved_by: int = 0
+    saved_by: int = 0  # the number of ranks that saved the checkpoint
 
 
 def load_newest(
@@ -71,7 +72,8 @@ def load_newest(
         progress: Called after each slab that was read.
 
     Raises:
-        Unavailable: Something could not be read for a possibly temporary reason; on every rank.
+        Unavailable: The directory or a file could not be read, for a possibly temporary reason; on
+            every rank.
         DataError: The saved tensors do not fit this model and its optimizers; on every rank.
     """
     after_slab = progress or (lambda: None)
@@ -153,10 +155,10 @@ class _Loading:
 class WeightsReading:
     """Reads a checkpoint's weights into a model on one rank; not a collective operation.
 
-    If the training kept an average of its weights, the model gets the average. The model must have
-    the shapes that were saved; a rank reads the rows that its model holds. Creating an instance
-    reads the manifest. It raises `Damaged` or `Unavailable` if the manifest cannot be used, and
-    `DataError` for a model with other tensors.
+    If the training kept an average of its weights, the model gets the average. A rank reads the
+    rows that its model holds. First call `check`, then `run`. Creating an instance reads the
+    manifest. It raises `Damaged` or `Unavailable` if the manifest cannot be used, and `DataError`
+    if the model's tensors have other names, shapes or dtypes than those saved.
     """
 
     def __init__(
@@ -179,7 +181,10 @@ class WeightsReading:
         )
 
     def check(self) -> None:
-        """Check files like `ShardReading.check`; rows that are in no file also count as damage."""
+        """Check the files like `ShardReading.check`.
+
+        Raises `Damaged` also if rows of a tensor are in no file.
+        """
         self._manifest.check_whole(self._folder.url)
         self._reading.check()
 
@@ -207,9 +212,9 @@ class _Average:
         ]
 
     def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
-        """Return the gaps of `Averaging` under the names that they have in a checkpoint.
+        """Return the tensors into which the gaps of `Averaging` are read, by name in a checkpoint.
 
-        The tensors are live. {} without an average.
+        The result is empty if the training kept no average.
         """
         if self._averaging is None:
             return {}

@@ -19,7 +19,10 @@ Places = slice | Tensor  # a tensor is `[n]`, int64
 
 @dataclass(frozen=True)
 class Rows:
-    """Numbers of adjacent rows, or of one rank's rows of a sharded table: one row of each block.
+    """The numbers of adjacent rows, or of one rank's rows of a sharded table.
+
+    A sharded table consists of blocks of as many rows as there are ranks; each rank has one row of
+    every block.
 
     >>> Rows(1, 1, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
     ([1, 2, 3, 4], [3, 5, 9, 11])
@@ -49,7 +52,7 @@ class Rows:
         return int(self.row(self.count - 1))
 
     def part(self, start: int, stop: int) -> "Rows":
-        """Return these rows from index `start` to before index `stop`."""
+        """Return the rows with the indices `start` to `stop - 1` among these rows."""
         block = 0 if self.rank is None else self.block + start
         first = self.first + start * self.stride
         return replace(self, first=first, count=stop - start, block=block)
@@ -72,7 +75,9 @@ class Rows:
         return self.rank == other.rank or not self._is_dealt_as(other)
 
     def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
-        """Yield the indices of common rows, among these and among the others, in parts.
+        """Yield the indices of the common rows in these rows and in `other`, in several parts.
+
+        The two items of a part are slices, or tensors of equal length.
 
         >>> list(Rows(0, 1, 5).meet(Rows(3, 1, 9)))
         [(slice(3, 5, None), slice(0, 2, None))]
@@ -94,14 +99,14 @@ class Rows:
             yield begin + common.nonzero().flatten(), places[common]
 
     def _is_dealt_as(self, other: "Rows") -> bool:
-        """Return True if both are rows of a sharded table, with the same blocks of rows."""
+        """Return True if both are rows of a sharded table that is cut into the same blocks."""
         if self.rank is None or other.rank is None or self.stride != other.stride:
             return False
         return other.first - self.first == (other.block - self.block) * self.stride
 
 
 class LocalRows(NamedTuple):
-    """Some rows of a tensor on this rank, adjacent in memory."""
+    """Rows of a tensor on this rank that are adjacent in memory; implements `Taker`."""
 
     name: str
     rows: Rows  # its rows of the tensor, in canonical order; a scalar is a tensor of one row
@@ -134,7 +139,7 @@ class LocalRows(NamedTuple):
 
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
-    """Return the rows of the tensors on this rank, without empty tensors."""
+    """Return the rows of `tensors` that this rank holds; empty tensors are omitted."""
     return [
         held
         for name, tensor in tensors.items()
@@ -154,9 +159,10 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 
 
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
-    """Return the rows that this rank writes: all that only it has, and a block of shared rows.
+    """Return the rows that rank `rank` writes to its file of a checkpoint.
 
-    Rank 0 writes shared tensors of less than `SMALL_BYTES` whole.
+    These are all rows that only this rank has, and an equal part of the rows that all ranks have.
+    Exception: rank 0 alone writes tensors of less than `SMALL_BYTES` that all ranks have.
     """
     return [
         share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0

@@ -37,7 +37,7 @@ class Manifest:
     step: int
     attempt: int
     auc: float | None  # of the validation rows at this step, if they were scored
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # the caller's values, such as the job's spec and schema
     state: Mapping[str, Any]  # the values of a `TrainingState` besides its tensors
     tensors: Mapping[str, TensorFacts]
     shards: Sequence[Shard]  # the files, by the rank that wrote them
@@ -84,7 +84,7 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """Return a manifest as JSON values.
+    """Parse and check the bytes of a manifest; return its content as JSON values.
 
     Raises `Damaged` if its checksum or its fields are wrong, `DataError` for an unsupported format.
     """
@@ -173,7 +173,10 @@ _MOST_BYTES = 1 << 60
 
 
 def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -> None:
-    """Raise `ValueError`, `TypeError` or `KeyError` if these files cannot hold these tensors."""
+    """Raise an error unless the descriptions of files and of tensors are consistent.
+
+    The error is a `ValueError`, `TypeError` or `KeyError`.
+    """
     for name, facts in tensors.items():
         _check_facts(name, facts)
     for rank, shard in enumerate(shards):

@@ -1,8 +1,9 @@
 """Ownership of a directory of checkpoints by a run: a claim is a file in it.
 
 A claim is `run-ID.json`. Each run writes its own file and lists the directory before and after it.
-Of two runs that begin at once at least one sees the other's claim. This also works in an object
-store, which can neither rename nor create exclusively but lists what was written.
+If two runs begin at the same time, at least one sees the other's claim. This also works in an
+object store, which can neither rename files nor create them exclusively, but lists all files that
+were written.
 
 A claim has no expiry and names no process. It is valid for the run's later attempts, also on
 another host. A run that was killed keeps its directory until the claim is removed. A claim without
@@ -42,7 +43,7 @@ _WRITE_HINT = "Check checkpoint.dir, its permissions, and that all workers can w
 
 
 def check_owner(directory: CheckpointDir) -> None:
-    """Raise `SpecError` if another run has the directory; writes nothing.
+    """Raise `SpecError` if another run owns the directory; write nothing.
 
     Raises `Unavailable` if the directory cannot be read.
     """
@@ -53,13 +54,14 @@ def check_owner(directory: CheckpointDir) -> None:
 
 
 def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
-    """Claim a directory for its run, which also checks that it can be written.
+    """Claim a directory for its run; this also checks that the directory can be written.
 
-    A claim of the same run is written again. The claim contains `run_dir`, which the `SpecError` of
-    another run names. Claims of runs that have ended without a checkpoint are removed.
+    If the run has a claim already, it is written again. The claim contains `run_dir`, so that the
+    `SpecError` of another run can name it. Claims of other runs that have ended without a
+    checkpoint are removed.
 
     Raises:
-        SpecError: Another run has the directory.
+        SpecError: Another run owns the directory.
         OutputError: The directory cannot be written to.
         Unavailable: It cannot be read or written now, for a possibly temporary reason.
     """
@@ -174,7 +176,10 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
 
 
 def _is_over(folder: Folder, run: str) -> bool:
-    """Return True if the run of a claim has ended, by the summary in its directory."""
+    """Return True if the run of a claim has ended, according to the summary in its directory.
+
+    Returns False if the directory is remote or cannot be read.
+    """
     run_dir = _run_dir(folder, _claim_file(run))
     if not run_dir or "://" in run_dir:
         return False

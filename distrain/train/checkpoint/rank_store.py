@@ -32,14 +32,18 @@ _ERRORS: dict[str, type[DistrainError]] = {
 class RankStore:
     """Texts by key that all ranks of one attempt can read, in one of torch's stores.
 
-    Unlike a collective operation it may be used by any thread, during a step. No caller waits
-    longer for a dead peer than its timeout. A store that cannot be reached raises `OSError` or
-    `RuntimeError`. To read a text of every other rank, use `add` and `take`: the rank that adds the
-    last text posts that all are there, so no rank asks for each text separately.
+    Unlike a collective operation, it may be used by any thread, during a step. No caller waits
+    longer for a dead peer than its timeout. If the store cannot be reached, methods raise `OSError`
+    or `RuntimeError`.
 
-    `store` is a separate client with keys that no other code uses. `None` is for a single rank, and
-    for ranks in threads of one process that share this object. `waiting` returns a context in which
-    `read` waits for other ranks.
+    To collect a text from each rank, every rank calls `add`. The rank that adds the last text
+    (`add` returns the count) then posts a text under another key. One rank waits for that key, and
+    calls `take`. So no rank requests the texts one by one.
+
+    Args:
+        store: A separate client with keys that no other code uses. `None` is for a single rank, and
+            for ranks in threads of one process that share this object.
+        waiting: Returns a context in which `read` waits for other ranks.
     """
 
     def __init__(
@@ -89,9 +93,10 @@ class RankStore:
             self._store.delete_key(key)
 
     def add(self, key: str, text: str) -> int:
-        """Add a text under a key that is used for nothing else; return the number of texts so far.
+        """Add a text to the list of a key; return the number of texts so far.
 
-        A caller that gets `n` finds at least `n` texts with `take`.
+        The key must be used only with `add` and `take`. After a caller got `n`, `take` returns at
+        least `n` texts.
         """
         # Append before counting, so that `take` finds every text counted. torch lacks the
         # annotation.
@@ -108,7 +113,7 @@ class RankStore:
         return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
-        """Set the text of a key if it has none; return its text, the same for all callers."""
+        """Set the text of a key unless it has one; return its text, the same for all callers."""
         with self._lock:
             self._own.add(key)
         won: bytes = self._store.compare_set(key, "", text)
@@ -133,8 +138,9 @@ def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
 def fail_on_all_ranks(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
     """Return a context that raises, on all ranks, the most severe error of any rank inside it.
 
-    Leaving the context is a collective operation. The error is a SpecError, OutputError, DataError,
-    Unavailable or Damaged. An OSError becomes Unavailable; Damaged if a local disk cannot read.
+    Leaving the context is a collective operation. These errors are exchanged, the most severe
+    first: SpecError, OutputError, DataError, Unavailable, Damaged. An OSError becomes Unavailable,
+    or Damaged if it is an I/O error (EIO) and `url` is a local path.
     """
     kind, message, hint = "", "", None
     try:

@@ -78,7 +78,8 @@ def shard_file(rank: int, num_ranks: int) -> str:
 class ShardContent:
     held: tuple[LocalRows, ...]  # in the file's order, including the rank's own tensors
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
-    memory: Tensor | None = None  # memory of copies, all values in order: `[num_bytes]`, uint8
+    # if `held` was copied: the memory that contains all its values in order, `[num_bytes]`, uint8
+    memory: Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -86,7 +87,12 @@ class ShardContent:
 
 
 def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -> ShardContent:
-    """Return a file's content in file order: the widest types first, to align all of them."""
+    """Return the content of a rank's file, sorted by dtype, the widest first, to align all values.
+
+    Args:
+        share: The rows that this rank writes (`share_of`).
+        rank_tensors: The rank's own tensors, by name.
+    """
     own = [whole(RANK_PREFIX + name, tensor, alone=True) for name, tensor in rank_tensors.items()]
     held = [*share, *(one for one in own if one.num_bytes)]
     held.sort(key=lambda one: -one.values.dtype.itemsize)
@@ -95,7 +101,7 @@ def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -
 
 
 def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]) -> ShardContent:
-    """Return a copy of the content in `buffer`.
+    """Copy the content into `buffer`, and return the copy; `after_slab` is called while copying.
 
     `buffer` is `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes. If it is
     aligned to `PAGE_BYTES`, a disk can write it without another copy.
@@ -151,7 +157,7 @@ def num_rows(shape: Sequence[int]) -> int:
 
 
 def row_bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """Return the bytes of a row of a tensor; a scalar is one row.
+    """Return the number of bytes of a row of a tensor; a scalar is one row.
 
     >>> row_bytes_of("F32", (10, 4)), row_bytes_of("I64", ())
     (16, 8)

@@ -1,8 +1,8 @@
 """Reads tensors of a checkpoint by name, slab by slab, and verifies their checksums.
 
 This is the only reader of a checkpoint's files. A resumed training, the scoring of a model and a
-warm start differ only in the receivers (`Taker`) that they pass. It does not depend on models and
-optimizers.
+warm start differ only in the receivers (`Taker`) that they pass. This module does not depend on
+models and optimizers.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class Need(NamedTuple):
 
 
 class PiecePart(NamedTuple):
-    """The rows of a piece from index `start` to before index `stop`."""
+    """The rows with the indices `start` to `stop - 1` of a piece."""
 
     need: Need
     start: int
@@ -87,7 +87,12 @@ class PiecePart(NamedTuple):
 class ShardReading:
     """Reads the rows that one rank needs from a checkpoint: first call `check`, then `run`.
 
-    `owned` are the saving ranks whose own tensors are read; `None`: those of rank `rank`.
+    Args:
+        takers: The receivers of the rows, by tensor.
+        rank: The rank that reads; ranks begin with different files.
+        after_slab: Called after each slab that was read, and each file that was checked.
+        owned: The ranks of the saving run whose own tensors (such as random states) are read;
+            `None` for those of rank `rank`.
     """
 
     def __init__(
@@ -127,8 +132,8 @@ class ShardReading:
     def run(self) -> dict[int, dict[str, Tensor]]:
         """Pass all needed rows to their takers; return the own tensors of the ranks in `owned`.
 
-        The result is by saving rank. Raises `Damaged` if a checksum is wrong; some rows may have
-        been passed already.
+        The result maps a rank of the saving run to its tensors by name. Raises `Damaged` if a
+        checksum is wrong; some rows may have been passed already.
         """
         rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
         by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}
@@ -194,7 +199,11 @@ class ShardReading:
 def _needs(
     shard: Shard, owned: bool, takers: Takers, facts: Mapping[str, TensorFacts]
 ) -> list[Need]:
-    """Return a file's needed pieces in order; with `owned` also the writing rank's own tensors."""
+    """Return the needed pieces of a file, in file order.
+
+    `facts` are dtypes and shapes by tensor. With `owned`, the own tensors of the rank that wrote
+    the file are needed, too.
+    """
     needs = []
     for piece in shard.pieces:
         if piece.name.startswith(RANK_PREFIX):

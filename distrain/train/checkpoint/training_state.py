@@ -1,4 +1,4 @@
-"""All tensors that determine the continuation of a training, by names.
+"""The named tensors that a checkpoint needs to continue a training.
 
 The names do not depend on the placement of tables or the number of ranks. A torch optimizer may
 hold a module's parameters one by one, or as views of one vector. Its state is named by parameter in
@@ -36,7 +36,10 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        """Return the device of the dense part, on which backends exchange the ranks' values."""
+        """The device of the dense part, or of the tables if the dense part has no parameters.
+
+        Tensors that ranks exchange must be on this device.
+        """
         dense = next(iter(self.model.dense.parameters()), None)
         return (self.model.embeddings.weights[0] if dense is None else dense).device
 
@@ -107,7 +110,7 @@ class TrainingState:
 def table_factor(facts: Mapping[str, Any]) -> float:
     """Return the factor by which a checkpoint's table weights must be multiplied.
 
-    1 for checkpoints of version 0.2.0, which have none.
+    `facts` is `Manifest.state`. Checkpoints of version 0.2.0 have no factor; for these, return 1.
     """
     return float(facts.get("table_factor", 1.0))
 
@@ -123,7 +126,10 @@ def facts_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, Tenso
 def differences(
     saved: Mapping[str, TensorFacts], live: Mapping[str, TensorFacts], needs: str
 ) -> list[str]:
-    """Return messages about tensors whose dtypes or shapes differ, or that only one side has."""
+    """Return messages about tensors whose dtypes or shapes differ, or that only one side has.
+
+    `needs` are the words before the live tensor's facts in a message, such as "the model needs".
+    """
     return [
         f"{name} is {_text(saved.get(name), 'missing')}, "
         f"{needs} {_text(live.get(name), 'no such tensor')}"
@@ -137,7 +143,9 @@ def _text(facts: TensorFacts | None, otherwise: str) -> str:
 
 
 def dense_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return the live tensors of a module and its optimizer by name; creates missing state first.
+    """Return the live tensors of a module and its optimizer by name.
+
+    If the optimizer has no state yet, it is created first (`create_state`).
 
     `dense.NAME` is a parameter or buffer. `dense_optimizer.NAME.KEY` is the optimizer's state of a
     parameter: a tensor of the parameter's shape, or a scalar such as the number of steps.
@@ -174,11 +182,11 @@ def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, sl
 
 
 def create_state(optimizer: Optimizer) -> None:
-    """Make an optimizer create its state, as it is before the first step.
+    """Make an optimizer create its state as it is before the first step, for parameters without it.
 
-    Some optimizers create it only in their first step. So a step with zero gradients and a zero
-    learning rate is made, which changes no parameter (with another rate, decoupled weight decay
-    would). The new state is then set to zero, including the count of steps.
+    Some optimizers create their state only in their first step. So this function makes a step with
+    zero gradients and a zero learning rate, which changes no parameter (with another rate,
+    decoupled weight decay would). It then sets the new state to zero, including the count of steps.
     """
     held = _held_by(optimizer)
     lacks = [not optimizer.state.get(parameter) for parameter in held]

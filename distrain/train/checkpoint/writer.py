@@ -1,4 +1,4 @@
-"""Checkpoints that all ranks write together, usually while they train."""
+"""Writes checkpoints on all ranks together, usually while they train."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ class SaveResult:
 
 @dataclass(eq=False)
 class CheckpointWriter(WriterSettings):
-    """Writes a training's checkpoints; every rank has one.
+    """Writes a training's checkpoints; every rank has an instance.
 
     Each rank writes a file with the rows that only it holds and its share of the rest. Rank 0 then
     writes the manifest, which completes the checkpoint, and removes older ones. If any rank cannot
@@ -57,7 +57,7 @@ class CheckpointWriter(WriterSettings):
 
     @property
     def thread(self) -> int | None:
-        """Return the `ident` of the writing thread; `None` while nothing is written."""
+        """The `ident` of the thread of the last checkpoint; `None` without one, or after `wait`."""
         return None if self._thread is None else self._thread.ident
 
     def save(
@@ -81,8 +81,8 @@ class CheckpointWriter(WriterSettings):
 
         Args:
             values: JSON values; those of rank 0 are saved.
-            rank_tensors: This rank's own tensors; those of each rank are saved.
-            auc: The model's AUC, for the manifest; a non-finite one counts as unknown.
+            rank_tensors: This rank's own tensors, such as its random state; every rank's are saved.
+            auc: The model's AUC, for the manifest; `None` or a non-finite value means unknown.
             best_step: The step whose checkpoint is kept, besides the newest ones.
         """
         started_s = monotonic()
@@ -117,9 +117,9 @@ class CheckpointWriter(WriterSettings):
         return SaveResult(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
-        """Wait for the writing; return whether the last checkpoint is complete.
+        """Wait until the last checkpoint is written; return whether it is complete.
 
-        Returns `None` if nothing was written, or the writing takes longer than `timeout_s`.
+        Returns `None` if there is no checkpoint yet, or writing takes longer than `timeout_s`.
         """
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -139,7 +139,10 @@ class CheckpointWriter(WriterSettings):
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """Return this rank's share, copied if `behind`; or the reason why it cannot be written."""
+        """Return this rank's share of the tensors, or the reason why it cannot be written.
+
+        With `behind`, the share is a copy, which a thread can write while training continues.
+        """
         if self._thread is not None:
             return f"the one before was still being written after {self.patience_s:.0f} s"
         try:
@@ -157,7 +160,7 @@ class CheckpointWriter(WriterSettings):
             return in_words(error)
 
     def _forget_last_posts(self) -> None:
-        """Delete what this rank posted about the previous checkpoint, which rank 0 has read."""
+        """Delete this rank's posts about the previous checkpoint, which rank 0 has read."""
         if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
                 self.store.clear(self._last.plan.all_done_key)

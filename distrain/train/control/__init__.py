@@ -1,1 +1,1 @@
-"""Start of ranks, choice of devices, and agreement on the step at which they save or stop."""
+"""Sets up a rank's process, and lets the ranks agree on the step at which they save or stop."""

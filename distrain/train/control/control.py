@@ -65,17 +65,21 @@ class Control:
 
 
 def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
-    """Connect to the torch store that the coordinator opened, and return the ranks' part of it."""
+    """Connect to the torch store that the coordinator opened, and return it as a `RankStore`.
+
+    The keys have a separate prefix. `timeout_s` limits the connection and each request.
+    """
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
     return RankStore(PrefixStore(f"{meeting.prefix}/board", store), partial(waiting, PEERS))
 
 
 class Commands:
-    """Commands that a rank receives from its supervisor while it trains: one JSON object a line.
+    """Executes the commands that a rank receives from its supervisor while it trains.
 
-    `{"op": "checkpoint", "number": 7}` and `{"op": "stop", "number": 8, "grace_s": 20.0}`. The
-    coordinator assigns the numbers, the same for all ranks of a gang.
+    A command is a line with a JSON object: `{"op": "checkpoint", "number": 7}`, or
+    `{"op": "stop", "number": 8, "grace_s": 20.0}`. The coordinator assigns the numbers; a command
+    has the same number on all ranks of a gang.
     """
 
     def __init__(self, agreement: StepAgreement, stop_deadline: StopDeadline):
@@ -95,7 +99,7 @@ class Commands:
         threading.Thread(target=take_all, name="commands", daemon=True).start()
 
     def take(self, line: str) -> None:
-        """Execute a command; an unknown one is logged, because newer supervisors may have more.
+        """Execute a command; an unknown or malformed command is logged, and otherwise ignored.
 
         >>> from distrain.train.checkpoint import RankStore
         >>> agreement = StepAgreement(RankStore(), 0, 1)

@@ -59,9 +59,10 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
 
 @contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Return a context that restores, on exit, the state that a rank sets in its process.
+    """Return a context that restores, on exit, the settings that a rank makes in its process.
 
-    These are the random generators, the number of threads, and cuBLAS's workspace.
+    These are the states of the random generators, torch's number of threads, and the environment
+    variable `CUBLAS_WORKSPACE_CONFIG`.
     """
     threads, cublas = torch.get_num_threads(), os.environ.get(_CUBLAS)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
@@ -85,10 +86,10 @@ def process_as_it_was() -> Iterator[None]:
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
-    """Join the other ranks; does nothing for a single rank without a rendezvous.
+    """Create torch's process group with the other ranks; do nothing if there is no rendezvous.
 
-    `timeout_s` is the longest wait for a peer, here and in each collective operation. Raises
-    `SpecError` if two ranks would use NCCL on one GPU, and `MissingRanks`.
+    `timeout_s` limits the wait for other ranks, here and in each collective operation. Raises
+    `SpecError` if two ranks would use NCCL on one GPU, and `MissingRanks` after the timeout.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -129,7 +130,8 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
     """Raise `SpecError`, on every rank, if two ranks share a GPU.
 
     This happens with `dask worker` on a host with several GPUs. `gpu` is the UUID of this rank's
-    GPU. Waits at most `timeout` for all ranks; after that the store's error is raised.
+    GPU, which the ranks exchange through `store`. Waits at most `timeout` for all ranks, then
+    raises the store's error.
     """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
@@ -150,7 +152,7 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
 
 
 def choose_backend(device: torch.device) -> str:
-    """Return the backend: NCCL for GPUs, gloo for CPUs or with `DISTRAIN_COLLECTIVES=gloo`.
+    """Return torch's backend: `nccl` for GPUs, `gloo` for CPUs or with `DISTRAIN_COLLECTIVES=gloo`.
 
     With gloo everything is copied through the host; NCCL rejects two ranks on one GPU. Raises
     `SpecError` for another value of the variable.

@@ -5,10 +5,11 @@ another while they train. But a checkpoint holds the state of all ranks after th
 rank that left a step early would leave the others waiting in it.
 
 The program of every rank passes the same *places*, in the same order: one before each step, and
-one before each batch of a validation. A request holds a rank at its next place. A thread writes the
-number of places that the rank has passed to the store. Once all ranks have done so, the *target* is
-the largest of these numbers. It cannot change, because all ranks are held. Ranks behind it continue
-to it, through any collective operations before it. There all of them execute the request.
+one before each batch of a validation. A request holds a rank at its next place. Another thread then
+writes to the store how many places the rank has passed. Once all ranks have written their number,
+the *target* is the largest number. It cannot change, because all ranks are held. Ranks that have
+passed fewer places continue to the target, through any collective operations before it. There all
+ranks execute the request.
 
 A rank that writes its number gets the count of numbers. So the last rank reads all numbers and
 proposes the target, and the others wait for the decision. The number of a rank's calls does not
@@ -44,9 +45,10 @@ log = logging.getLogger("distrain.agreement")
 
 
 class StopAsked(Exception):
-    """Raised to end the training here.
+    """Raised in the training thread to end the training.
 
-    With `saves`, all ranks end at this place, and save a checkpoint; otherwise they did not agree.
+    `saves` is True if all ranks end at this place and must save a checkpoint. It is False if the
+    ranks did not agree in time.
     """
 
     def __init__(self, saves: bool):
@@ -65,7 +67,8 @@ class _Request:
 class StepAgreement:
     """Holds the training thread of one rank at a place until the ranks have agreed on a request.
 
-    `on_stop` is called from a thread with the target of an agreed stop, `None` if it was abandoned.
+    `on_stop` is called, from another thread, once a stop is decided: with its target, or `None` if
+    it was abandoned. The attribute `passed` is the number of places that this rank has passed.
     """
 
     def __init__(
@@ -87,14 +90,16 @@ class StepAgreement:
 
     @property
     def asked(self) -> bool:
-        """Return True if a request is pending; other threads may change that at any time."""
+        """Whether a request is pending; other threads may change that at any time."""
         return bool(self._requests) or self._leaves
 
     def begin(self) -> Word:
-        """Wait at the next place until it may be passed; only the training thread calls it.
+        """Wait at the next place until the rank may continue; only the training thread calls it.
 
-        `go`: it is passed. `checkpoint`: save now, like all ranks here, and call again. `stop`:
-        save and end, like all ranks here. `leave`: end; the others could not be reached.
+        Returns:
+            `go`: the place is passed. `checkpoint`: all ranks save a checkpoint at this place; then
+            call again. `stop`: all ranks save a checkpoint at this place, and end. `leave`: end
+            without a checkpoint, because the ranks did not agree in time.
         """
         with self._changed:
             while True:
@@ -107,10 +112,11 @@ class StepAgreement:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Hold this rank's training until all ranks agree on a place to save or, with `stops`, end.
+        """Let all ranks agree on a place to save or, with `stops`, to save and end.
 
-        Every rank must get the request, with the same number; a number seen before is ignored.
-        `wait_s` limits the time for the agreement. The call returns at once: a thread waits.
+        This rank's training waits at its next place until the agreement. Every rank must get the
+        request, with the same number; a number seen before is ignored. `wait_s` limits the time for
+        the agreement. The call returns at once: another thread waits.
         """
         with self._changed:
             if number in self._seen:

@@ -22,10 +22,10 @@ log = logging.getLogger("distrain.stop")
 
 
 class StopDeadline:
-    """Ends the rank's process when the time of a stop is over.
+    """Ends the rank's process at the end of a stop's grace period.
 
-    The training thread cannot prevent it, even if it hangs in a collective operation with a dead
-    rank. `leave` must end the process, and does not return.
+    This works even if the training thread hangs in a collective operation with a dead rank. `leave`
+    must end the process, and does not return.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class StopDeadline:
     def stop_agreed(self, target: int | None) -> None:
         """Record the agreed place of the stop: the number of places passed before it.
 
-        If `target` is `None` (the ranks could not agree) or 0, there is nothing to save, and the
-        training thread may not arrive for a long time. Then the rank exits after `MAIN_THREAD_S`,
-        unless the thread arrives before.
+        If `target` is `None` (the ranks could not agree) or 0 (nothing was trained), there is
+        nothing to save, and the training thread may not get there for a long time. Then the rank
+        exits after `MAIN_THREAD_S`, unless the thread calls `arrived` or `finished` before.
         """
         with self._changed:
             if not self._arrived and not target:
@@ -64,9 +64,9 @@ class StopDeadline:
                 self._watch()
 
     def arrived(self) -> None:
-        """Note that the training thread has reached the agreed place.
+        """Record that the training thread has reached the agreed place.
 
-        The thread may use the rest of the grace period, such as for a checkpoint.
+        The thread may then use the rest of the grace period, such as for a checkpoint.
         """
         with self._changed:
             self._arrived = True
@@ -80,13 +80,17 @@ class StopDeadline:
         self._changed.notify_all()
 
     def finished(self) -> None:
-        """Note that the training has finished all its work, so the process is not ended early."""
+        """Record that the training has finished its steps, so the deadline no longer applies."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def stopped(self, step: int, saved: bool) -> bool:
-        """Report the stop; return False if it was reported before or the training has finished."""
+        """Report that the rank has stopped; return True if it was reported.
+
+        Returns False, and reports nothing, if the stop was reported before or the training has
+        finished.
+        """
         with self._changed:
             if self._over:
                 return False

@@ -162,7 +162,7 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     `auto` searches the folder of the training files and the one above it, where `distrain prep`
     writes it. `criteo` is the preset, completed with cardinalities from such a file if there is
     one. Other values are a file or a folder. With `data.workflow`, `auto` and `criteo` search the
-    folder above the workflow instead. `SchemaError` if there is none.
+    folder above the workflow instead. Raises `SchemaError` if the search finds no schema.
     """
     if is_remote(data.schema_path):
         return data.schema_path
@@ -216,9 +216,10 @@ def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
 
 
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
-    """Return the vocabularies beside a job's schema; unreadable files count as unknown.
+    """Return the vocabularies of `data.workflow`, or of the workflow beside the job's schema.
 
-    Reads all bytes of the vocabularies, for their checksums; call it once per training.
+    Unreadable files count as unknown. All bytes of the vocabularies are read, for their checksums,
+    so call it once per training.
     """
     if data.workflow is not None:
         place = data.workflow if is_remote(data.workflow) else os.path.abspath(data.workflow)
@@ -303,7 +304,7 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
 def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
     """Raise `SpecError` if `data.max_list_length` limits a list of events.
 
-    It keeps the first items, which are the oldest events; the model reads the newest.
+    The limit keeps the first items, which are the oldest events; the model reads the newest.
     """
     events = blueprint.inputs.shape.events
     lists = {column.name for one in events for column in (*one.lists.values(), *one.numbers)}
@@ -365,7 +366,7 @@ def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Tab
 
 
 def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:
-    """Raise `DataError` if files in other folders were prepared with a different workflow."""
+    """Raise `DataError` if the files are in several folders, prepared with different workflows."""
     files = [*train.compact.files, *(valid.compact.files if valid else ())]
     if len({os.path.dirname(os.path.dirname(file)) for file in files}) > 1:
         known = find_vocabularies(data, schema)

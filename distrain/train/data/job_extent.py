@@ -45,7 +45,7 @@ class JobSpan:
 
     @property
     def first_step(self) -> int:
-        """The number of steps before those of this span; above 0 in a refit."""
+        """The number of this span's first step: 0, or the first training's steps in a refit."""
         return 0
 
     @property
@@ -57,15 +57,21 @@ class JobSpan:
         return self.epoch.trained_rows
 
     def steps_from(self, step: int) -> range:
-        """Return the steps from `step` to the last one, as the loader counts them."""
+        """Return the numbers of the steps from `step` to the last one, counted from `first_step`.
+
+        A loader counts steps in this way.
+        """
         return range(step - self.first_step, self.num_steps - self.first_step)
 
     def place_of(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step, and the step's number in it, both from 0."""
+        """Return the epoch of a step within this span, and the step's number in it, both from 0."""
         return divmod(step - self.first_step, self.steps_per_epoch)
 
     def course(self, step: int) -> tuple[int, int]:
-        """Return the step for the learning rate's schedule, and the schedule's number of steps."""
+        """Return the position of a step in the learning rate's schedule, and the schedule's length.
+
+        Both are numbers of steps.
+        """
         return step, self.num_steps
 
     def check_start(self, step: int, checkpoint: str) -> None:
@@ -81,14 +87,14 @@ class JobSpan:
         return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
     def rank_rows(self, step: int, num_ranks: int) -> tuple[int, ...]:
-        """Return the number of rows of each rank's batch in a step; every rank gets all numbers."""
+        """Return the number of rows of each rank's batch in a step, in rank order."""
         return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
         return max(0, steps - 1) // self.steps_per_epoch
 
     def window_at(self, step: int) -> int | None:
-        """Return the window that begins with a step; `None` if none does."""
+        """Return the index of the window that begins with a step; `None` if no window does."""
         of_epoch = self.place_of(step)[1]
         window = self.epoch.window_of(of_epoch)
         begins = self.windows and step < self.num_steps and of_epoch == self.epoch.span(window)[0]
@@ -124,10 +130,10 @@ class RefitSpan(JobSpan):
 
     @classmethod
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
-        """Return the refit's steps: as many passes as the first training made until `found`.
+        """Return the steps of a refit with as many passes as the first training made until `found`.
 
-        The number of passes is rounded: validations within a pass differ by less than the rest of
-        the pass improves the model. Less than half a pass is not rounded, and the number is not
+        The number of passes is rounded, because the rest of a pass improves the model more than
+        validations within the pass differ. It is not rounded if it is below one half, and not
         rounded up beyond the end of the first training.
 
         Args:
@@ -146,9 +152,9 @@ class RefitSpan(JobSpan):
         return self.taken
 
     def course(self, step: int) -> tuple[int, int]:
-        """Return the step of the first training's schedule at the same share of a pass.
+        """Return the first training's step at the same position in a pass, and its number of steps.
 
-        Also returns the number of steps of that training.
+        So the learning rate follows the schedule of the first training.
         """
         own = step - self.taken
         return own * self.first.steps_per_epoch // self.steps_per_epoch, self.first.num_steps
@@ -157,5 +163,5 @@ class RefitSpan(JobSpan):
         return self.first.rows_in(self.taken) + super().rows_in(steps - self.taken)
 
     def epoch_after(self, steps: int) -> int:
-        """Return the epoch of the last of `steps` steps, counted over both trainings."""
+        """Return the epoch (from 0, counted over both trainings) of the last of `steps` steps."""
         return self.first.epoch_after(self.taken) + 1 + super().epoch_after(steps - self.taken)

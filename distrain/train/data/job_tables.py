@@ -1,7 +1,6 @@
-"""The tables of a job: the command that checked them passes them to the ranks of every attempt.
+"""Passes the tables of a job from the command that checked them to the ranks of every attempt.
 
-So footers are read once per job, and an attempt does not need to read them from the storage when it
-begins.
+So the footers of the data files are read once per job, and not again when an attempt begins.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ class Inputs:
 
     @property
     def fingerprint(self) -> str:
-        """Return both tables' fingerprints in hex, equal on ranks that read the same files."""
+        """The fingerprints of both tables in hex, equal on ranks that read the same files."""
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Write the tables to a file for the ranks, which then do not read the footers.
+    """Write the tables to a file, from which ranks read them with `read_tables`.
 
     Raises `OutputError` if it cannot be written.
     """
@@ -64,9 +63,10 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
-    """Return the tables in the file from `hand_on`.
+    """Return the tables in a file that `hand_on` wrote.
 
-    `None` if the file is missing or damaged, or was written for other data or another schema.
+    Returns `None` if the file is missing or damaged, or was written for other data or another
+    schema.
     """
     try:
         with zipfile.ZipFile(path) as file:
@@ -84,9 +84,10 @@ def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
 
 
 def _key(spec: JobSpec, schema: Schema) -> str:
-    """Return a key of the version, the schema, and the fields that affect the reading of footers.
+    """Return a hash of everything except the files' content that determines the tables.
 
-    It does not depend on the files: readers notice later that a file has changed.
+    This is distrain's version, the schema, and the spec's fields that affect the reading of
+    footers. A change of a file is detected later, when it is read.
     """
     document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]

@@ -1,4 +1,4 @@
-"""Creates a job's loaders by its spec."""
+"""Creates the loaders of a job from its spec."""
 
 import os
 from typing import Literal
@@ -27,7 +27,8 @@ def job_loader(
     """Return a rank's loader of a job's training or validation rows, without starting it.
 
     Args:
-        shuffle: `data.shuffle` to train; `none` to validate, which keeps all rows.
+        shuffle: `data.shuffle` for training, `none` for validation. With `none`, `data.drop_last`
+            is ignored, so that all rows are read.
     """
     data, train, is_full = spec.data, spec.train, shuffle == "full"
     section = {name: getattr(data, name) for name in LoadingSpec.model_fields}
@@ -75,7 +76,7 @@ def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) 
 
 
 def _usable_cores(ranks_on_host: int) -> int:
-    """Return this rank's share of the machine's or container's cores, at most its affinity."""
+    """Return this rank's share of the host's cores, at most the cores on which it may run."""
     if not hasattr(os, "sched_getaffinity"):
         return max(1, (os.cpu_count() or 1) // ranks_on_host)
     own = len(os.sched_getaffinity(0))

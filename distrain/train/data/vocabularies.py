@@ -1,4 +1,4 @@
-"""The workflow that defines a table's values, and conversion of ids between vocabularies.
+"""Identifies the workflow that defines a table's ids, and converts ids between vocabularies.
 
 `distrain prep` writes a folder `workflow/` next to the schema, with a vocabulary for each
 categorical column, and the operators of all columns. Saved models and checkpoints store the path of
@@ -57,9 +57,9 @@ class VocabularyFile:
     def agrees_with(self, other: "VocabularyFile") -> bool:
         """Return True if each id that both vocabularies have means the same value in both.
 
-        One of them may have more values at its end. Files that differ are read, in pieces. False if
-        they differ and one has changed since its checksum was computed. Raises `DataError` if one
-        cannot be read.
+        One of them may have more values at its end. If the checksums differ, the files are read, in
+        pieces. Returns False if the checksums differ and one of the files has changed since its
+        checksum was computed. Raises `DataError` if a file cannot be read.
         """
         if self.xxh3_64 == other.xxh3_64:
             return True
@@ -109,7 +109,7 @@ class Vocabularies:
         return Vocabularies(files, workflow, self.operators)
 
     def unlike(self, other: "Vocabularies") -> list[str]:
-        """Return the columns whose values have another meaning in `other`, if both are known."""
+        """Return the columns that are known in both and whose values differ in meaning."""
         return [
             *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
             *(c for c, file in self.files.items()
@@ -118,7 +118,10 @@ class Vocabularies:
 
 
 def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
-    """Return the vocabularies of a schema's columns in a workflow; unreadable files are unknown."""
+    """Return the vocabularies and operators of a schema's columns in a workflow (a folder or URL).
+
+    Columns whose files cannot be read are left out.
+    """
     folder = f"{workflow}/{CATEGORIES}"
     held = _files(folder)
     checksums = {
@@ -164,7 +167,10 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
 
 
 def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
-    """Return the workflows in the files' folders or the folders above, each with its first file."""
+    """Return the workflows in the files' folders, or in the folders above these.
+
+    Maps each workflow's path to the first of `files` that has this workflow.
+    """
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}
     looked_at: dict[str, bool] = {}
@@ -182,11 +188,12 @@ def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
 def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return, for each id of `old`, the id of the same value in `new`.
 
-    Padding and missing values keep their ids. So do the out-of-vocabulary ids if both vocabularies
-    have the same number of them: then each value gets the same one.
+    Padding and missing values keep their ids. Out-of-vocabulary ids stay the same if both
+    vocabularies have the same number of them, since a value then gets the same id in both;
+    otherwise they get -1.
 
     Returns:
-        `[old.cardinality]`, int32; -1 for values that are not in `new`.
+        `[old.cardinality]`, int32; -1 also for values that are not in `new`.
 
     Raises:
         DataError: One vocabulary has strings, the other one integers.

@@ -57,18 +57,19 @@ def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BalancedBatches:
-    """Batches whose rows the ranks exchange, so that all have similar work; `next` is collective.
+    """Batches whose rows the ranks exchange, so that all have similar work.
 
-    The global batch stays the same. The rank of a row depends only on the lengths of the global
-    batch's lists and on the number of ranks.
+    `__next__` is a collective operation. The global batch stays the same. The rank of a row depends
+    only on the lengths of the global batch's lists and on the number of ranks.
 
     Args:
         batches: The batches that this rank reads.
         peers: The ranks that exchange rows.
-        limits: The largest number of items of a list that the model reads, by column; other lists
-            are read completely.
-        compared_lists: For each event sequence of the model the name of one of its lists. The model
-            compares all pairs of its items (attention), so the work grows with the length's square.
+        limits: By list column, the largest number of items that the model reads of a list. Other
+            lists are read completely.
+        compared_lists: The name of one list column of each event sequence. The model compares all
+            pairs of a sequence's items (attention), so the work grows with the square of its
+            length.
     """
 
     batches: Batches
@@ -119,8 +120,13 @@ class BalancedBatches:
     ) -> Batch:
         """Return the rows assigned to this rank, in the order of the ranks that read them.
 
-        `lengths` and `owners` have a row for each row of the global batch, in the order of the
-        ranks; rank `r` has read the rows `ends[r]` to `ends[r + 1]`.
+        A collective operation. The rows of the global batch are numbered in rank order: rank `r`
+        has read the rows `ends[r]` to `ends[r + 1] - 1`.
+
+        Args:
+            batch: The rows that this rank has read.
+            lengths: The lengths of the lists `names` of the global batch, `[rows, lists]`.
+            owners: The rank to which each row of the global batch is assigned, `[rows]`.
         """
         rank, ranks = self.peers.rank, self.peers.num_ranks
         own = slice(ends[rank], ends[rank + 1])
@@ -129,7 +135,10 @@ class BalancedBatches:
         here = torch.from_numpy(order).to(batch.categorical.device)
 
         def counted(per_row: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-            """Return the sums of `per_row` to send to each rank, and to receive from each rank."""
+            """Return how many values this rank sends to each rank, and receives from each rank.
+
+            `per_row` is the number of values of each row of the global batch.
+            """
             send = np.bincount(owners[own], per_row[own], ranks).astype(np.int64)
             mine = np.where(is_mine, per_row, 0)
             return send.tolist(), [int(mine[low:high].sum()) for low, high in pairwise(ends)]

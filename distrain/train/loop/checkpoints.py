@@ -41,13 +41,13 @@ from distrain.train.timing.phases import waiting
 
 @dataclass(frozen=True)
 class Progressive:
-    """The number of windows scored before they were trained, and the metrics of all their rows.
+    """Progressive validation: the merged metrics of all windows scored before their training.
 
     Every rank computes it from the same merged metrics, and each checkpoint contains it. So an
     interrupted training ends with the same values as an uninterrupted one.
     """
 
-    windows: int = 0
+    windows: int = 0  # the number of windows scored so far
     step: int | None = None  # steps before the last scored window
     metrics: TargetMetrics = field(default_factory=lambda: TargetMetrics({}))
 
@@ -64,11 +64,18 @@ class Progressive:
         return {"windows": self.windows, "step": self.step, "metrics": metrics}
 
     def after(self, step: int, merged: TargetMetrics) -> "Progressive":
-        """Return the result with one more window, given the merged metrics of its rows."""
+        """Return the result with one more window, scored after `step` steps.
+
+        `merged` has the metrics of its rows, merged over the ranks.
+        """
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
     def figures(self) -> dict[str, float | None]:
-        """Return the metrics of all windows so far; `auc_bound` is the maximum error of the AUC."""
+        """Return the metrics of all windows so far, by name.
+
+        `auc_bound` is the maximum error of `auc`. Metrics of targets other than the main target are
+        called `TARGET.METRIC`.
+        """
         main = self.metrics.main
         of_main = {} if main is None else main.compute().figures()
         others = self.metrics.figures().items()
@@ -79,7 +86,7 @@ class Progressive:
 @dataclass(frozen=True)
 class TrainingStart:
     step: int = 0
-    validated: bool = True  # whether a validation due after these steps is done
+    validated: bool = True  # whether the validation due after these steps, if any, is done
     open_steps: int = 0  # steps of the report that was open when the checkpoint was saved
     elapsed_s: float = 0.0
     checkpoint: str | None = None  # `None` at the start of a training without a checkpoint
@@ -88,14 +95,14 @@ class TrainingStart:
 
 
 def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir:
-    """Return the directory of a job's checkpoints; `job_id` is "" for a rank without a run."""
+    """Return the directory of a job's checkpoints; `job_id` is "" for a rank outside of a run."""
     url = spec.checkpoint.dir
     url = paths.place_of(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
     return CheckpointDir(url, job_id or None)
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the checkpoint that will be loaded if it is not damaged; 0 for none.
+    """Return the step of the newest checkpoint, which is loaded unless it is damaged; 0 if none.
 
     Raises `Unavailable` if the storage does not answer.
     """
@@ -144,9 +151,10 @@ class RankCheckpoints:
     def load(self) -> tuple[TrainingStart, bool]:
         """Load the newest complete checkpoint; a collective operation.
 
-        Returns the start, and whether parts of a damaged checkpoint were read, in which case the
-        model must be built again. Without a checkpoint, the start is that of the training. Raises
-        the errors of `load_newest`, and `SpecError` for a checkpoint of another job.
+        Returns the point from which to train, and whether the model must be built again because it
+        has parts of a damaged checkpoint. Without a usable checkpoint, this is the beginning of the
+        training. Raises the errors of `load_newest`, and `SpecError` for a checkpoint of another
+        job.
         """
         loaded = load_newest(
             self.directory,
@@ -190,10 +198,13 @@ class RankCheckpoints:
             self._set_rng(saved[self._peers.rank])
 
     def begin_with(self, steps: int, own: Mapping[str, Tensor] | None) -> None:
-        """Begin with the optimizers' state after `steps` steps of another run.
+        """Complete a warm start, after weights (and perhaps the optimizers' state) were copied.
 
-        `own` are this rank's tensors of that run's checkpoint, such as its random state; `None` if
-        there are none.
+        Args:
+            steps: The number of steps of the other run that the optimizers' state has made; 0 if
+                the state was not copied.
+            own: This rank's own tensors in the other run's checkpoint, such as its random state;
+                `None` if there are none.
         """
         self.steps_before = steps
         if isinstance(self.step, GraphedStep):
@@ -207,7 +218,10 @@ class RankCheckpoints:
             torch.cuda.set_rng_state(own["cuda_rng"], self._device)
 
     def due(self, steps_done: int) -> bool:
-        """Return True if a checkpoint is due: by steps, or by time if no supervisor checks it."""
+        """Return True if a checkpoint is due after `steps_done` steps, by steps or by time.
+
+        The time is only checked if no supervisor does so.
+        """
         options = self.spec.checkpoint
         if options.every_steps and steps_done % options.every_steps == 0:
             return True
@@ -226,11 +240,13 @@ class RankCheckpoints:
         auc: float | None = None,
         wait: bool = False,
     ) -> bool | None:
-        """Save the state; every rank calls it at the same point.
+        """Save the state after `step` steps; every rank calls it at the same point.
 
-        Returns whether a complete checkpoint of this state exists; `None` while it is being
-        written. With `wait`, it waits for that; as `CheckpointWriter.save`, it also waits for an
-        earlier checkpoint.
+        Waits for an earlier checkpoint that is still being written and, with `wait`, also for this
+        one. If this state was saved before, it is not saved again.
+
+        Returns:
+            Whether a complete checkpoint of this state exists; `None` if that is not known yet.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
@@ -272,10 +288,10 @@ class RankCheckpoints:
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
-        """Load the weights of the best validation, if they are not those of the last step, `taken`.
+        """Load the weights of the best validation, unless it was after the last step, `taken`.
 
-        Returns the step of the model's weights, which is `taken` without validations; a collective
-        operation.
+        A collective operation. Returns the number of steps of the model's weights. This is `taken`
+        if there was no validation, or the weights cannot be read.
         """
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:
@@ -291,7 +307,10 @@ class RankCheckpoints:
         )
 
     def wait(self) -> bool | None:
-        """Wait for the writer; return whether the last checkpoint is complete (`None`: unknown)."""
+        """Wait for the writer; return whether the last checkpoint is complete.
+
+        Returns `None` if there is no checkpoint, or writing takes too long.
+        """
         with self._as_its_thread():
             return self._writer.wait()
 
@@ -301,7 +320,7 @@ class RankCheckpoints:
         return nullcontext() if thread is None else waiting(thread)
 
     def close(self) -> None:
-        """Stop writing, after a short wait for the disk; may be called again."""
+        """Stop waiting for other ranks' files; wait briefly for this rank's. Repeatable."""
         self._writer.close()
 
 
@@ -312,7 +331,10 @@ def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
 def check_resumable(
     values: Mapping[str, Any], spec: JobSpec, inputs: Inputs, checkpoint: str
 ) -> None:
-    """Raise `SpecError` for a checkpoint of another job, `DataError` if its data has changed."""
+    """Raise an error if a job may not resume from a checkpoint with these values.
+
+    `SpecError`: The spec differs in fields that must not change. `DataError`: The data has changed.
+    """
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(
             "not a checkpoint of a training job: it does not record its spec and data",

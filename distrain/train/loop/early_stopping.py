@@ -1,7 +1,8 @@
-"""Decisions from validations: the best step, early stopping, the learning rate.
+"""Decides by validations: which step is the best, when to stop, when to lower the learning rate.
 
-Every rank keeps the same record, from the same merged metrics, so all make the same decisions. Each
-checkpoint contains it, so an interrupted training decides like an uninterrupted one.
+Every rank keeps the same record of validations, from the same merged metrics, so all make the same
+decisions. Each checkpoint contains the record, so an interrupted training decides like an
+uninterrupted one.
 """
 
 import math
@@ -49,10 +50,11 @@ class Validations:
 
     @classmethod
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
-        """Return the record of a resumed training, `saved`.
+        """Return the record with which a training resumes.
 
-        A new record, which keeps only the learning rate's reduction, if `saved` is `None` or the
-        job's metric has changed; `None` if the job selects no best model.
+        This is `saved`, the record in the checkpoint. If it is `None`, or the job's metric has
+        changed, it is a new record that keeps only the learning rate's reduction. Returns `None` if
+        the job selects no best model.
         """
         if saved is None or saved["metric"] != spec.best_metric:
             begun = cls.begin(spec)
@@ -79,10 +81,11 @@ class Validations:
         min_delta: float = 0.0,
         plateau: PlateauSpec | None = None,
     ) -> "Validations":
-        """Return the record with one more validation, whose metric is `value`.
+        """Return the record with one more validation, after `step` steps, whose metric is `value`.
 
         An undefined metric (`None` or NaN) does not count. A gain of at most `min_delta` may make
-        the step the best, but counts as waiting. `plateau` also reduces the learning rate.
+        the step the best, but does not reset `waited`. With `plateau`, the learning rate is reduced
+        if the metric has not improved for more than `plateau.patience` validations.
         """
         if value is None or math.isnan(value):
             return self
@@ -114,10 +117,10 @@ def read_best_weights(
     warn: Callable[[str], None],
     after_slab: Callable[[], None],
 ) -> int:
-    """Read the weights of the best step; return the step of the model's weights afterwards.
+    """Read the weights of `best_step` from its checkpoint; return the step of the model's weights.
 
-    A collective operation. If the weights cannot be read, the model has the weights of the last
-    step, and rank 0 calls `warn`.
+    A collective operation. If the weights cannot be read, the model keeps or gets back the weights
+    of `last_step`, rank 0 calls `warn` with a message, and the result is `last_step`.
     """
     peers = model.embeddings.peers
     together = partial(fail_on_all_ranks, peers, device, directory.url)

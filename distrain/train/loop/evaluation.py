@@ -37,7 +37,7 @@ _MOST_SCORES = 1 << 22
 
 @dataclass(frozen=True)
 class Evaluation:
-    metrics: TargetMetrics
+    metrics: TargetMetrics  # the metrics of this rank's rows
     merged: TargetMetrics  # the metrics of all ranks' rows
     # by binary target: the AUC of all ranks' rows, computed from their scores; only for targets
     # whose AUC from the bins has too large an error
@@ -46,9 +46,10 @@ class Evaluation:
     own: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
-        """Return a metric of the main target by its name, of another target by `TARGET.METRIC`.
+        """Return a metric of all ranks' rows.
 
-        `None` if there is no such metric, or it is undefined for these rows.
+        `metric` is the name of a metric of the main target, or `TARGET.METRIC`. Returns `None` if
+        there is no such metric, or it is undefined for these rows.
         """
         if metric == RETRIEVAL_METRIC:
             return self.own.get(metric)
@@ -69,13 +70,13 @@ def evaluate_over_ranks(
     before_batch: Callable[[], None] = lambda: None,
     own: Mapping[str, Callable[[], Metric]] | None = None,
 ) -> Evaluation:
-    """Score a table whose rows are distributed over all ranks; a collective operation.
+    """Return the metrics of a table whose rows are distributed over all ranks.
 
-    The AUC is first computed from binned scores, with a bound of its error. If the bound is above
-    `max_auc_bound`, the rows are scored again, and the AUC is computed from their scores. The first
-    pass does not keep the scores: most validations do not need them, and they take memory. `own`
-    has the classes of the user-defined metrics by name. Other arguments and errors are those of
-    `evaluate`.
+    A collective operation. The AUC is first computed from binned scores, with a bound of its error.
+    If the bound is above `max_auc_bound`, the rows are scored again, and the AUC is computed from
+    their scores. The first pass does not keep the scores: most validations do not need them, and
+    they take memory. `own` has the classes of the user-defined metrics by name. Other arguments and
+    errors are those of `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)
@@ -97,7 +98,7 @@ def evaluate_over_ranks(
 
 
 def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
-    """Return the classes of a job's user-defined metrics by name, after a trial on a few rows.
+    """Return the classes of a job's user-defined metrics by name, after trying each on a few rows.
 
     Raises:
         SpecError: A metric cannot be used.
@@ -110,7 +111,10 @@ def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
 
 
 def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
-    """Return, for each binary target with too large an AUC bound, whether its rows have weights."""
+    """Return the binary targets whose AUC has an error bound above `max_auc_bound`.
+
+    Maps the name of such a target to whether its rows have weights.
+    """
     return {
         name: state.counted is not None
         for name, state in metrics.states.items()
@@ -121,7 +125,10 @@ def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]
 def own_over_ranks(
     metrics: Mapping[str, Metric], peers: Peers, device: torch.device
 ) -> dict[str, float | None]:
-    """Return the values of user-defined metrics for all ranks' rows; a collective operation."""
+    """Return the values of user-defined metrics for all ranks' rows; a collective operation.
+
+    An undefined or non-finite value is `None`.
+    """
     if not metrics:
         return {}
     states = {}
@@ -156,7 +163,7 @@ def evaluate(
 ) -> TargetMetrics:
     """Return the metrics of this rank's rows of a table.
 
-    Its only collective operations are lookups in sharded tables.
+    Lookups in sharded tables are collective operations; there are no others.
 
     Args:
         before_batch: Called before each batch; its errors end the scoring.
@@ -183,7 +190,7 @@ def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
 
 
 def finite_metrics(metrics: DeviceTargets) -> TargetMetrics:
-    """Return the metrics of the rows since the last call, and reset them.
+    """Return the metrics of the rows counted since the last call, and reset the counts.
 
     Raises `NonFiniteOutput` if a logit is not finite.
     """
@@ -235,7 +242,10 @@ def scored_batches(
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[TargetRows, ...]]:
-    """Yield, for each batch, its scored rows for each target; arguments as of `evaluate`."""
+    """Yield, for each batch, its rows with their scores, once for each target.
+
+    The arguments are those of `evaluate`.
+    """
     for batch in _batches(model, loader, device, before_batch):
         yield rows_of(model.task.targets, model.scores(batch), batch)
 
@@ -264,10 +274,11 @@ def recall_over_ranks(
     peers: Peers,
     before_batch: Callable[[], None],
 ) -> float | None:
-    """Return the share of rows with label 1 whose item is among the ten best of all rows' items.
+    """Return the share of rows with label 1 whose item ranks among the first ten for their user.
 
-    A collective operation, which reads the rows twice. Of items with equal scores, the lower id
-    ranks first. `None` if no row has the label 1.
+    All items that occur in the table's rows on any rank are ranked. Of items with equal scores, the
+    lower id ranks first. Returns `None` if no row has the label 1. A collective operation, which
+    reads the rows twice.
     """
     assert task.item_id is not None
     found = [
@@ -306,7 +317,10 @@ def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:
-    """Return the state of all ranks' rows, the same on every rank; a collective operation."""
+    """Merge the ranks' states of a metric; return the result, the same on every rank.
+
+    A collective operation.
+    """
     if peers.num_ranks == 1:
         return state
 

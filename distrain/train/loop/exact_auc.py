@@ -1,6 +1,7 @@
 """Computes the AUC of all ranks' rows from their scores; each rank gets a range of the scores.
 
-The ranks exchange their entries so that rank 0 gets the lowest scores, rank 1 the next, and so on.
+An entry is a score with its numbers of negatives and positives. The ranks exchange their entries so
+that rank 0 gets the lowest scores, rank 1 the next, and so on.
 The bounds of the ranges come from regular sampling (Shi and Schaeffer, "Parallel sorting by regular
 sampling", 1992): no rank gets more than twice its share, except for ties. Then each rank has all
 rows whose scores are in its range. From other ranks it only needs the number of negatives with
@@ -21,8 +22,9 @@ _SAMPLES = 64
 def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:
     """Return the AUC of the rows of all ranks, the same on every rank; a collective operation.
 
-    `None` unless both labels occur. If a rank has coarsened its scores to save memory, those of all
-    ranks are coarsened to the same number of bits, and the bound of the result may be above 0.
+    `scores` has the counts of this rank's rows. Returns `None` unless both labels occur. If a rank
+    has coarsened its scores to save memory, the scores of all ranks are coarsened to the same
+    number of bits, and the bound of the result may be above 0.
     """
     if peers.num_ranks == 1:
         return scores.auc()
@@ -61,10 +63,10 @@ def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> Dis
 
 
 def _first_keys(keys: Keys, peers: Peers, device: torch.device) -> Counts:
-    """Return the lowest score key of each rank's range except the first, `[num_ranks - 1]`, int64.
+    """Return the lowest key of each rank's range of scores, `[num_ranks - 1]`, int64.
 
-    Each rank receives the scores of a range of keys; samples of all ranks' keys make the ranges
-    about equally large.
+    The range of rank 0 has no lower end, so it is omitted. The keys are chosen from samples of all
+    ranks' keys, so that all ranges have about equally many keys. `keys` are this rank's, ascending.
     """
     samples = np.full(_SAMPLES, -1)
     if len(keys):

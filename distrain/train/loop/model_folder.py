@@ -1,4 +1,4 @@
-"""A saved model's folder: adds the workflow of its data, and copies it to the run's store."""
+"""Adds the workflow of a model's data to its folder, and copies the folder to the run's store."""
 
 import logging
 import mmap
@@ -27,10 +27,10 @@ _PART_BYTES = 64 * 2**20
 def keep_workflow(
     vocabularies: Vocabularies, schema: Schema, model: Path, after_slab: Callable[[], None]
 ) -> None:
-    """Copy the workflow of the vocabularies into a model's folder.
+    """Copy the workflow of the vocabularies into the folder `model`.
 
-    If it cannot be read, or has changed since `vocabularies` was made, it is not kept: a warning is
-    logged.
+    If the workflow cannot be read, or has changed since `vocabularies` was made, the folder gets no
+    copy, and a warning is logged.
     """
     if not vocabularies.workflow:
         return
@@ -65,7 +65,7 @@ def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
 
 
 def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lambda: None) -> None:
-    """Copy a model to the run's store; `model.json`, which completes it, is written last.
+    """Copy a model's folder to the run's store; `model.json`, which completes it, is written last.
 
     Raises `OutputError` if the store fails for longer than `STORE_RETRY_S`.
     """

@@ -1,4 +1,4 @@
-"""The events that a rank reports while it trains: steps, clocks, counts and memory."""
+"""Makes the events that a rank reports while it trains: steps, times, counts and memory."""
 
 import re
 import resource
@@ -50,14 +50,17 @@ class StepCounts:
         self._counts[bisect_left(STEP_BOUNDS_S, step_s)] += 1
 
     def take(self) -> list[int]:
-        """Return the counts since the last call: one for each upper bound, and of longer steps."""
+        """Return the counts since the last call, and reset them.
+
+        There is one count for each upper bound, and a last one for longer steps.
+        """
         taken, self._counts = self._counts, [0] * len(self._counts)
         return taken
 
 
 @dataclass(frozen=True)
 class PendingSteps:
-    """A report whose metrics are being copied from the device."""
+    """A closed report whose metrics are still being copied from the device."""
 
     closed: ClosedReport
     without_metrics: StepsDone

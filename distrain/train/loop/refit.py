@@ -20,7 +20,7 @@ from distrain.train.loop.early_stopping import Validations
 
 @dataclass(frozen=True)
 class Refit:
-    """The result of the first training, from which the refit follows."""
+    """The results of the first training that a refit needs."""
 
     taken: int  # steps of the first training
     elapsed_s: float  # its wall time
@@ -28,7 +28,7 @@ class Refit:
 
     @property
     def found(self) -> int:
-        """Return the steps before the best validation; without a validation, all steps."""
+        """The number of steps before the best validation; without a validation, all steps."""
         best = None if self.validations is None else self.validations.best_step
         return self.taken if best is None else best
 
@@ -37,7 +37,10 @@ class Refit:
 
     @classmethod
     def of_checkpoint(cls, values: Mapping[str, Any]) -> "Refit | None":
-        """Return the refit to which a checkpoint belongs; `None` for one of the first training."""
+        """Return the refit to which a checkpoint belongs; `None` if it is of the first training.
+
+        `values` are the values in its manifest.
+        """
         if values.get("refit") is None:
             return None
         saved = values["validations"]
@@ -51,7 +54,7 @@ def is_of(entry: CheckpointEntry, *, refit: bool) -> bool:
 def begun_refit(directory: CheckpointDir, peers: Peers, device: torch.device) -> Refit | None:
     """Return the refit to which the newest checkpoint belongs; a collective operation.
 
-    `None` if it belongs to the first training, or there is none.
+    Returns `None` if it belongs to the first training, or there is no checkpoint.
     """
     text = "{}"
     with fail_on_all_ranks(peers, device, directory.url):

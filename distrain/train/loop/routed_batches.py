@@ -44,15 +44,15 @@ LONGEST_JOIN_S = 1.0
 
 
 class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
-    """Batches whose routes the calling thread makes, when they are requested or one batch ahead.
+    """Batches whose routes are made by the calling thread, in `take`.
 
     The requests of a `GraphedStep` are sent one batch ahead, so the device has the answers before
-    it begins the step of the previous batch. The host reads from them whether the capacity was
-    sufficient, and need not wait until the device is idle.
+    it begins the step of the previous batch. The host reads from the answers whether the capacity
+    was sufficient, without waiting until the device is idle.
 
     Args:
-        one_ahead: Whether to make the next batch's route before a batch is returned.
-        exchanges: Whether making a route counts as the phase `exchange`.
+        one_ahead: Whether `take` also makes the route of the following batch.
+        exchanges: Whether the time of making a route counts as the phase `exchange`.
     """
 
     def __init__(
@@ -72,7 +72,10 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
         self._next: Routed | None = None
 
     def take(self, clock: PhaseClock) -> Routed:
-        """Return the next batch, for use on the calling thread's current stream; collective."""
+        """Return the next batch and its route, for use on the calling thread's current stream.
+
+        A collective operation. Raises `StopIteration` at the end.
+        """
         routed = self._next or self._routed(clock)
         self._next = None
         if self._one_ahead:
@@ -181,7 +184,10 @@ class RoutesAhead(AbstractContextManager["RoutesAhead"]):
 
 
 class KeyedBatches:
-    """Batches with `Batch.key`: a number from the seed and the step, the same on all ranks."""
+    """Batches with `Batch.key`, the seed of the random numbers that a step draws for a batch.
+
+    The key depends on the job's seed and the step alone, so it is the same on all ranks.
+    """
 
     def __init__(self, batches: Batches, seed: int, first_step: int):
         self._batches = batches
@@ -233,7 +239,10 @@ def routed_batches(
 
 
 def requests_of(step: GraphedStep, rank_rows: Iterator[tuple[int, ...]]) -> MakeRoute:
-    """Return a function that requests rows; `rank_rows` yields, step by step, each rank's rows."""
+    """Return a function that requests a batch's table rows (`GraphedStep.ask`).
+
+    `rank_rows` yields, for each step, the number of rows of each rank's batch.
+    """
     return lambda batch: step.ask(batch, next(rank_rows))
 
 

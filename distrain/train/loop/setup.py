@@ -1,4 +1,4 @@
-"""A rank's work before training: places and builds the model, loads a checkpoint, reads ahead."""
+"""Prepares a rank's training: places and builds the model, loads a checkpoint, reads ahead."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RankJob:
 
     @property
     def rows(self) -> Table:
-        """Return the rows to train on."""
+        """The rows to train on: those of `data.train`, in a refit also those of `data.valid`."""
         return self.inputs.train if self.refit is None else self.inputs.all_rows
 
     @property
@@ -79,7 +79,7 @@ class RankJob:
 
     @property
     def refits_next(self) -> bool:
-        """Return True if a refit follows this training."""
+        """Whether a refit follows this training."""
         return self.spec.train.refit and self.refit is None
 
 
@@ -187,7 +187,10 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
 
 
 def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
-    """Return True if steps are recorded as CUDA graphs; with `auto`, if nothing prevents it."""
+    """Return True if steps are recorded as CUDA graphs.
+
+    With `train.cuda_graph` `auto`, they are recorded unless something prevents it.
+    """
     if spec.train.cuda_graph != "auto":
         return spec.train.cuda_graph
     # A replay repeats kernels only: it would omit what a user's own function does on the host.

@@ -58,7 +58,8 @@ class Trainer(RankJob):
     def run(self) -> bool:
         """Train to the end, save the model, and report; return False if training was stopped.
 
-        With `train.refit`, only the second training, the refit, saves the model.
+        With `train.refit`, two trainings follow each other, and only the second one saves the
+        model.
         """
         self.spent: _Spent | None = None
         if self.spec.train.refit:
@@ -105,7 +106,7 @@ class Trainer(RankJob):
         return True
 
     def _begin_refit(self) -> None:
-        """Discard the first training, except for its result and its counts."""
+        """Free the memory of the first training; keep its results and counts."""
         elapsed_s = self.elapsed_before_s + self.clock.running_s
         self.refit = Refit(self.taken, elapsed_s, self.validations)
         report = self.open_report
@@ -181,7 +182,11 @@ class Trainer(RankJob):
         return self.refit is None and is_over(self.validations, self.spec.train.early_stopping)
 
     def _score_what_is_left(self) -> None:
-        """Repeat an interrupted evaluation; also score the first window after a warm start."""
+        """Score rows that must be scored before the first step.
+
+        This repeats an evaluation that was interrupted. After a warm start, it scores the first
+        window.
+        """
         window, border = self._next_window(), self.span.window_at(self.taken) is not None
         # The new attempt may have no validation rows.
         valid = not self.validated and self.valid_rows is not None
@@ -234,7 +239,10 @@ class Trainer(RankJob):
         return bool(due) and step > 0 and self.valid_rows is not None
 
     def _next_window(self) -> int | None:
-        """Return the window to score now, before its rows are first trained; `None` if none is."""
+        """Return the index of the window to score before its rows are first trained.
+
+        Returns `None` if no window must be scored now.
+        """
         window, scores = self.span.window_at(self.taken), self.spec.evaluate.next_window
         is_old = self.taken >= self.span.steps_per_epoch or self.progressive.step == self.taken
         if is_old or not scores:
@@ -249,7 +257,7 @@ class Trainer(RankJob):
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Pass the next place of `StepAgreement`; save a checkpoint if the ranks agreed on one.
+        """Pass the next place of `StepAgreement`; save a checkpoint if the ranks agreed to do so.
 
         During a validation (`between_steps` is false), the checkpoint is saved after the
         validation. Raises `StopAsked` to end the training.
@@ -310,7 +318,10 @@ class Trainer(RankJob):
         self._send_report(wait=False)
 
     def _send_report(self, *, wait: bool = True) -> None:
-        """Send the last closed report, once; without `wait` only if its metrics are on the host."""
+        """Report the last closed steps, unless they were reported before.
+
+        If `wait` is false, they are only reported if their metrics are on the host already.
+        """
         unsent = self.unsent
         if unsent is not None and (wait or unsent.is_ready):
             self.unsent = None
@@ -392,10 +403,11 @@ class Trainer(RankJob):
         self.report(self._finished())
 
     def _kept_steps(self) -> tuple[int, int]:
-        """Load the best validation's weights, except in a refit; a collective operation.
+        """Load the weights of the best validation, except in a refit; a collective operation.
 
-        Returns the step of the best validation, and the number of steps that the weights have
-        taken.
+        Returns the step of the best validation (the last step if there is none, or its weights
+        cannot be read), and the number of steps that made the current weights. Both are equal,
+        except in a refit, where the latter is the number of the second training's steps.
         """
         if self.refit is not None:
             return self.refit.found, self.taken - self.refit.taken
@@ -411,10 +423,11 @@ class Trainer(RankJob):
         return self.rank_events.finished(self.taken, self.setup_s, stats, self.clock)
 
     def _save_model(self, folder: Path, step: int) -> None:
-        """Save the model with its current weights, of `step` steps; a collective operation.
+        """Save the model with its current weights; a collective operation.
 
-        Rank 0 also copies the workflow, and uploads the model of a run in an object store. Raises
-        `OutputError` if the folder cannot be written.
+        `step` is the number of steps that made the weights. Rank 0 also copies the workflow into
+        the folder and, if the run is in an object store, uploads the folder. Raises `OutputError`
+        if the folder cannot be written.
         """
         slab_done = self.control.activity.count_slab
         save_model(

@@ -39,9 +39,10 @@ from distrain.models.tensor_file import SLAB_BYTES
 from distrain.train.planning.memory_probe import MemoryProbe
 
 EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
-"""Heap beyond live tensors, as shares of the bytes of embeddings with gradient and activations.
+"""Bytes of heap that malloc holds beyond the live tensors, estimated as shares of these.
 
-Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
+The first is a share of the bytes of the embeddings and their gradient, the second of those of the
+activations. Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
 """
 
 VALUE_BYTES = 4
@@ -164,7 +165,10 @@ def heap_slack_bytes(embeddings: int, activations: int) -> int:
 
 
 def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
-    """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows."""
+    """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows.
+
+    `columns` is the number of categorical columns, `rows` that of the batch's rows.
+    """
     total = 4.0 * columns * rows
     for table in tables.tables:
         room, ranks = table.room, tables.num_ranks
@@ -199,7 +203,7 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
 
 
 def saving_bytes(tables: ShardingPlan) -> int:
-    """Return the bytes on rank 0 while it writes a model with sharded tables.
+    """Return the bytes that rank 0 needs to write a model with sharded tables; 0 without them.
 
     These are its own part of a slab, the parts of all ranks, and the slab.
     """
@@ -212,7 +216,10 @@ def saving_bytes(tables: ShardingPlan) -> int:
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
-    """Return the most bytes that a rank copies for a checkpoint: its table rows, and `dense`."""
+    """Return the largest number of bytes that a rank copies for a checkpoint.
+
+    These are its rows of the tables and `dense`, the bytes of the dense parameters and their state.
+    """
     total = dense
     for table in tables.tables:
         held = table.host_bytes or table.weight_bytes + table.optimizer_bytes

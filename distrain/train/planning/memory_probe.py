@@ -41,7 +41,7 @@ class MemoryProbe:
     fixed_bytes: int  # bytes of a slice's tensors that do not depend on its rows
     bytes_per_row: int  # maximum bytes of a slice's live tensors for each row, with gradients
     embedding_bytes_per_row: int  # the embeddings' part of `bytes_per_row`
-    categorical: int
+    categorical: int  # the number of columns with embeddings
     # maximum bytes of live tensors for each scored row, with embeddings
     scoring_bytes_per_row: int = 0
     rows_are_independent: bool = True  # whether the model computes each row from that row alone
@@ -69,7 +69,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     metrics.read_and_reset()
     gc.collect()
     process_bytes = psutil.Process().memory_info().rss
-    # For most layers, each event of a row is a row.
+    # Most layers treat each event of a row like a row.
     most = _MOST_ROWS // max((one.max_length for one in model.inputs.shape.events), default=1)
     most = max(2, most)
     few, more = (_most_of_a_slice(step.dense, model, n) for n in (most // 2, most))
@@ -96,7 +96,8 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
             dim = tables[column.name].dim
             column = replace(column, cardinality=_TABLE_ROWS, embedding_dim=dim)
             if column.holds_lists and not tables[column.name].is_sequence:
-                # Without its properties: with its domain it would be a second target of events.
+                # The properties are removed: as a flat column with the domain of an event list, it
+                # would be a second target of these events.
                 column = replace(column, is_list=False, is_ragged=False, value_count=None)
                 column = replace(column, properties={})
         columns.append(column)
@@ -177,10 +178,11 @@ def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of live tensors created in a context: `live` now, and the maximum, `most`.
+    """A context that counts the bytes of live tensors created in it.
 
-    Only operations of the calling thread count. On the CPU a backward pass runs in this thread, so
-    its tensors count too. Views and temporaries inside operations are not counted.
+    The attribute `live` is the current number of bytes, `most` the maximum so far. Only operations
+    of the calling thread count. On the CPU a backward pass runs in this thread, so its tensors
+    count too. Views and temporaries inside operations are not counted.
 
     >>> with LiveBytes() as counted:
     ...     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Predicts what a job's ranks will read, hold and exchange, before anything is started."""
+"""Predicts the steps, the loading and the memory of a job's ranks, before the job starts."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +23,10 @@ _MOST_RANK_NUMBERS = 12
 
 @dataclass(frozen=True)
 class RankShare:
-    """One rank's share of a job: its maximum `rows_per_step`, and its loader's maximum memory."""
+    """One rank's share of a job with `num_ranks` ranks.
+
+    `rows_per_step` and `memory_bytes`, the memory of its loader, are maxima.
+    """
 
     num_ranks: int
     lanes: int
@@ -65,11 +68,13 @@ class JobPlan:
 def plan_job(
     spec: JobSpec, inputs: Inputs, device: torch.device, memory_budget_bytes: int
 ) -> JobPlan:
-    """Predict a job's steps, loading and memory; reads the files' footers, but no rows.
+    """Predict a job's steps, loading and memory.
 
-    Without `embeddings.memory_gib`, this machine's memory is the limit of the tables, shared by all
-    ranks. The plan has advice if a rank's loader takes more than `memory_budget_bytes`. Raises
-    `DataError` if a file is missing, and `OSError` if it cannot be read.
+    Reads the files' footers, but no rows, and measures training steps on made-up rows
+    (`probe_memory`). Without `embeddings.memory_gib`, this machine's memory is the limit of the
+    tables, shared by all ranks. The plan has advice if a rank's loader takes more than
+    `memory_budget_bytes`. Raises `DataError` if a file is missing, and `OSError` if it cannot be
+    read.
     """
 
     def loader_of(num_ranks: int) -> Loader:
@@ -141,7 +146,10 @@ def peak_of(
     device: torch.device,
     probe: MemoryProbe,
 ) -> RankMemory:
-    """Return the peak memory of a rank; only the type of `device` matters, it need not exist."""
+    """Predict the peak memory of a rank.
+
+    Only the type of `device` matters: this machine need not have such a device.
+    """
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
     # A step may have one row less of each lane, and the last batch of an epoch or a window is

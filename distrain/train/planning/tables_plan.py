@@ -83,10 +83,10 @@ def plan_tables(
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """Return the bounds of initial values that the job sets, by column.
+    """Return the bounds of the initial embedding values, by column.
 
-    Columns that share a table have the same bound. Raises `SpecError` for unknown columns, or two
-    bounds for one table.
+    Columns without a bound in the spec are omitted. Columns that share a table have the same bound.
+    Raises `SpecError` for unknown columns, or two bounds for one table.
     """
     names = [column.name for column in columns]
     unknown = sorted(embeddings.inits.keys() - set(names))
@@ -114,10 +114,11 @@ class Limit(NamedTuple):
 
 
 def tables_limit(spec: JobSpec, device: torch.device, ranks_on_host: int) -> Limit:
-    """Return the bytes that a rank's tables may take, from the spec or from this machine.
+    """Return the bytes that a rank's tables may take, and the setting that determines them.
 
-    Ranks on different machines get different results. Before they plan, they must use the minimum
-    over all ranks. On the CPU `resources.memory_per_rank_gib` is a limit, too.
+    This is `embeddings.memory_gib`. If that is unset, it is a share of the GPU's memory or, on the
+    CPU, of this machine's free memory, at most `resources.memory_per_rank_gib`. Ranks on different
+    machines get different results, so they must plan with the minimum over all ranks.
     """
     if spec.embeddings.memory_gib is not None:
         return Limit(int(spec.embeddings.memory_gib * 2**30), "embeddings.memory_gib")
@@ -131,13 +132,13 @@ def tables_limit(spec: JobSpec, device: torch.device, ranks_on_host: int) -> Lim
 
 
 def _memory_per_rank(spec: JobSpec) -> list[Limit]:
-    """Return the limit `resources.memory_per_rank_gib` of host memory, if there is one."""
+    """Return a list with the limit `resources.memory_per_rank_gib`; an empty list if unset."""
     gib = spec.resources.memory_per_rank_gib
     return [] if gib is None else [Limit(int(gib * 2**30), "resources.memory_per_rank_gib")]
 
 
 def available_host_bytes() -> int:
-    """Return the bytes available for new processes, within a container's limit."""
+    """Return the bytes of memory available for new processes, at most a container's limit."""
     available = psutil.virtual_memory().available
     try:
         limit = int(_CGROUP_LIMIT.read_text())
@@ -147,10 +148,10 @@ def available_host_bytes() -> int:
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
-    """Raise `SpecError` for tables or a dense part that a rank cannot hold; allocates nothing.
+    """Raise `SpecError` if a rank cannot hold the tables and the dense part; allocates nothing.
 
-    `device` is the device of ranks on this machine. `None` means other machines, for which only the
-    limits in the spec are checked.
+    `device` is the device of the ranks if they run on this machine. It is `None` if they run on
+    other machines: then only the limits in the spec are checked.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type
@@ -197,7 +198,7 @@ def check_metric(spec: JobSpec, task: Task) -> None:
 def _judging_metrics(task: Task) -> list[str]:
     """Return the names of the metrics by which validations of a task can be judged.
 
-    `METRIC` is of the first binary target; `TARGET.METRIC` is of any target.
+    A name is `METRIC`, of the first binary target, or `TARGET.METRIC`, of any target.
     """
     targets = task.targets
     main: tuple[str, ...] = ()

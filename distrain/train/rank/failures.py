@@ -31,7 +31,7 @@ _TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors contain wh
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
     """Return the report of a rank's error; long texts are cut in the middle.
 
-    An error of distrain, or of a loss that is not finite, has a message for users and no traceback.
+    For a `DistrainError` or a `NonFiniteLoss`, the report has a message for users and no traceback.
 
     >>> explain_failure(DataError("no such file"), rank=1).reason.value
     'DataError'

@@ -38,9 +38,9 @@ log = logging.getLogger("distrain.rank")
 def run_rank(
     assignment: Assignment, report: Callable[[Event], None], control: "Control | None" = None
 ) -> RankFailed | None:
-    """Do one rank's work in this process, until it ends; return `None`.
+    """Do one rank's work in this process; return `None` if it succeeds or was stopped.
 
-    A failure is not raised, but reported and returned.
+    An error is not raised. It is reported as `RankFailed`, and returned.
     """
     from distrain.train.rank.failures import explain_failure
 
@@ -151,7 +151,7 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
 
 
 def heartbeat_period_s(progress_s: float | None) -> float:
-    """Return the seconds between heartbeats.
+    """Return the seconds between heartbeats: a quarter of `deadlines.progress_s`, at most 1.
 
     >>> heartbeat_period_s(300.0), heartbeat_period_s(2.0), heartbeat_period_s(None)
     (1.0, 0.5, 1.0)
@@ -214,7 +214,7 @@ def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
 
 
 def _die_with_parent(supervisor_pid: int) -> None:
-    """Make the kernel kill this process when the Dask worker dies for any reason."""
+    """Make the kernel kill this process when its parent, the supervisor's process, dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # the parent died before the call

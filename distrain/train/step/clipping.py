@@ -38,10 +38,10 @@ def total_sq_norm(parts: Iterable[Tensor]) -> Tensor:
 
 
 def add_tables(sq_norm: Tensor, stores: Sequence[Store], touched: Sequence[TouchedRows]) -> Tensor:
-    """Return `sq_norm` plus the squares of all gradients of the tables.
+    """Return `sq_norm` plus the sum of the squares of all gradients of the tables, a scalar.
 
     A collective operation if ranks hold different rows. All ranks get the same bits, also in a step
-    of fixed shapes.
+    of fixed shapes (`GraphedStep`).
     """
     # Other ranks hold the other rows of sharded tables.
     of_sharers: dict[int, tuple[Peers, list[Tensor]]] = {}
@@ -74,12 +74,12 @@ def scales(
 
 
 def rows_sq_norm(tables: Sequence[Tensor]) -> Tensor:
-    """Return the sum of the squares of several tables' rows: the same bits for the same rows.
+    """Return the sum of the squares of all values in several tables' rows.
 
-    Neither the order of the rows nor rows of zeros affect the result. So a step of fixed shapes,
-    whose rows are sorted and padded, clips exactly like `TrainStep`. To achieve this, integers are
-    added: 62 bits, scaled so that the square of the largest row is 2**62. Hence sums over millions
-    of rows are accurate, too.
+    Neither the order of the rows nor rows of zeros affect the bits of the result. So a step of
+    fixed shapes, whose rows are sorted and padded, clips exactly like `TrainStep`. To achieve this,
+    integers are added: 62 bits, scaled so that the square of the largest row is 2**62. Hence sums
+    over millions of rows are accurate, too.
 
     Args:
         tables: At least one tensor `[rows, dim]`; all of one floating type, on one device.

@@ -111,7 +111,7 @@ class DenseTraining:
         return logits
 
     def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
-        """Add this slice's gradients to the parameters' and set those of the leaves.
+        """Compute a slice's gradients: add those of the parameters, and set those of the leaves.
 
         Args:
             leaves: If given, only their gradients are computed, unless the module cannot be split;
@@ -149,7 +149,10 @@ class DenseTraining:
         self._buffers.start()
 
     def finish_sync(self) -> None:
-        """Wait for the sums and the buffers' means; on a GPU its stream waits, not the host."""
+        """Wait for the sums of the gradients and the means of the buffers.
+
+        On a GPU, the stream waits, not the host.
+        """
         if self._buckets is not None:
             with waiting(PEERS):
                 self._buckets.finish()
@@ -190,7 +193,7 @@ def _check_trained(module: nn.Module) -> None:
 
 
 class DenseForward(nn.Module):
-    """Runs `module(embedded, continuous)` in a precision, and returns logits for a loss.
+    """Runs `module(embedded, continuous, *lists)` in a precision, and returns logits for a loss.
 
     With `bf16` the module runs under autocast: parameters and inputs are fp32, matrix products
     bf16, and the logits fp32.
@@ -283,7 +286,7 @@ class DenseOptimizer:
 
     @property
     def capturable(self) -> bool:
-        """Return True if a CUDA graph may contain the step: the learning rate is on the device."""
+        """Whether a CUDA graph may contain the step, because the learning rate is on the device."""
         return self._lr is not None
 
     @torch.no_grad()
@@ -323,7 +326,10 @@ class DenseOptimizer:
     @contextmanager
     @torch.no_grad()
     def averaged(self, steps: int) -> Iterator[None]:
-        """Return a context in which the vector is its average, if that is kept."""
+        """Return a context in which the vector has its average after `steps` steps.
+
+        If no average is kept, the vector stays the same.
+        """
         if self._averaging is None:
             yield
             return

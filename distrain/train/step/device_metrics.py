@@ -1,4 +1,4 @@
-"""The metric states of a rank, kept on its device so that the host never waits while counting."""
+"""Counts a rank's rows for metrics on its device, so that the host need not wait for the device."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -31,7 +31,7 @@ _WRONG = {
 
 
 class DeviceMetrics:
-    """The state of one target, accumulated by torch, with the same counts as the NumPy state.
+    """The metric state of one target on a device, with the same counts as the state in NumPy.
 
     The state is one int64 buffer (float64 sums are views of some of its words), so reading it takes
     one copy and one wait. The operations of `update` do not depend on values, so a CUDA graph can
@@ -71,8 +71,8 @@ class DeviceMetrics:
     def update(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         """Count some rows, without waiting for the device.
 
-        Rows with values that the state on the host would reject are not counted; `read_and_reset`
-        then raises an error with their number.
+        Rows with unusable values, such as a logit that is not finite, are not counted.
+        `read_and_reset` then raises an error with their number.
 
         Args:
             scores: As in `Task.scores` for this kind, any float dtype, on this state's device; 0
@@ -160,7 +160,7 @@ class DeviceMetrics:
     def copy_of_state(self) -> Tensor:
         """Return a copy of the counts since the last `take`, `[words]`, int64.
 
-        It is shorter while binary rows have no weights.
+        The copy of a binary target's state is shorter while no rows with weights were counted.
         """
         return self._state[: self._num_words].clone()
 
@@ -191,7 +191,7 @@ class DeviceMetrics:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows counted since the last `take`; waits for the device."""
+        """The number of rows counted since the last `take`; waits for the device."""
         return int(self._counts[0] if self._weighted else self._bins.sum())
 
     def take(self) -> "TakenState":
@@ -222,8 +222,8 @@ class TakenState(NamedTuple):
     def read(self) -> State:
         """Return the state; waits until the copy is complete.
 
-        Raises `ValueError` if rows were not counted because of unusable values; `DataError` if
-        targets must be counts.
+        Raises `ValueError` if rows were not counted because of unusable values, or `DataError`
+        instead if the targets must be counts (`is_count`).
         """
         found = DeviceMetrics(torch.device("cpu"), self.kind, self.classes)
         found._weighted = self.weighted
@@ -247,7 +247,9 @@ class TakenState(NamedTuple):
 
 
 def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
-    """Compute `sums[index] += values` in a fixed order, so that float64 sums have the same bits.
+    """Add `values` to `sums` at `index`, in a fixed order, so that float64 sums are reproducible.
+
+    If an index occurs several times, all its values are added.
 
     On a GPU, `scatter_add_` adds by atomics, in any order, and `index_put_` sorts. On a CPU
     `scatter_add_` adds one row after another.
@@ -284,7 +286,10 @@ class DeviceTargets:
         ]
 
     def update(self, scores: Sequence[Tensor], batch: Batch) -> None:
-        """Count the rows of a batch by each target's scores, without waiting for the device."""
+        """Count the rows of a batch for each target, without waiting for the device.
+
+        `scores` has the scores of each target, as in `Task.scores`.
+        """
         self.add(rows_of(self._targets, scores, batch))
 
     def add(self, rows: Sequence[TargetRows]) -> None:
@@ -307,7 +312,7 @@ class DeviceTargets:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows counted since the last `take`; waits for the device."""
+        """The number of rows counted since the last `take`; waits for the device."""
         return self._states[0].rows
 
     def take(self) -> "TakenTargets":

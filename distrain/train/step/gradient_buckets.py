@@ -56,11 +56,11 @@ class GradientBuckets:
 
     @property
     def begun(self) -> int:
-        """Return the number of buckets whose sums have begun since the last `finish`."""
+        """The number of buckets whose all-reduce has begun since the last `finish`."""
         return len(self._works)
 
     def arm(self) -> None:
-        """Let the next backward pass begin the sums; it must be the last one of the step."""
+        """Let the next backward pass, the last one of the step, begin the all-reduces."""
         self._missing = list(self._sizes)
         self._armed = True
 

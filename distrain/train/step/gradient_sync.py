@@ -105,7 +105,7 @@ class BufferSync:
 
     @torch.no_grad()
     def _packed(self) -> Tensor:
-        """Return all values in one vector, float64, which is also exact for counts of batches."""
+        """Return the values of all buffers in one float64 vector; counts of batches stay exact."""
         return torch.cat([buffer.reshape(-1).double() for buffer in self._buffers])
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ class BufferSync:
 
 
 def saved_buffers(module: nn.Module) -> list[Tensor]:
-    """Return the buffers that a module's `state_dict` has, each once, in its order.
+    """Return the buffers in a module's `state_dict`, in its order, without duplicates.
 
     >>> [tuple(buffer.shape) for buffer in saved_buffers(nn.BatchNorm1d(3))]
     [(3,), (3,), ()]

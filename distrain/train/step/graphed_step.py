@@ -41,7 +41,7 @@ from distrain.train.timing.phases import PEERS, PhaseClock, waiting
 
 
 class GraphedStep:
-    """Does the same as `TrainStep`, in shapes known in advance, without waiting for the device.
+    """Trains like `TrainStep`, with shapes known in advance and without waiting for the device.
 
     Args:
         max_rows: The maximum rows of a rank's batch.
@@ -125,7 +125,7 @@ class GraphedStep:
 
     @property
     def asks(self) -> bool:
-        """Return True if tables are sharded over ranks, so that `ask` is a collective operation."""
+        """Whether tables are sharded over ranks, so that `ask` is a collective operation."""
         return self._tables.asks
 
     def ask(self, batch: Batch, rank_rows: tuple[int, ...]) -> Asked:
@@ -153,10 +153,10 @@ class GraphedStep:
         return Asked(rank_rows, self._tables.routes_of(kept), HostCopy(wanted))
 
     def _answered(self, batch: Batch, asked: Asked) -> Asked:
-        """Return a complete answer: request the rows again while a rank's capacity is too small.
+        """Return the answers to `asked`, or to a repeated request if the capacity was too small.
 
-        A collective operation. All ranks read the same maximum over the ranks, so all make the same
-        requests.
+        A collective operation. The requests are repeated until the capacity suffices. All ranks
+        read the same maximum over the ranks, so all make the same requests.
         """
         while asked.wanted is not None:
             with waiting(PEERS):
@@ -185,11 +185,14 @@ class GraphedStep:
         """Do nothing: a graphed step keeps no averages."""
 
     def read_steps(self) -> None:
-        """Set the sparse optimizer's number of steps, before saving; waits for the device."""
+        """Copy the number of steps from the device to the sparse optimizer, before saving.
+
+        Waits for the device.
+        """
         self._tables.read_steps()
 
     def write_steps(self) -> None:
-        """Copy the sparse optimizer's number of steps to the device, after loading."""
+        """Copy the number of steps from the sparse optimizer to the device, after loading."""
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
@@ -297,9 +300,9 @@ def check_graph(
 
 
 def may_record(train: TrainSpec, device: torch.device, model: ClickModel | None = None) -> bool:
-    """Return True if `auto` records steps: nothing prevents it, for any number of ranks.
+    """Return True if steps can be recorded as CUDA graphs, so that `auto` records them.
 
-    Without `model`, only what the spec and the device determine is considered.
+    Without `model`, only the spec and the device are considered.
     """
     return not _problems(train, device, model)
 

@@ -11,7 +11,11 @@ from distrain.models.heads.targets import Candidates
 from distrain.models.heads.tasks import Task
 
 ShareOfLoss = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
-"""For an output and its rows, returns the sum of their losses, and the share to differentiate."""
+"""Takes a model's output for some rows, and these rows.
+
+Returns two scalars: the sum of the rows' losses, and their share of the global loss, which is
+differentiated.
+"""
 
 
 def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> ShareOfLoss:
@@ -75,7 +79,10 @@ def loss_against_all(
 
 
 def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
-    """Return the sums over all ranks, `[targets]`, float64; 1 instead of 0, for use as divisors."""
+    """Return the sums of `weights` over all ranks, `[targets]`, float64, for use as divisors.
+
+    A collective operation. Sums of 0 are replaced by 1.
+    """
     total = peers.add_up(weights)
     return torch.where(total > 0, total, 1.0)
 

@@ -46,7 +46,7 @@ class ClosedReport(NamedTuple):
         return self.losses.is_ready
 
     def read(self) -> dict[str, Any]:
-        """Return the metrics as JSON values.
+        """Return the metrics as JSON values; waits for the device.
 
         Raises:
             NonFiniteLoss: A loss is not finite.
@@ -109,9 +109,11 @@ class OpenReport:
     def close(
         self, steps_done: int, stats: LoaderStats
     ) -> tuple[ClosedReport, dict[str, float], dict[str, float]]:
-        """Return the metrics, loader and exchange statistics so far, and begin the next report.
+        """Close the report after `steps_done` steps, and begin the next one.
 
-        Does not wait for the device.
+        Returns the metrics and losses, the loader's statistics, and the statistics of exchanges
+        between ranks, all since the last report. Does not wait for the device. `stats` are the
+        loader's statistics so far.
         """
         width = len(self._losses)
         first = (steps_done - 1) // width * width
@@ -126,14 +128,14 @@ class OpenReport:
         return closed, loader, exchanged.to_json()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of the state, for a checkpoint."""
+        """Return copies of the metrics and losses by name, for a checkpoint."""
         return {**self._metrics.tensors(), "losses": self._losses.clone()}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]], steps: int) -> None:
-        """Continue a report of `steps` steps, whose state `tensors` returned.
+        """Continue the report that was open in a checkpoint, with `steps` steps.
 
-        `saved` has the state of this rank; after a change of the number of ranks, the states of
-        several former ranks, or none.
+        `saved` has the results of `tensors`: that of this rank or, after a change of the number of
+        ranks, those of several former ranks or of none.
         """
         self.steps = steps
         for tensors in saved:

@@ -1,4 +1,4 @@
-"""torch's settings for a step: TF32, if the precision is `tf32`, and deterministic algorithms."""
+"""Sets torch up for a step: TF32, if the precision is `tf32`, and deterministic algorithms."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from distrain.errors import SpecError
 def check_precision(precision: str, device: torch.device) -> None:
     """Raise `SpecError` if the device lacks the precision.
 
-    TF32 is a mode of NVIDIA's matrix units. On other devices it is rejected, and not treated as
-    fp32, because runs would be compared that are not comparable.
+    TF32 is a mode of NVIDIA's matrix units. On other devices it is rejected, rather than replaced
+    by fp32, because the results of such runs could not be compared.
     """
     if precision == "tf32" and device.type != "cuda":
         raise SpecError(

@@ -22,10 +22,10 @@ WARM_UP_STEPS = 3
 """Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
 
 MOST_GRAPHS = 48
-"""Maximum number of graphs. With `train.lanes` of 24, the ranks' numbers of rows have at most 24
-combinations.
+"""Maximum number of graphs: two for each combination of the ranks' numbers of rows.
 
-A step takes two graphs: one requests rows from owners, one trains.
+One graph requests rows from owners, one trains. With 24 lanes (`train.lanes`), there are at most 24
+combinations.
 """
 
 _log = logging.getLogger("distrain")
@@ -34,7 +34,7 @@ Run = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
 
 class StepGraph(Protocol):
-    """A recording of what a function does to tensors."""
+    """A recording of a function's operations on tensors."""
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None: ...
 

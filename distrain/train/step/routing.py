@@ -22,7 +22,7 @@ from distrain.train.timing.phases import READER, waiting
 
 
 class Batches(Protocol):
-    """The source of batches: `EpochIterator`."""
+    """A source of batches, such as `EpochIterator`."""
 
     def __next__(self) -> Batch: ...
 
@@ -30,7 +30,7 @@ class Batches(Protocol):
 
 
 class Asked(NamedTuple):
-    """The requests of a batch to the owners of sharded tables, in a step of fixed shapes."""
+    """A batch's requests to the owners of sharded tables, and their answers, for `GraphedStep`."""
 
     rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
     routes: PaddedRoutes
@@ -47,15 +47,16 @@ class Routed(NamedTuple):
     """A batch that is ready for its step."""
 
     batch: Batch
-    # its route through the tables; `None` if the step makes its own
+    # its table rows and their owners; `None` if the step makes the route
     route: Route | Asked | None
     route_s: float  # seconds to make it, including waits for the other ranks
 
 
 class Made(NamedTuple):
-    """A routed batch that is complete once the side stream has reached `event`, or now if `None`.
+    """A routed batch, which is complete once the side stream has reached `event`.
 
-    `memory` has the tensors of the batch and its route that are on the GPU.
+    If `event` is `None`, it is complete. `memory` has the tensors of the batch and its route that
+    are on the GPU.
     """
 
     routed: Routed
@@ -68,7 +69,7 @@ def routes_of(model: ClickModel) -> MakeRoute:
 
 
 def route_batch(make_route: MakeRoute, batch: Batch) -> Routed:
-    """Return a batch with its route, which is made now; collective if ranks share the tables."""
+    """Make a batch's route, and return both; a collective operation if ranks share the tables."""
     began_s = time.perf_counter()
     route = make_route(batch)
     return Routed(batch, route, time.perf_counter() - began_s)
@@ -87,9 +88,9 @@ class RouteMaker:
         return nullcontext() if self.streams is None else self.streams.beside()
 
     def make_next(self) -> Made:
-        """Return the next batch and its route; call it inside `beside`.
+        """Return the next batch and its route; raises `StopIteration` at the end.
 
-        The loader hands over batches for the current stream.
+        Call it inside `beside`: the loader makes batches usable on the current stream.
         """
         with waiting(READER):
             batch = next(self.batches)

@@ -121,7 +121,11 @@ class SplitBackward:
         return places, _backward(outputs, grads, inputs, accumulate=False)
 
     def _accumulate(self, together: Sequence[tuple[set[_Place], set[Node]]]) -> None:
-        """Run the pass to the parameters from groups of side inputs whose nodes have all run."""
+        """Run the backward pass from side inputs to the parameters, where possible.
+
+        `together` is the result of `_Graph.together`. A group's pass runs once all its nodes have
+        run.
+        """
         for places, givers in together:
             ready = [place for place in self._found if place in places]
             if ready and not givers & self._given.keys():

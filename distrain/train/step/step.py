@@ -139,7 +139,10 @@ class TrainStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Return a context in which all weights are their averages, if kept; do not train in it."""
+        """Return a context in which all weights are replaced by their averages, if these are kept.
+
+        Do not train in it.
+        """
         steps = self.sparse_optimizer.num_steps
         with self.sparse_optimizer.averaged(), self.dense.optimizer.averaged(steps):
             yield
@@ -153,10 +156,11 @@ class TrainStep:
     def _forward_backward(
         self, batch: Batch, route: Route, rows: Sequence[Tensor], share_of_loss: ShareOfLoss
     ) -> tuple[tuple[Tensor, ...], Tensor, Callable[[], tuple[TouchedRows, ...]]]:
-        """Return scores, the sum of losses, and a function for the tables' gradients.
+        """Return scores, the sum of losses, and a function that returns the tables' gradients.
 
         On return, the exchanges of the tables' and of the dense gradients have begun, in the same
-        order on all ranks. The function completes the exchange of the tables' gradients.
+        order on all ranks. The function completes the exchange of the tables' gradients. `rows` are
+        the table rows from `fetch`.
         """
         tables = self.model.embeddings
         scores: list[tuple[Tensor, ...]] = []
@@ -233,12 +237,12 @@ overlaps the exchange of rows."""
 
 @dataclass(frozen=True)
 class Slicing:
-    """Cuts batches into `count` slices, or if that is `None` into slices of about `rows` rows.
+    """Cuts batches into `count` slices or, if that is `None`, into slices of about `rows` rows.
 
-    Without `count`, the quotient is rounded to the nearest number of slices. The batches of a job's
-    ranks differ by a few rows, often around a multiple of `rows`; rounding gives them equal numbers
-    of slices. With different numbers, sums are rounded in another order, but the order of exchanges
-    is still the same on all ranks.
+    Without `count`, the number of slices is `num_rows / rows`, rounded to the nearest integer. A
+    batch is not cut if that is below `_FEWEST_SLICES`. The batches of a job's ranks differ by a few
+    rows; because of the rounding, all ranks usually have equally many slices. If not, sums are
+    added in another order, but all ranks exchange in the same order.
     """
 
     count: int | None
@@ -281,8 +285,8 @@ def slicing_of(
 ) -> Slicing:
     """Return a rank's slicing according to `train.micro_batches`.
 
-    The order of sums, and so the last bits of results, depend on the slicing. So it depends only on
-    the arguments, not on the machine.
+    The order of sums, and so the last bits of results, depends on the slicing. Therefore the
+    slicing is determined by the arguments alone, not by the machine.
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)

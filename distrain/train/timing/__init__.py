@@ -1,1 +1,1 @@
-"""A rank's time: phases, the device's clock, and the reasons of waits."""
+"""Measures a rank's time by phase, on the host and the device, and records why threads wait."""

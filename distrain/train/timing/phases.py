@@ -1,7 +1,7 @@
-"""A rank's wall time and device time by phase, and the waits that its heartbeats report.
+"""Measures a rank's wall time and device time by phase, and records the waits of its threads.
 
-Waits are recorded by thread, in a global table. So a wait deep inside a collective operation or a
-loader is visible without passing an object there.
+Heartbeats report the training thread's wait. Waits are recorded by thread, in a global table. So a
+wait deep inside a collective operation or a loader is visible without passing an object there.
 """
 
 import threading
@@ -90,7 +90,7 @@ def device_clock(device: torch.device) -> DeviceClock | None:
 
 
 class PhaseClock:
-    """Measures wall time by phase; time outside of phases is `other`, so the sum is the total.
+    """Measures wall time by phase; time outside of phases counts as `other`.
 
     Times are the host's: on a GPU, where work is only queued, a phase is the time that the host
     spent in it. The clock never waits for the device. `device` measures the phases on a GPU, too;
@@ -115,7 +115,7 @@ class PhaseClock:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the seconds from the start to the end of the last lap."""
+        """Seconds from the clock's creation to the last call of `lap`."""
         return self._lap_end - self._start
 
     @property
@@ -220,7 +220,7 @@ class RankActivity:
 
     @property
     def waiting_for(self) -> str:
-        """Return why the training thread waits: `PEERS`, `READER` or `STORAGE`; "" while it works.
+        """Why the training thread waits: `PEERS`, `READER` or `STORAGE`; "" while it works.
 
         `STORAGE`: it waits for the reader, which retries a read of the storage.
         """

@@ -25,7 +25,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TableMatch:
-    """From which saved table, if any, a table of the new model gets its rows."""
+    """A table of the new model, and the saved table, if any, from which it gets its rows."""
 
     target: TablePlace
     # the table on disk; `None` if the rows keep their initial values
@@ -56,8 +56,8 @@ def match(source: Side, target: Side) -> Match:
     """Match tables by column and vocabulary, dense tensors by name and shape.
 
     If one of the models has several tasks, the tensors of tasks are matched by task name. Optimizer
-    state is not matched for parameters that keep their initial values. Parameters that the
-    optimizer holds in one vector share one count of steps.
+    state is not matched for parameters that keep their initial values. Exception: the optimizer
+    holds all dense parameters in one vector, so they get the count of steps of the matched ones.
     """
     found = Match()
     _match_tables(source, target, found)
@@ -76,7 +76,7 @@ def match(source: Side, target: Side) -> Match:
 
 
 def _names(side: Side, by_task: bool) -> dict[str, str]:
-    """Map the names by which dense tensors are compared to their names in the side's model."""
+    """Return the names of a side's dense tensors, by the names under which they are compared."""
     if not by_task or side.task is None:
         return {name: name for name in side.dense}
     return {name_by_task(side.task, name): name for name in side.dense}
@@ -117,7 +117,10 @@ def _match_tables(source: Side, target: Side, found: Match) -> None:
 
 
 class _Unfit(Exception):
-    """The reason why a table does not fit; `ids_moved`: its ids may have other meanings now."""
+    """The reason why a table does not fit.
+
+    `ids_moved` is True if its ids may have other meanings than in the saved model.
+    """
 
     def __init__(self, problem: str, *, ids_moved: bool = False):
         self.ids_moved = ids_moved
@@ -174,8 +177,8 @@ def _moved_columns(source: Side, target: Side) -> list[str]:
 def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
     """Unmatch the tables of hashed crosses, and add a problem for each.
 
-    The ids of a cross are hashes of other columns' ids, and the ids of the columns `moved` have
-    changed.
+    The ids of a cross are hashes of other columns' ids. In the columns `moved`, ids have another
+    meaning than in the saved model.
     """
     for number, matched in enumerate(found.tables):
         if matched.source and target.hashed.intersection(matched.target.columns):
@@ -187,7 +190,7 @@ def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> N
 
 
 def _vocabulary(place: TablePlace, side: Side) -> VocabularyFile | None:
-    """Return the vocabulary of a table, which all its columns share; `None` if it is unknown."""
+    """Return the vocabulary of a table's ids, the same for all its columns; `None` if unknown."""
     for column in place.columns:
         # The table of a part of a model is called PART/COLUMN.
         for name in (column, column.partition("/")[2]):

@@ -41,10 +41,14 @@ class Weights(Protocol):
     def read(
         self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
-        """Pass tensors by name to the takers, in slabs of rows; a scalar is one row.
+        """Read the tensors that `takers` names, and pass each to its takers.
 
-        Returns the tensors that rank `rank` saved as its own in a checkpoint, if `own` is true;
-        otherwise nothing.
+        A tensor is passed a block of rows at a time; a scalar is one row. `after_slab` is called
+        after each block.
+
+        Returns:
+            If `own` is true and this is a checkpoint: the tensors that belong to rank `rank` alone,
+            by name. Otherwise an empty mapping.
         """
 
 
@@ -57,17 +61,18 @@ class WeightsSource:
     side: Side
     weights: Weights
     manifest: Manifest | None = None  # the manifest of a checkpoint, which also has optimizer state
-    # `data.negatives` of their training: the share of rows with label 0 that was used
+    # `data.negatives` of the training that made the weights: the share of negatives that it used
     negatives: float = 1.0
 
 
 def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
-    """Return the weights at a path, of which only headers are read; `SpecError` if there are none.
+    """Open the weights at a path; only headers are read. Raises `SpecError` if there are none.
 
     Args:
         path: A run folder with a model, a saved model's folder, a checkpoint's folder, or a
             directory of checkpoints, whose newest checkpoint is used; the latter two may be URLs.
-        with_state: Whether a checkpoint is required; for a run folder its newest one is used.
+        with_state: Whether optimizer state is needed, which only checkpoints have; of a run folder
+            its newest checkpoint is used.
     """
     if is_remote(path):
         return _checkpoint_at(path, with_state)
@@ -103,9 +108,9 @@ def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
 def open_on_all_ranks(
     path: str, peers: Peers, device: torch.device, *, with_state: bool = False
 ) -> WeightsSource:
-    """Return the weights at a path, the same on every rank; a collective operation.
+    """Open the weights at a path, the same on every rank; a collective operation.
 
-    If each rank listed a directory of checkpoints, a newer checkpoint could appear in between. So
+    If every rank listed a directory of checkpoints, a newer checkpoint could appear in between. So
     all ranks use rank 0's choice. Raises the errors of `open_source`, on all ranks.
     """
     found = None

@@ -35,7 +35,7 @@ Ids = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Taken(NamedTuple):
-    """The state with which a new run begins."""
+    """The result of `take_weights`, besides the weights that it copied into the model."""
 
     event: WeightsTaken
     steps: int = 0  # number of steps of the optimizer state, if it was taken over; otherwise 0
@@ -47,8 +47,8 @@ class Taken(NamedTuple):
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
     """Raise `SpecError` if the weights of `train.init_from` do not fit the job.
 
-    Reads only headers, so it can be called before anything starts. If `train.init_strict` is false,
-    weights may fit in part.
+    Reads only headers, so it can be called before the job starts. If `train.init_strict` is false,
+    weights that do not fit are accepted, but not a source that cannot be read.
     """
     if spec.train.init_from is None:
         return
@@ -130,9 +130,10 @@ def take_matched(
     rank: int = 0,
     own: bool = False,
 ) -> tuple[WeightsTaken, Mapping[str, Tensor]]:
-    """Copy the matched tensors of a source into `tensors`.
+    """Copy the matched tensors of a source into `tensors`, the live tensors by name.
 
-    Returns the event to report and, with `own`, the tensors that this rank saved as its own.
+    Returns the event to report and, with `own`, the checkpoint's tensors that belong to rank `rank`
+    alone.
     """
     takers: dict[str, list[Taker]] = defaultdict(list)
     for name, was in found.dense.items():
@@ -247,7 +248,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _IntoTable:
-    """Receives the rows of one table's weights, or of its optimizer state."""
+    """Receives the saved rows of one table's weights or optimizer state; implements `Taker`."""
 
     plan: _Plan
     tensor: CanonicalTensor
@@ -279,7 +280,7 @@ class _IntoTable:
         self.tensor.write_rows(ids[known] + now.first, values[part][known])
 
     def _part(self, rows: Rows) -> tuple[TablePlace, slice]:
-        """Return the table's position in the source, and the indices of its rows among `rows`."""
+        """Return the saved table's position in its tensor, and which part of `rows` it covers."""
         was = self.plan.match.source
         assert was is not None
         ends = was.first, was.first + was.cardinality
