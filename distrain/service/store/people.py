@@ -59,7 +59,7 @@ class People:
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Create a user if there is none; `is_admin`, unless `None`, also changes existing users."""
+        """Create a missing user. Unless `is_admin` is `None`, set it also for an existing user."""
         row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
