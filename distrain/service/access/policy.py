@@ -337,9 +337,9 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
 
 
 def _may_reach(place: str, folder: str) -> bool:
-    """Return True if `folder` is, contains or is contained in a match of the glob `place`.
+    """Return True if `folder` is, contains or is contained in a match of the path or glob `place`.
 
-    Globs in `place` are matched; a folder above `folder` counts, since it is read with subfolders.
+    Folders that contain `folder` count, since folders are read with their subfolders.
     """
     parts, wanted = _compared(place), _compared(folder)
     for part, name in zip(parts, wanted, strict=False):

@@ -37,8 +37,8 @@ class Launcher(Protocol):
     def find(self) -> SchedulerAddress | None:
         """Return the scheduler's address; `None` if there is none yet.
 
-        The address is also known if another process started the cluster. The scheduler is not
-        contacted, so it may not answer.
+        It is also found if another process started the cluster. The scheduler is not contacted, so
+        it may not answer.
         """
 
     def start(self, num_workers: int | None = None) -> None:

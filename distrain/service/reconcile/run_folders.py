@@ -36,9 +36,8 @@ class RunFolders:
     def prepare(self, job: Job, spec: JobSpec) -> int:
         """Create or update a job's run folder; return the highest attempt number in it, 0 if none.
 
-        Called before each hand-over; a repeated call changes nothing. Raises OutputError if the
-        folder cannot be written or belongs to another job, and Unavailable if its filesystem does
-        not answer.
+        Called before each hand-over; may be repeated. Raises OutputError if the folder cannot be
+        written or belongs to another job, and Unavailable if its filesystem does not answer.
         """
         return self._within(lambda: self._prepare(job, spec), job.run_dir)
 

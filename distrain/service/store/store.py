@@ -98,9 +98,9 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
 def open_store(settings: Settings, *, single: bool = True) -> Store:
     """Open the database.
 
-    With `single`, an SQLite file is locked until the store is closed. The service's main process
-    sets it for its whole life; its other processes, and commands, do not. Raises DatabaseInUse if
-    another service has the lock, SchemaDiffers and Unavailable.
+    With `single`, an SQLite file is locked until the store is closed. Of a service's processes,
+    only the one that reconciles sets it. Raises DatabaseInUse if another service has the lock,
+    SchemaDiffers and Unavailable.
     """
     db = Database(database_url(settings))
     lock = None

@@ -1,4 +1,4 @@
-"""`/v1/audit`: who changed what, or was refused; for admins."""
+"""`/v1/audit`: the changes that users made, and the rejected changes; for admins."""
 
 from typing import Annotated, Any
 

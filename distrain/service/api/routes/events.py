@@ -103,7 +103,8 @@ async def job_metrics(
 ) -> Records:
     """Return the records of a job's training and validation, or those after a cursor.
 
-    The answer has at most 4 MiB of records; if `more` is true, request the rest with its `cursor`.
+    The answer has about 4 MiB of records at most; if `more` is true, request the rest with its
+    `cursor`. If `restart` is true, discard the records of earlier answers.
     """
     work = partial(_read, job.run_dir, since)
     try:

@@ -139,9 +139,9 @@ async def wait(
         float, Query(ge=0, le=_MOST_WAIT_S, description="The longest wait in seconds.")
     ] = 30.0,
 ) -> JobAnswer:
-    """Wait until a job has ended, and return it; after the timeout, return it as it is.
+    """Wait until a job has ended, and return it; at the timeout, return its current state.
 
-    If the service stops, the response comes earlier.
+    The response also comes early if the service stops.
     """
     feed, until_s = streams_of(call.request.app).feed, time.monotonic() + timeout_s
     while job.phase is not Phase.FINAL and not feed.stopped:

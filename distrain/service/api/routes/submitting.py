@@ -167,13 +167,14 @@ def validate(
     call: Call,
     data: Annotated[
         bool,
-        Query(description="Whether a worker also checks the data, if the spec is valid: 202."),
+        Query(description="Whether a worker of the cluster also checks the data, if all is valid."),
     ] = False,
 ) -> Validation | Response:
     """Check a job request as the submission would, without submitting it.
 
-    The answer lists all mistakes of the spec and the tags as `errors`, with status 200. With
-    `data`, the answer to a valid request is 202 and the URL of the check's result.
+    The answer, with status 200, lists all mistakes of the spec, the tags and the priority as
+    `errors`. A request without a usable cluster is rejected with 422. With `data`, the answer to a
+    valid request is 202, with the URL of the check's result.
     """
     audit_note(call.request).keep = False
     quota_for(call, Action.SUBMIT, body.project)
