@@ -1,4 +1,4 @@
-"""The HTTP API of services and schedulers from Python; needs neither torch nor Dask."""
+"""A Python client of the HTTP API of services and schedulers; needs neither torch nor Dask."""
 
 from distrain.client.client import Client as Client
 from distrain.client.errors import (

@@ -1,4 +1,4 @@
-"""The client of a service, and its calls for metrics and files of jobs."""
+"""`Client`, and its calls for metrics and files of jobs."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -30,8 +30,8 @@ class FileCalls:
 
         Args:
             job_id: The job.
-            since: The `cursor` of an earlier result; only newer records are returned. A result with
-                `restart` replaces the records of all earlier results.
+            since: The `cursor` of an earlier result; only newer records are returned. If the new
+                result has `restart`, it replaces the records of all earlier results.
         """
         records: list[Any] = []
         restart = False
@@ -47,11 +47,11 @@ class FileCalls:
             since = page.cursor
 
     def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
-        """Return the files of a job's run folder.
+        """Return the files of a job's run folder, sorted by name.
 
         Args:
             job_id: The job.
-            below: Only files in this folder of the run folder.
+            below: Only files in this folder of the run folder, and in its subfolders.
         """
         return list_artifacts(self._connection, job_id, below)
 
@@ -83,11 +83,11 @@ class FileCalls:
 
 
 def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield pieces of a file with their offsets; a piece replaces all bytes after its offset.
+    """Yield pieces of a file with their offsets; a piece replaces all bytes from its offset on.
 
-    After a broken connection only the missing bytes are requested. If the file may have changed
-    since, its pieces begin again at offset 0. Raises `ServiceError` if the bytes received are not
-    those requested, or if the connection breaks repeatedly before any byte.
+    After a broken connection, only the missing bytes are requested. If the file may have changed
+    meanwhile, the pieces begin again at offset 0. Raises `ServiceError` if the service sends other
+    bytes than requested, or the connection breaks repeatedly without a new byte.
     """
     done, etag, idle = 0, "", 0
     while True:
@@ -123,7 +123,7 @@ def _begin(answer: httpx2.Response) -> int:
 
 
 def _length(answer: httpx2.Response) -> int | None:
-    """Return the length of the whole file; `None` if the headers do not name it."""
+    """Return the length of the whole file, from the headers; `None` if they do not contain it."""
     match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
     if answer.status_code == 206:
         return int(match[1]) if match else None
@@ -232,7 +232,7 @@ class Client(JobCalls, FileCalls):
         return streams.follow(self._connection, path, after, ends=True)
 
     def events(self, after: str | None = None) -> Iterator[Event]:
-        """Iterate over the events of all jobs that this user may see; it does not end.
+        """Iterate over the events of all jobs that this user may see, without an end.
 
         Args:
             after: The `id` of the last event that the caller has. Default: only new events.
@@ -249,13 +249,14 @@ class Client(JobCalls, FileCalls):
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[bytes]:
-        """Iterate over the bytes of a rank's log, without gaps or repetitions after reconnections.
+        """Iterate over the bytes of a rank's log; a broken connection causes no gap or repetition.
 
         Args:
             job_id: The job.
             rank: The rank.
-            attempt: Default: the job's last attempt; with `follow` also later ones.
-            offset: The offset of the first byte.
+            attempt: The number of the attempt. Default: the job's last attempt, and with `follow`
+                also later attempts.
+            offset: The offset in the log of the first byte to return.
             tail: Begin with this many of the last lines, and ignore `offset`.
             follow: Wait for more bytes until the log has ended.
         """
@@ -275,16 +276,16 @@ class Client(JobCalls, FileCalls):
         return tuple(Cluster.read(one) for one in document.get("clusters") or ())
 
     def me(self) -> Me:
-        """Return the token's user, and its rights."""
+        """Return the token's user, with projects, roles and scopes."""
         return Me.read(self._connection.document(Call("GET", "/v1/me")))
 
     def tokens(self) -> tuple[Token, ...]:
-        """Return this user's tokens, without their texts."""
+        """Return this user's tokens, without their secret texts."""
         document = self._connection.document(Call("GET", "/v1/tokens"))
         return tuple(Token.read(one) for one in document.get("tokens") or ())
 
     def make_token(self, **values: Any) -> NewToken:
-        """Make a token; only this result has its text, which cannot be read again.
+        """Make a token; only this result has its secret text, which cannot be read again.
 
         The call is not retried. If there was no response, check `tokens`.
 

@@ -39,6 +39,8 @@ _MOST_POINTERS = 20
 
 @dataclass(frozen=True)
 class Call:
+    """A request to the service."""
+
     method: str
     path: str  # below the service's address, with quoted segments
     params: Mapping[str, str | list[str]] = field(default_factory=dict)
@@ -80,6 +82,7 @@ class Connection:
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":
+        """Return this connection with retries for at most `for_s` seconds."""
         hasty = copy(self)
         hasty.retries = replace(self.retries, for_s=min(self.retries.for_s, for_s))
         return hasty
@@ -92,9 +95,14 @@ class Connection:
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
+        """Send a call, with retries, and return the JSON object of its good response."""
         return self.good(self.ask(call), call)
 
     def good(self, answer: httpx2.Response, call: Call) -> Mapping[str, Any]:
+        """Return a response's JSON object.
+
+        Raises the errors of `check`, and `ServiceError` if there is no JSON object.
+        """
         self.check(answer, call)
         document = json_of(answer)
         if isinstance(document, dict):
@@ -107,6 +115,7 @@ class Connection:
         )
 
     def check(self, answer: httpx2.Response, call: Call) -> None:
+        """Raise a `ServiceError` or a subclass for a response with an error status."""
         if not answer.is_success and answer.status_code != 304:
             with suppress(httpx2.TransportError):
                 answer.read()
@@ -150,7 +159,10 @@ class Connection:
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
-        """Send a call once; without `read`, the content of a good response is not read yet."""
+        """Send a call once, and return its response.
+
+        Without `read`, the content of a successful response is not read yet.
+        """
         timeout = httpx2.Timeout(call.read_s, connect=min(_CONNECT_S, call.read_s))
         request = self._http.build_request(
             call.method,
@@ -168,7 +180,10 @@ class Connection:
 
     @contextmanager
     def _noting_silence(self, call: Call) -> Iterator[None]:
-        """Call `on_retry` if the block takes long; it waits for the headers of a response."""
+        """Call `on_retry` if the block, which waits for a response's headers, takes too long.
+
+        The limit is `SLOW_S` after the delay that the call allows.
+        """
         if self._on_retry is None:
             yield
             return
@@ -194,7 +209,7 @@ def _stop(retries: Retries) -> Any:
 
 
 def _why_again(state: RetryCallState, call: Call) -> str:
-    """Return the reason to retry a call; "" if there is none, or if it must not be repeated."""
+    """Return why a call should be retried; "" if it should not, or must not be repeated."""
     assert state.outcome is not None
     error = state.outcome.exception()
     if error is None:

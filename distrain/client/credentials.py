@@ -99,6 +99,8 @@ CA_VARIABLE = "DISTRAIN_CA_FILE"
 
 @dataclass(frozen=True)
 class Login:
+    """A stored login at a service."""
+
     address: str
     token: str | None = field(default=None, repr=False)
     user: str = ""
@@ -109,6 +111,8 @@ class Login:
 
 @dataclass(frozen=True)
 class Logins:
+    """The stored logins: by address, and the address of the default login."""
+
     default: str | None = None
     servers: Mapping[str, Login] = field(default_factory=dict)
 
@@ -188,11 +192,12 @@ def find_login(
     environment: Mapping[str, str] = os.environ,
     path: Path | None = None,
 ) -> Login | None:
-    """Return the login for `address`, else for DISTRAIN_SERVER, else the default login.
+    """Return the login at a service.
 
-    Its token is the argument, else DISTRAIN_TOKEN, else the stored token. DISTRAIN_TOKEN is ignored
-    if DISTRAIN_SERVER names another service. Returns `None` if no service is named. Raises
-    InputError if an address is invalid or the file of logins cannot be read.
+    The service is `address`, otherwise that of DISTRAIN_SERVER, otherwise that of the default
+    login; returns `None` if there is none of these. The token is `token`, otherwise DISTRAIN_TOKEN,
+    otherwise the stored token. DISTRAIN_TOKEN is ignored if DISTRAIN_SERVER names another service.
+    Raises InputError if an address is invalid or the file of logins cannot be read.
     """
     logins = read_logins(path or servers_file(environment))
     variable = environment.get(SERVER_VARIABLE) or None

@@ -40,7 +40,10 @@ class ServiceError(DistrainError):
 
 
 class ServiceUnavailable(ServiceError):
-    """No try had a response other than 502 to 504; the request may have been carried out."""
+    """No try got a response, except with the status 502, 503 or 504.
+
+    The request may still have been carried out.
+    """
 
     exit_code = 69
 
@@ -64,10 +67,10 @@ class NotFinished(ServiceError):
 
 
 class WaitTimedOut(ServiceError):
-    """A job has not ended within the timeout; it continues."""
+    """The job has not ended within the timeout; it continues."""
 
     exit_code = 104
 
 
 class RequestRefused(ServiceError):
-    """The service rejects the request: a bad spec, a full quota, a state that does not allow it."""
+    """The service rejected the request: a wrong spec, a full quota, or the job's state."""

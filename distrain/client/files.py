@@ -14,8 +14,8 @@ from distrain.errors import OutputError
 def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that becomes `path` if the block succeeds.
 
-    A `private` file is readable only by this user; otherwise the umask applies. If the file cannot
-    be written, raises `OutputError`; an existing file is then unchanged.
+    A `private` file is readable only by this user; otherwise the umask applies. Raises
+    `OutputError` if the file cannot be written. If the block fails, an existing file is unchanged.
     """
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.partial-", dir=path.parent)

@@ -1,4 +1,4 @@
-"""The calls for jobs: submit, query, wait, change, cancel."""
+"""The client's calls for jobs: submit, query, wait, change, cancel."""
 
 import math
 import re
@@ -23,6 +23,7 @@ _MOST_LOOKED_AT = 2000
 
 
 def job_path(job_id: str, *more: str) -> str:
+    """Return the path of a job, or of something below it; raises InputError for a malformed id."""
     if not re.fullmatch(JOB_ID, job_id):
         raise InputError(f"{job_id!r} is not the id of a job", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
@@ -37,7 +38,7 @@ def submission(
 ) -> dict[str, Any]:
     """Return the body of a request that submits or validates a job.
 
-    Arguments that are `None` are left out; the service uses its defaults.
+    Arguments that are `None` are left out; the service then uses its defaults.
 
     >>> submission({"name": "a"}, priority=3)
     {'spec': {'name': 'a'}, 'priority': 3}
@@ -73,7 +74,7 @@ class JobCalls:
             project: The project's name. Default: `default`.
             cluster: The cluster's name; required if the project may use several clusters.
             priority: Default: the spec's `queue.priority`.
-            tags: Tags besides the spec's own, which they replace if they have the same name.
+            tags: Tags to add to those of the spec; equal names override the spec's tags.
             job_id: The id of the new job. Default: a generated id. If an equal call with this id
                 was made before, its job is returned; so a call with a chosen id can be repeated
                 after an interruption.
@@ -96,7 +97,9 @@ class JobCalls:
         cluster: str | None = None,
         data: bool = False,
     ) -> Validation:
-        """Let the service validate a spec, and return its result; nothing is submitted.
+        """Let the service validate a spec, without submitting it; return the result.
+
+        Mistakes are in the result's `errors`.
 
         Args:
             spec: The job spec as JSON values.
@@ -129,7 +132,7 @@ class JobCalls:
         return read_job(self._connection, job_id)
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
-        """Return a job's resolved spec.
+        """Return the spec of a job's current submission, with all defaults.
 
         Raises:
             NotFound: There is no such job, or this user may not see it.
@@ -207,6 +210,8 @@ class JobCalls:
         """Wait until a job has ended, also across restarts of the service, and return the job.
 
         Args:
+            job_id: The job.
+            timeout_s: The longest wait in seconds. Default: no limit.
             on_change: Called with the job once at the start, and again after each change.
 
         Raises:
@@ -245,11 +250,13 @@ class JobCalls:
     def cancel(
         self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
     ) -> Job:
-        """Request the cancellation of a job; a job that has ended is not changed.
+        """Request the cancellation of a job, and return the job; use `wait` to wait for its end.
+
+        A job that has ended is not changed.
 
         Args:
             job_id: The job.
-            grace_s: Time for its ranks to save a checkpoint. Default: 3 s, or the spec's
+            grace_s: Seconds for its ranks to save a checkpoint. Default: 3, or the spec's
                 `deadlines.stop_grace_s` if that is less.
             force: The same as `grace_s=0`.
             why: The reason, shown with the job.
@@ -266,13 +273,13 @@ class JobCalls:
         *,
         resumes: int | None = None,
     ) -> Job:
-        """Queue an ended job again, which continues from its last checkpoint.
+        """Queue an ended job again; it continues from its last checkpoint.
 
         Args:
             job_id: The job.
-            overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
-            resumes: How often the job was resumed before this call. Default: the number that the
-                service has now. A repeated call with the same number resumes the job only once.
+            overrides: New values of spec fields by dotted path: `{"train.epochs": 3}`.
+            resumes: How many times the job was resumed before this call. Default: the service's
+                present number. A repeated call with the same number resumes the job only once.
 
         Raises:
             NotFound: There is no such job, or this user may not see it.
@@ -288,10 +295,11 @@ class JobCalls:
     def clone(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, new_id: str | None = None
     ) -> Job:
-        """Submit a new job with the spec of an existing job.
+        """Submit a new job with the spec, tags and priority of an existing job.
 
         Args:
-            overrides: Fields of the spec by dotted path: `{"train.epochs": 3}`.
+            job_id: The existing job.
+            overrides: New values of spec fields by dotted path: `{"train.epochs": 3}`.
             new_id: The new job's id, as `job_id` of `submit`. Default: an id generated from the
                 existing job's name.
 
@@ -359,10 +367,10 @@ class JobCalls:
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """Poll a worker's check of the data at `url` until it has ended; return its result.
+    """Poll a data check, which a worker runs, at its URL path until its end; return the result.
 
-    A failed or lost check is a result with `errors`. Raises `ServiceError` if `url` is not the
-    address of a check.
+    If the check failed or was lost, the result has `errors`. Raises `ServiceError` if `url` is not
+    the path of a data check.
     """
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(

@@ -1,4 +1,4 @@
-"""A rank's log, read by ranges of bytes from the files in the job's run folder.
+"""Reads a rank's log, by ranges of bytes, from the files in the job's run folder.
 
 A log is a file that only grows. Of a very long log, only the beginning and the last parts are kept.
 Each part is a file named by the offset of its first byte. Once the rank has closed its log, another
@@ -56,10 +56,11 @@ def logs(
     tail: int | None,
     follows: bool,
 ) -> Iterator[bytes]:
-    """Yield the bytes of a rank's log in one attempt; `None`: the last attempt.
+    """Yield the bytes of a rank's log in an attempt, by default the job's last attempt.
 
-    With `follows`, waits for more bytes until the log is complete. If no attempt was named, the
-    logs of later attempts follow. Raises ServiceError if an ended job's log stays incomplete.
+    With `follows`, waits for more bytes until the log is complete; if `attempt` is `None`, the logs
+    of later attempts follow. Otherwise, ends after the present bytes. Raises ServiceError if the
+    log of an ended job stays incomplete. `offset` and `tail` are those of `Client.logs`.
     """
     later = follows and attempt is None
     found = read_job(connection, job_id)
@@ -85,10 +86,10 @@ def logs(
 
 
 def _followed(log: "_Log") -> Generator[bytes, None, Job]:
-    """Yield a log's bytes as they arrive, until it is complete; return the job's last state.
+    """Yield a log's bytes as they are written, until the log is complete; return the job.
 
-    Raises `ServiceError` if the attempt has ended, and the log's end does not arrive within
-    `_TAIL_OF_LOGS_S`.
+    Raises `ServiceError` if the attempt has ended, and no more bytes of the incomplete log arrive
+    for `_TAIL_OF_LOGS_S`.
     """
     idle, progress_s = 0, time.monotonic()
     while True:
@@ -109,10 +110,11 @@ def _followed(log: "_Log") -> Generator[bytes, None, Job]:
 
 
 def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
-    """Return True if no more bytes are expected in a log whose end is not known.
+    """Return True if a log that its rank has not closed can be taken as complete.
 
-    A killed rank does not close its log. It is complete if the attempt is over, and either no
+    A killed rank does not close its log. The log is complete if the attempt is over, and either no
     attempt began or more than `_QUIET_S` have passed since the last byte or the job's end.
+    `quiet_s` are the seconds since the last byte.
     """
     ended = parse_time(found.finished_at)
     since_s = (datetime.now(UTC) - ended).total_seconds() if ended else 0.0
@@ -144,9 +146,9 @@ class _Log:
             yield data
 
     def next_bytes(self) -> bytes:
-        """Return the next bytes of the listed parts, b"" if there are none yet.
+        """Return the next bytes of the parts that were listed last; b"" if there are none yet.
 
-        Parts that are read completely or were removed are dropped from the list.
+        Parts that were read completely, or are gone, are dropped from the list.
         """
         while self._parts:
             first, file = self._parts[0]
@@ -164,7 +166,7 @@ class _Log:
         return self.next_bytes()
 
     def last_lines(self, lines: int) -> bytes:
-        """Return the last lines, at most 1 MiB, and move `offset` after them."""
+        """Return the last `lines` lines, at most 1 MiB, and set `offset` to the byte after them."""
         self.offset = sys.maxsize
         self._look()
         if not self._parts:
@@ -215,7 +217,7 @@ class _Log:
 
 
 def first_byte(name: str, log_name: str) -> int | None:
-    """Return the offset in a log of a file's first byte; `None` if the log has no such file.
+    """Return where in a log the file `name` begins, in bytes; `None` for a file of another log.
 
     >>> first_byte("logs/attempt-1/rank-0.log", "rank-0.log")
     0

@@ -36,7 +36,9 @@ class Retries:
     most_tries: int | None = None
 
     def pause_s(self, tries: int, asked_s: float = 0.0) -> float:
-        """Return the seconds to wait after `tries` tries, `asked_s` or more if the service sent it.
+        """Return the seconds to wait after the try with the number `tries`.
+
+        They are at least `asked_s`, the seconds that the service requested with `Retry-After`.
 
         >>> Retries(draw=lambda: 1.0).pause_s(3)
         1.0
@@ -47,7 +49,7 @@ class Retries:
 
 
 def why_again(answer: httpx2.Response) -> str:
-    """Return the reason to retry a request after this response; "" if there is none."""
+    """Return why a request should be retried after this response; "" if it should not."""
     if answer.status_code in _LATER:
         return f"the service answered {answer.status_code}"
     # A server that is shutting down drops requests with a 500 that has no JSON body.
@@ -63,7 +65,7 @@ def is_for_good(error: BaseException | None) -> bool:
 def certificate_hint(error: BaseException | None, option: str) -> str:
     """Return a hint if a server's certificate was not accepted, "" for other errors.
 
-    `option` names the setting of the authority's file.
+    `option` is the setting, as the hint names it, of the file of the certificate authority.
     """
     found = _certificate_error(error)
     if found is None:

@@ -54,7 +54,7 @@ class ServiceTarget:
 def find_target(
     address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
 ) -> ServiceTarget:
-    """Return the service to connect to, by the arguments, the environment and the logins.
+    """Return the service to connect to, from the arguments, the environment or the stored logins.
 
     Raises InputError if no service is named, or if the token is malformed or may not be sent to it.
     """

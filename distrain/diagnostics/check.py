@@ -23,10 +23,10 @@ class Check:
 
 
 def checked(name: str, look: Callable[[], tuple[str, str]]) -> Check:
-    """Return the check that a function makes.
+    """Run a check, and return its outcome with the name `name`.
 
-    `look` returns what it found, and how to correct it, "" if all is well. If it raises an error,
-    the check has failed.
+    `look` returns a text on the result, and how to correct it, or "" if nothing is wrong. With a
+    correction, the verdict is `NOTE`, otherwise `OK`; after an exception, it is `FAIL`.
     """
     try:
         detail, mend = look()

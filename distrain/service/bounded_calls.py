@@ -1,4 +1,4 @@
-"""Calls functions that may hang, with their filesystem or database, for a bounded time."""
+"""Calls functions with a timeout, since their filesystem or database may hang."""
 
 import threading
 import time
@@ -10,11 +10,11 @@ Result = TypeVar("Result")
 
 
 class NoAnswer(Exception):
-    """A call takes longer than allowed; it continues in its thread, and may hang for ever."""
+    """A call had no result in time, or could not start; a started call continues in its thread."""
 
 
 class BoundedCalls:
-    """Calls each function in a daemon thread of its own; at most `most` at a time."""
+    """Calls each function in a new daemon thread; at most `most` calls run at the same time."""
 
     def __init__(self, name: str, most: int = 1):
         self._name, self._most = name, most
@@ -22,11 +22,11 @@ class BoundedCalls:
         self._running_since_s: list[float] = []
 
     def result(self, work: Callable[[], Result], within_s: float) -> Result:
-        """Return a function's result, or raise its error.
+        """Return the result of `work`, or raise its error.
 
-        Raises NoAnswer after `within_s`, also if `most` earlier calls have still not ended then. If
-        these run for `within_s` already, raises it at once: many calls in a row, for example one
-        per job, would otherwise wait that long each.
+        Raises NoAnswer if there is no result within `within_s`, which includes the wait for earlier
+        calls if `most` of them are running. Raises it at once if these have run for `within_s`
+        already: otherwise each call of a long series, for example one per job, would wait again.
         """
         now_s = time.monotonic()
         late = [since_s for since_s in self._running_since_s if now_s - since_s >= within_s]

@@ -110,7 +110,7 @@ class Job:
 class Attempt:
     job_id: str
     attempt: int
-    epoch: str  # the boot of the scheduler that ran it
+    epoch: str  # identifies the run of the scheduler's process that ran it
     started_at_s: float
     ended_at_s: float | None = None
     reason: str | None = None  # the reason why it ended
@@ -134,7 +134,7 @@ _Limit = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Quota(BaseModel):
-    """The limits of a project; `null`: no limit."""
+    """The limits of a project."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,1 +1,1 @@
-"""Measures clusters and evaluates them: a step's bottleneck, outliers, thresholds, comparisons."""
+"""Measures clusters, and evaluates the results: bottlenecks, outliers, thresholds, changes."""

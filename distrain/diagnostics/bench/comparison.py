@@ -17,7 +17,8 @@ Pair = tuple[Measure, Measure]
 def find_changes(earlier: Bench, now: Bench) -> list[BenchFinding]:
     """Return the significant changes of measures that both benches have, the greatest loss first.
 
-    Worse measures fail. A measure with fewer than three repetitions in a bench is not compared.
+    A finding of a measure that got worse has `fails` set. A measure with fewer than three
+    repetitions in a bench is not compared.
     """
     pairs = common_measures(earlier, now)
     usual = _usual_errors([measure for pair in pairs for measure in pair])
@@ -26,7 +27,10 @@ def find_changes(earlier: Bench, now: Bench) -> list[BenchFinding]:
 
 
 def common_measures(earlier: Bench, now: Bench) -> list[Pair]:
-    """Return the measures that both benches have; none if their modes or devices differ."""
+    """Return pairs (earlier, now) of the measures that both benches have.
+
+    Returns [] if the modes or the devices of the benches differ.
+    """
     if (earlier.mode, earlier.device) != (now.mode, now.device):
         return []
     before = {_key(measure): measure for measure in _figures(earlier)}
@@ -48,8 +52,8 @@ def _key(measure: Measure) -> tuple[str, str, str, int]:
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
     """Return the median of the places' relative standard errors, by measure and size.
 
-    It is the least error that is assumed for each place. The few repetitions of a place may agree
-    by chance; without this minimum, some of hundreds of links would seem changed.
+    At least this error is assumed for each place. The few repetitions of a place may agree by
+    chance; without the minimum, some of hundreds of links would seem changed.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     for measure in measures:

@@ -1,4 +1,4 @@
-"""Finds the bottleneck of a step (the resource that takes the most time), and the next; no I/O."""
+"""Finds the bottleneck of a step (the resource that takes the most time); no I/O."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -14,8 +14,8 @@ _COMPUTE = ("forward_backward", "optimizer")
 def find_limits(bench: Bench) -> dict[str, float]:
     """Return the seconds that each resource takes in the step on the most ranks, longest first.
 
-    The resources are `CPU` or `GPU`, `network`, `loader`, `copies` and `uneven ranks`, those that
-    take time; none without measured steps.
+    The resources are `CPU` or `GPU`, `network`, `loader`, `copies` and `uneven ranks`; those that
+    take no time are omitted. Returns {} if no step was measured.
     """
     step = bench.largest_step
     if step is None:

@@ -47,6 +47,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Step:
+    """Measurements of training steps on a number of ranks."""
+
     ranks: PositiveInt
     scaling: Scaling  # `weak`: fixed rows per rank; `strong`: fixed total rows
     rows: PositiveInt  # of a step, all ranks together
@@ -74,17 +76,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Bench:
-    mode: str
-    device: str
-    inventory: tuple[Mapping[str, Any], ...] = ()
+    """The results of a bench of a cluster."""
+
+    mode: str  # the name of the sizes
+    device: str  # `cpu` or `cuda`
+    inventory: tuple[Mapping[str, Any], ...] = ()  # each host, as `take_inventory` describes it
     measures: tuple[Measure, ...] = ()
     steps: tuple[Step, ...] = ()
-    left_out: tuple[str, ...] = ()
-    made: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()  # texts on measures that were not made, with the reasons
+    made: Mapping[str, Any] = field(default_factory=dict)  # the version of distrain
 
     @property
     def largest_step(self) -> Step | None:
-        """The step on the most ranks, with weak scaling if there are two; `None` if none."""
+        """The step on the most ranks, of two steps that with weak scaling; `None` without steps."""
         return max(self.steps, key=lambda s: (s.ranks, s.scaling == "weak"), default=None)
 
 
@@ -96,7 +100,8 @@ class BenchFinding:
     place: str  # the node, rank, GPU or link; "" for the whole cluster
     text: str  # for people
     fails: bool = False  # whether the verdict is FAIL
-    gain: float = 0.0  # relative difference from other places or earlier: positive is better
+    # relative difference from other places or the earlier bench; positive: better
+    gain: float = 0.0
 
 
 def quantity(value: float, unit: str) -> str:
@@ -122,7 +127,7 @@ _BENCH = TypeAdapter(Bench)
 
 
 def text_of(path: Path) -> str:
-    """Read a text file for the evaluation of a bench; `InputError` if it cannot be read."""
+    """Return the text of a file that a bench is evaluated with; raises `InputError`."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -137,8 +142,8 @@ def text_of(path: Path) -> str:
 def parse_bench(text: str | bytes, where: str = "") -> Bench:
     """Parse the text of a `bench.json`, ignoring unknown fields.
 
-    Raises `InputError` if it is something else, or has a later schema version. `where` names the
-    file in errors.
+    Raises `InputError` if the text is not a `bench.json`, or has a later schema version. `where`
+    names the file in errors.
     """
     try:
         values = json.loads(text)

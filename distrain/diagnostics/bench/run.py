@@ -26,9 +26,9 @@ def run_bench(
     """Measure all workers of a `distributed.Client`'s cluster.
 
     `folder` must be empty and shared by all workers; its content may be removed afterwards. `mode`
-    is the name of `sizes` in the document. The device `auto` means `cuda` if every host has a GPU.
-    `say` gets the name of each part that begins. Waits for all parts, which take minutes. Raises
-    `ClusterError` if a measurement fails, and `JobError` if a training does.
+    is the name of `sizes` in the result. The device `auto` means `cuda` if every host has a GPU.
+    `say` is called with the name of each part at its start. The parts take minutes. Raises
+    `ClusterError` if a measurement fails, and `JobError` if a training job fails.
     """
     say("inventory")
     inventory = take_inventory(client)

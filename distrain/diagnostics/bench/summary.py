@@ -33,7 +33,10 @@ def headline(bench: Bench, verdict: BenchVerdict) -> str:
 
 
 def limits_line(bench: Bench, verdict: BenchVerdict) -> str:
-    """Return a line on the bottleneck, and on the next bottleneck with the head-room."""
+    """Return a line on the bottleneck, and on the resource that takes the second most time.
+
+    The head-room is the ratio of their times.
+    """
     assert bench.largest_step is not None
     (first, first_s), *others = verdict.limits.items()
     line = f"on {_ranks(bench.largest_step.ranks)} the bottleneck is {_named(first)}"
@@ -64,7 +67,7 @@ def scaling_lines(bench: Bench) -> list[str]:
 def measure_lines(bench: Bench) -> list[str]:
     """Return a line for each measure: the median over places, and the worst place.
 
-    Each place counts with its best size.
+    If a place was measured with several message or file sizes, only its best median counts.
     """
     best: dict[str, dict[str, Measure]] = {}
     for measure in bench.measures:

@@ -1,4 +1,4 @@
-"""Checks measures against a machine type's thresholds, and finds outliers."""
+"""Checks measures against the thresholds of a machine type, and finds outliers; no I/O."""
 
 import math
 from collections import defaultdict
@@ -20,7 +20,11 @@ _NOISE = 3.0
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[BenchFinding]:
-    """Return the places that deviate by more than `share` and by more than noise, worst first."""
+    """Return the places that deviate by more than `share` and by more than noise, worst first.
+
+    Places are compared with the median of their kind (nodes, ranks or links). Of two places, the
+    worse one is compared with the better one.
+    """
     outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
     return sorted(outliers, key=lambda outlier: outlier.gain)
 
@@ -79,6 +83,8 @@ Limits = Annotated[Mapping[str, Positive], BeforeValidator(lambda limits: limits
 
 @dataclass(frozen=True)
 class Thresholds:
+    """The file of a machine type: bounds of measures."""
+
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     machine: str
@@ -93,7 +99,10 @@ _THRESHOLDS = TypeAdapter(Thresholds)
 
 
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
-    """Parse a machine type's file; raise `InputError` if it is not one, or has unknown fields."""
+    """Parse the YAML text of a machine type's file, which `where` names in errors.
+
+    Raises `InputError` if a bound is missing or wrong, or there are unknown fields.
+    """
     try:
         thresholds = _THRESHOLDS.validate_python(parse_yaml(text))
         if not thresholds.least and not thresholds.most:
@@ -108,7 +117,10 @@ def parse_thresholds(text: str, where: str = "") -> Thresholds:
 
 
 def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> Iterator[BenchFinding]:
-    """Yield the measures that miss a threshold, and thresholds of which nothing was measured."""
+    """Yield a failure for each place that misses a threshold, even with its best size.
+
+    Also yields a failure for each threshold whose measure was not made.
+    """
     for limits, is_most in ((thresholds.least, False), (thresholds.most, True)):
         for name, wanted in limits.items():
             named = sorted((m for m in measures if m.name == name), key=lambda m: m.median)

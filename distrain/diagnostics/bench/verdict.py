@@ -78,7 +78,7 @@ def _differences(bench: Bench) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class BenchVerdict:
-    limits: Mapping[str, float]  # as of `find_limits`
+    limits: Mapping[str, float]  # the result of `find_limits`
     # by kind: `misses` of thresholds, `outliers`, `troubles` of GPUs and nodes, `changes` since an
     # earlier bench, and `remarks`
     findings: Mapping[str, list[BenchFinding]]

@@ -1,1 +1,1 @@
-"""Checks a machine or a cluster; each finding includes its remedy."""
+"""Checks a machine or a cluster; each finding says how to correct the fault."""

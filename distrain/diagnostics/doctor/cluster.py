@@ -1,4 +1,4 @@
-"""Examines a running cluster: queries all of its processes at once, with a timeout."""
+"""Examines a running cluster: queries all its processes at the same time, with a timeout."""
 
 import asyncio
 import random
@@ -38,8 +38,8 @@ def examine_cluster(
 ) -> Report:
     """Examine the cluster of a `distributed.Client`.
 
-    Jobs continue to run. For some seconds, the examination listens at free ports of the cluster's
-    hosts, and has a file of each worker and of this process in `run_root`.
+    Jobs continue to run. For some seconds, the cluster's hosts listen at free ports, and each
+    worker and this process has a file in `run_root`.
 
     Args:
         run_root: The folder that all workers should share; "" to skip this check.
@@ -200,10 +200,10 @@ class _Examination:
         arguments: Callable[[ProcessPlace], tuple[Any, ...]],
         troubles: dict[ProcessPlace, str] | None = None,
     ) -> dict[ProcessPlace, Any]:
-        """Call `function` in the processes at all places; return the answers by place.
+        """Call `function` in the processes at all places; return the results by place.
 
-        Errors are put into `troubles`, by place; if it is `None`, the process counts as silent, as
-        it does after a timeout.
+        Errors are put into `troubles`, by place. If `troubles` is `None`, a process with an error
+        counts as silent, like a process without an answer within the timeout.
         """
         return await self._gather(
             places, lambda place: self._ask(place, function, *arguments(place)), troubles
@@ -255,7 +255,7 @@ def get_host(place: ProcessPlace) -> str:
 
 
 def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
-    """Return one worker for each network and address at which ranks would listen.
+    """Return one worker for each pair of a network and an address at which ranks would listen.
 
     Workers without such an address are left out.
     """
@@ -269,7 +269,8 @@ def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPl
 def choose_pairs(hosts: list[ProcessPlace]) -> dict[ProcessPlace, list[ProcessPlace]]:
     """Return the hosts to which each host tests connections, by host.
 
-    These are all other hosts. Of many hosts they are the next host and a random sample.
+    These are all other hosts; above `MOST_HOSTS_IN_PAIRS` hosts, the next host and a random sample
+    of others, together `PEERS_OF_MANY`.
 
     >>> places = [ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
     >>> [sum(map(len, choose_pairs(places[:n]).values())) for n in (1, 2, 16, 100)]

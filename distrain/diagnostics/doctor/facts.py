@@ -40,6 +40,8 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class ProcessFacts:
+    """A process's facts about itself and its machine."""
+
     hostname: str = ""
     # boot id and network namespace: equal for processes that share the network of a machine
     network: str = ""
@@ -75,7 +77,8 @@ class ProcessFacts:
     def from_json(cls, values: Mapping[str, Any]) -> "ProcessFacts":
         """Return the facts in a process's answer.
 
-        Processes with other versions of distrain may send more or fewer fields.
+        The process may have another version of distrain: unknown fields are ignored, and missing
+        fields get their defaults.
         """
         return TypeAdapter(cls).validate_python(values)
 
@@ -110,7 +113,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """The view of one process on the folder of runs, which all processes should share."""
+    """The folder of runs, which all processes should share, as one process sees it."""
 
     trouble: str = ""  # the error when writing there; "" for none
     free_bytes: int = 0
@@ -120,7 +123,7 @@ class FolderSeen:
 
 @dataclass(frozen=True)
 class DataSeen:
-    """The view of one process on the data: files, their size, and a digest of paths and sizes."""
+    """The data as one process sees them: files, their size, and a digest of paths and sizes."""
 
     trouble: str = ""
     num_files: int = 0
@@ -130,9 +133,10 @@ class DataSeen:
 
 @dataclass(frozen=True)
 class Link:
-    """A tested connection; `trouble` is its error, or "".
+    """A tested connection; `trouble` is its error, or "" if it worked.
 
-    With `rendezvous` the target is the scheduler, at a port for stores of attempts.
+    If `rendezvous` is true, the target is the scheduler, at a port for the attempts' rendezvous
+    stores.
     """
 
     source: ProcessPlace
@@ -187,6 +191,7 @@ def warning(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) 
 
 
 def by_value(values: Mapping[ProcessPlace, str]) -> dict[str, tuple[ProcessPlace, ...]]:
+    """Return the places with each value, by value; the value of the most places comes first."""
     grouped: dict[str, list[ProcessPlace]] = {}
     for place, value in sorted(values.items()):
         grouped.setdefault(value, []).append(place)

@@ -1,6 +1,6 @@
 """Tests connections like those of ranks: to a listener at the address of the ranks' interface.
 
-Each connection transfers one mebibyte, since with a wrong MTU connections open and then stall.
+Each connection transfers one mebibyte, since connections with a wrong MTU open and then stall.
 """
 
 import asyncio
@@ -27,11 +27,12 @@ async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
 async def listen_for_rendezvous(
     key: str, host: str, listens_at: str, lifetime_s: float
 ) -> list[int]:
-    """Listen on the scheduler, as the stores of attempts do; return the ports.
+    """Listen on the scheduler, as the attempts' rendezvous stores do; return the ports.
 
-    These are the first, a middle and the last free port of `DISTRAIN_RENDEZVOUS_PORTS`, or only one
-    of a short range; without that variable, any free port. Raises `ClusterError` if no port can be
-    used.
+    These are free ports near the beginning, the middle and the end of `DISTRAIN_RENDEZVOUS_PORTS`;
+    only one port if the range has fewer than ten; without that variable, any free port. `host` and
+    `listens_at` are the hosts of the scheduler's address and of its listener. Raises `ClusterError`
+    if no port can be used.
     """
     from distrain.scheduler.rendezvous import beginning_at, listen_for_store, rendezvous_ports
 
@@ -57,9 +58,9 @@ async def stop_listening(key: str) -> None:
 
 
 async def try_links(targets: list[list[Any]], timeout_s: float) -> list[str]:
-    """Send a mebibyte to each target (host and port), all at once.
+    """Send a mebibyte to each target, a list of host and port, all at the same time.
 
-    Returns an error for each target, "" if the connection worked.
+    Returns for each target an error, or "" if the connection worked.
     """
     return list(await asyncio.gather(*(_send(host, port, timeout_s) for host, port in targets)))
 

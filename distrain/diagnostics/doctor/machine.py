@@ -1,4 +1,4 @@
-"""Checks this machine."""
+"""Checks this machine: packages, kernels, memory, GPUs and access to folders."""
 
 import os
 import platform
@@ -24,10 +24,11 @@ LEAST_MEMORY_GIB = 4.0
 
 
 Found = tuple[str, str]
-"""What a check found, and how to correct it; "" if all is well."""
+"""The result of a check as text, and how to correct it; the latter is "" if nothing is wrong."""
 
 
 def check_machine() -> Iterator[Check]:
+    """Return the checks of this machine; each is made when the iterator reaches it."""
     looks: dict[str, Callable[[], Found]] = {
         "python": lambda: (f"{platform.python_version()} at {sys.executable}", ""),
         "distrain": lambda: (build(), ""),

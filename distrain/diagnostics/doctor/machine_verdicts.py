@@ -20,7 +20,7 @@ from distrain.formatting import byte_size
 
 
 def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on GPUs that are missing, or the first GPU of several workers."""
+    """Yield findings on workers without a GPU, and on workers that have the same first GPU."""
     if seen.device == "cpu":
         return
     workers = seen.of(ProcessRole.WORKER)
@@ -60,7 +60,7 @@ LARGEST_OFFSET_S = 2.0
 LITTLE_DISK_BYTES = 10 * 2**30
 NO_DISK_BYTES = 2**30
 _TALK = ("python", "distrain", "dask", "distributed")
-"""Packages that must be equal on client and cluster: their messages are pickled."""
+"""Packages whose versions must be equal on client and cluster, since messages are pickled."""
 
 
 def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
@@ -108,7 +108,8 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
 def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
     """Yield findings on clocks that surely differ by more than `LARGEST_OFFSET_S`.
 
-    The clocks are compared with the scheduler's. If all differ, the finding is on the scheduler.
+    The clocks are compared with the scheduler's. If there are several and all differ from it, the
+    finding is on the scheduler.
     """
     scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
     reference = seen.clocks.get(scheduler)
@@ -158,7 +159,10 @@ def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
-    """Yield findings on processes that see another folder at `run_root` than most processes."""
+    """Yield findings on processes for which `run_root` is another folder than for most processes.
+
+    `writers` are the processes that could write there.
+    """
     left = set(writers)
     groups: list[set[ProcessPlace]] = []
     while left:

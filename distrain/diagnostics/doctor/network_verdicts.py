@@ -63,9 +63,10 @@ def _rendezvous(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _alone(place: ProcessPlace, links: list[Link]) -> bool:
-    """Return True if this place alone cannot be reached.
+    """Return True if the place itself seems unreachable, rather than a single connection to it.
 
-    At least two hosts tried to connect to it, all failed, and a connection to another place worked.
+    That is so if at least two hosts tried to connect to it, all of them failed, and a connection to
+    another place worked.
     """
     tried = [link for link in links if link.target == place]
     others_reach = any(not link.trouble for link in links if link.target != place)

@@ -1,12 +1,12 @@
 """Collects a process's facts about itself and its machine.
 
-These functions run on workers and on the scheduler. They return JSON values and do not block the
-event loop: a filesystem that hangs blocks a thread, not the process. No function creates a CUDA
-context.
+The asynchronous functions run on workers and on the scheduler. They return JSON values and do not
+block the event loop: a filesystem that hangs blocks a thread, not the process. No function creates
+a CUDA context.
 
 To find out whether a folder is the same everywhere, each process leaves a file there. The files are
-opened by names that were never looked up before: network filesystems cache listings and missing
-names for up to half a minute.
+opened by names that were never looked up before, since network filesystems cache listings and
+missing names for up to half a minute.
 """
 
 import contextlib
@@ -40,7 +40,10 @@ PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
 
 
 async def look(host: str) -> dict[str, Any]:
-    """Return the `ProcessFacts` of this process as JSON; `host` is that of its Dask address."""
+    """Return the `ProcessFacts` of this process, as JSON values.
+
+    `host` is the host of the process's Dask address.
+    """
     facts = await in_thread(lambda: facts_of_here(host))
     return asdict(facts)
 
@@ -51,7 +54,10 @@ def clock() -> float:
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Call `work` in a daemon thread, outside the event loop; return its result, or raise."""
+    """Call `work` in a daemon thread, and return its result or raise its error.
+
+    Raises TimeoutError after `ANSWER_S`.
+    """
     outcomes: list[tuple[Any, Exception | None]] = []
 
     def run() -> None:
@@ -178,7 +184,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def listens_at(dask_scheduler: Any = None) -> str:
-    """Return the host at which the scheduler's comm listens; "" if it does not.
+    """Return the host at which the scheduler's comm listens; "" if it does not listen.
 
     Dask passes `dask_scheduler` to functions that run on the scheduler.
     """
@@ -195,7 +201,10 @@ _QUERY = "uuid,name,memory.total,memory.free,driver_version"
 
 @dataclass(frozen=True)
 class GpusSeen:
-    """GPUs in the driver's order, the driver's version, and the newest CUDA that it supports."""
+    """GPUs in the driver's order, the driver's version, and the newest CUDA that it supports.
+
+    The fields are empty if `nvidia-smi` does not answer.
+    """
 
     gpus: list[GpuFacts] = field(default_factory=list)
     driver: str = ""
@@ -214,7 +223,7 @@ def query_gpus() -> GpusSeen:
 
 
 def read_rows(text: str) -> tuple[list[GpuFacts], str]:
-    """Parse the output of `nvidia-smi`: the GPUs, and the driver's version.
+    """Return the GPUs and the driver's version in the output of `nvidia-smi` for `_QUERY`.
 
     >>> read_rows("GPU-7f, NVIDIA H100, 81559, 81000, 570.86")[0][0].uuid
     'GPU-7f'
@@ -236,15 +245,15 @@ def _run(*words: str) -> str:
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:
-    """Write a file that contains its name; return values of `FolderSeen`.
+    """Write a file that contains its own name; return fields of `FolderSeen`.
 
-    These are the filesystem, the free space, and the error if the file could not be written.
+    These are `filesystem`, `free_bytes` and, if the file could not be written, `trouble`.
     """
     return dict(await in_thread(lambda: _leave(Path(folder), name)))
 
 
 async def find_files(folder: str, names: list[str]) -> list[str]:
-    """Return those of the names whose files exist in the folder and contain their name."""
+    """Return the names of `names` whose files are in the folder and contain their own name."""
     return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
 
 
@@ -253,7 +262,7 @@ async def remove_files(folder: str, names: list[str]) -> None:
 
 
 async def probe_data(path: str) -> dict[str, Any]:
-    """Return what this process sees at a path, folder, glob or URL: `DataSeen` as JSON."""
+    """Return the `DataSeen` of this process for a path, folder, glob or URL, as JSON values."""
     return asdict(await in_thread(lambda: _data(path)))
 
 
@@ -287,7 +296,10 @@ def _is_there(folder: str, name: str) -> bool:
 
 
 def filesystem_of(folder: Path) -> str:
-    """Return type and source of a folder's filesystem, such as `nfs4 nas:/runs`; "" if unknown."""
+    """Return a filesystem's type and source, such as `nfs4 nas:/runs`; "" if unknown.
+
+    It is the filesystem that holds `folder`.
+    """
     best, filesystem = -1, ""
     with contextlib.suppress(OSError):
         real = os.path.realpath(folder)

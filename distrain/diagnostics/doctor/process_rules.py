@@ -1,4 +1,4 @@
-"""The table of what can be wrong with one process of a cluster, and its use."""
+"""The rules for a single process of a cluster, as a table; no I/O."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,9 +26,11 @@ _BOTH = (*_WORKERS, *_SCHEDULER)
 
 @dataclass(frozen=True)
 class Rule:
+    """A possible fault of one process, and how to correct it."""
+
     check: str
-    roles: tuple[ProcessRole, ...]  # the processes that it applies to
-    problem: Callable[[ClusterSeen, ProcessFacts], str]  # what is wrong; "" if nothing is
+    roles: tuple[ProcessRole, ...]  # the roles of the processes to which it applies
+    problem: Callable[[ClusterSeen, ProcessFacts], str]  # returns the fault; "" if there is none
     mend: str  # how to correct it, with `{f}` for the process's facts
     severity: Callable[[ClusterSeen, ProcessFacts], Severity] = lambda *_: Severity.MISTAKE
 
@@ -51,7 +53,7 @@ def _uses_gpu(seen: ClusterSeen, facts: ProcessFacts) -> bool:
 
 
 def _has_several_hosts(seen: ClusterSeen) -> bool:
-    """Return True unless all processes are on one machine, which may use the loopback."""
+    """Return True if the processes are on several machines: the loopback is then not enough."""
     return len({facts.network for facts in seen.of(*_BOTH).values()}) > 1
 
 
@@ -76,13 +78,13 @@ def _little_memory(facts: ProcessFacts) -> str:
 
 
 def _num_ports(facts: ProcessFacts) -> int | None:
-    """Return how many ephemeral ports the kernel has; `None` if that is unknown."""
+    """Return the number of the kernel's ephemeral ports; `None` if it is unknown."""
     ports = facts.port_range
     return ports[1] - ports[0] + 1 if len(ports) == 2 else None
 
 
 def _overlaps(facts: ProcessFacts) -> bool:
-    """Return True if the kernel may give the ports of stores to other programs."""
+    """Return True if rendezvous ports are ephemeral ports, which any program may get."""
     ends = facts.rendezvous_ports.split("-")
     if len(facts.port_range) != 2 or len(ends) != 2 or not all(map(str.isdigit, ends)):
         return False
@@ -240,4 +242,4 @@ RULES = (
         _warning,
     ),
 )
-"""All rules, in the order of their findings."""
+"""All rules, in the order in which their findings are reported."""

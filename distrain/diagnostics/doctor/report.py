@@ -70,7 +70,10 @@ def verdict_line(report: Report) -> str:
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """Yield the lines of a report: the verdict, each finding with its remedy, skipped checks."""
+    """Yield the lines of a report.
+
+    These are the verdict, the findings with corrections, and the checks that were not made.
+    """
     yield verdict_line(report)
     for finding in report.findings:
         where = ", ".join(map(str, finding.places))

@@ -1,1 +1,1 @@
-"""The rights of callers: tokens, roles, rates of requests."""
+"""The rights of callers: tokens and sessions, roles, and the limits of job specs."""

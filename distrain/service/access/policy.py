@@ -1,4 +1,4 @@
-"""Checks job specs against a cluster's limits, without opening anything that a spec refers to.
+"""Checks job specs against the limits of the service and a cluster, without opening any file.
 
 Symbolic links cannot be checked here: a link under an allowed root may point anywhere. So operators
 must prevent users from making links there, or give the workers' user no access elsewhere.
@@ -65,7 +65,8 @@ def judge(
 ) -> Judged:
     """Check a spec, as JSON values, against the limits and the cluster's profile.
 
-    Paths in `closed` are not allowed, except that the project's runs in `run_root` may be read.
+    `closed` are the `closed_places`, in which paths are not allowed. Only `run_root/project`, the
+    run folders of the project's jobs, may still be read.
     """
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # first, since later messages repeat values
@@ -86,9 +87,9 @@ def judge(
 def closed_places(settings: Settings) -> tuple[str, ...]:
     """Return the folders, files and URLs of the service itself, which no spec may use.
 
-    These are the run roots of all clusters, the data folder, and every file in the settings or the
-    environment: tokens, keys, certificates, passwords, SQLite's database. A place that can be
-    reached through a link has several names, all of which are returned.
+    These are the run roots of all clusters, the data folder, and all files that the settings or the
+    environment name: tokens, keys, certificates, passwords, SQLite's database. If symbolic links
+    lead to a place, its paths through the links and its real path are returned.
     """
     found = [settings.run_place(cluster) for cluster in settings.clusters]
     found += [str(settings.data_dir), str(settings.data_dir / "clusters")]
@@ -101,7 +102,10 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
 
 
 def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
-    """Yield all paths of a place: as given, without links, and through roots that are links."""
+    """Yield the paths of a place: as given, its real path, and those through links in `roots`.
+
+    A URL has only one name.
+    """
     yield place
     if is_remote(place):
         return
@@ -133,6 +137,7 @@ def _files_of(settings: Any) -> Iterator[Path]:
 
 
 def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
+    """Return what is wrong with a job's tags; `where` is the JSON pointer of the tags."""
     found = []
     if len(tags) > limits.tags:
         found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))
@@ -149,7 +154,7 @@ def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mi
 
 
 def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec with values set at dotted paths, as `--set` does.
+    """Return a copy of a spec with values set at dotted paths, as by the option `--set`.
 
     Raises:
         KeyError: A path is empty or passes through a value that is not a section; the key is the
@@ -270,7 +275,7 @@ _AUTHORITY = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/?#\s
 
 
 def has_credentials(text: str) -> bool:
-    """Return True if a text has a URL with a password, an HTTP user, or a signed query.
+    """Return True if a text contains a URL with a password, an HTTP user, or a secret in its query.
 
     >>> has_credentials("s3://KEY:SECRET@bucket/x"), has_credentials("abfs://box@account/x")
     (True, False)
@@ -293,7 +298,8 @@ def has_credentials(text: str) -> bool:
 def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) -> str | None:
     """Return why a spec's path is not allowed, to be put after "the path"; `None` if it is allowed.
 
-    It must be in one of `roots`, if there are any, and must not reach into a path in `closed`.
+    It must be in one of `roots`, if there are any. It must not lead to, into or above a path in
+    `closed`, except below a root that is inside that path.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; write an absolute path')
@@ -331,7 +337,10 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
 
 
 def _may_reach(place: str, folder: str) -> bool:
-    """Return True if a path, its glob or a listing with subfolders may reach into a folder."""
+    """Return True if `folder` is, contains or is contained in a match of the path or glob `place`.
+
+    Folders that contain `folder` count, since folders are read with their subfolders.
+    """
     parts, wanted = _compared(place), _compared(folder)
     for part, name in zip(parts, wanted, strict=False):
         if "**" in part:
@@ -342,7 +351,11 @@ def _may_reach(place: str, folder: str) -> bool:
 
 
 def _compared(place: str) -> list[str]:
-    """Return the parts of a path or URL; hosts that may have several names are left out."""
+    """Return the parts of a path or URL between slashes.
+
+    For URLs, the first two parts are the scheme and the host. The host is empty for HDFS, and only
+    the container for `abfs`, since the same storage may have several host names.
+    """
     scheme, is_url, rest = place.rstrip("/").partition("://")
     if not is_url:
         return scheme.split("/")

@@ -34,8 +34,8 @@ class AccessRule:
     scope: Scope
     # the roles allowed for any owner's job; if empty, only admins
     any_job: frozenset[Role] = frozenset()
-    own_job: frozenset[Role] = frozenset()  # the roles allowed for their own jobs
-    everybody: bool = False  # whether it needs no role
+    own_job: frozenset[Role] = frozenset()  # the roles allowed for the caller's own jobs
+    everybody: bool = False  # whether the action needs no role
 
 
 _ALL = frozenset(Role)
@@ -62,7 +62,9 @@ RULES: Final[Mapping[Action, AccessRule]] = {
 def may(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Return True if a caller's token and roles allow an action in a project, on a job of `owner`.
+    """Return True if a caller's token and roles allow an action.
+
+    `project` and `owner` are those of the affected job; see `role_allows`.
 
     >>> alice = Principal("alice", roles={"ads": Role.SUBMITTER})
     >>> may(alice, Action.SEE_JOB, "ads", "alice"), may(alice, Action.SEE_JOB, "ads", "bob")
@@ -109,6 +111,11 @@ def visible(principal: Principal) -> tuple[tuple[str, str | None], ...] | None:
 
 
 def max_priority(principal: Principal, project: str, of_project: int, of_cluster: int) -> int:
+    """Return the highest priority that a caller may request for jobs of a project on a cluster.
+
+    `of_project` and `of_cluster` are the two limits; only the cluster's binds admins and the
+    project's operators.
+    """
     if principal.is_admin or principal.roles.get(project) == Role.OPERATOR:
         return of_cluster
     return min(of_project, of_cluster)

@@ -1,4 +1,4 @@
-"""Tokens, and the sessions of browsers, which a token begins.
+"""Tokens, and browser sessions, which users begin with a token.
 
 A token is `dtr_ID_SECRET_CRC`; the database stores only its hash. The secret has 256 random bits,
 so one round of SHA-256 is enough. The CRC detects typing mistakes without a database query. A
@@ -44,9 +44,9 @@ def new_token(
     scopes: frozenset[Scope] = frozenset(Scope),
     now_s: float | None = None,
 ) -> tuple[Token, str]:
-    """Make and store a token of a user; also return its text, which is not stored.
+    """Make and store a token of a user; return it and its text, which is not stored.
 
-    The token is valid for `days` from `now_s`, by default the database's time.
+    The token is valid for `days` from the Unix time `now_s`, by default the database's time.
     """
     made, now_s = make_token(), store.now_s() if now_s is None else now_s
     end_s = now_s + days * _DAY_S
@@ -79,14 +79,14 @@ SESSION_S = 12 * 3600.0
 
 
 def new_session(store: Store, token_id: str, now_s: float) -> str:
-    """Begin a browser's session of a token, and return its cookie; only its hash is stored."""
+    """Store a browser session for a token; return its cookie, of which only the hash is stored."""
     cookie = secrets.token_urlsafe(32)
     store.put_session(token_sha256(cookie), token_id, now_s, now_s + SESSION_S)
     return cookie
 
 
 def csrf_token(cookie: str) -> str:
-    """Return the token that proves a page's session and does not reveal the session's cookie."""
+    """Return a session's CSRF token: a hash of its cookie, which does not reveal the cookie."""
     return hashlib.sha256(f"csrf {cookie}".encode()).hexdigest()
 
 

@@ -1,1 +1,1 @@
-"""The HTTP API v1: routes, documents, errors, streams."""
+"""The HTTP API v1: routes, JSON documents, errors and streams."""

@@ -1,4 +1,4 @@
-"""The application: routes, guards and errors, over one store."""
+"""Makes the API's ASGI application from its routes, middleware and error handlers."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from distrain.service.api.streams.stream_state import ApiStreams
 from distrain.service.settings import Settings
 from distrain.service.store.store import Store
 
-_STRANGERS_PER_S = 10.0
+_STRANGERS_PER_S = 10.0  # requests without a valid token, per address
 
 
 def make_app(store: Store, settings: Settings) -> FastAPI:

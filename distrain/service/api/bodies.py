@@ -36,9 +36,10 @@ Shown = TypeVar("Shown", bound=Answer)
 
 
 def answer_of(kind: type[Shown], row: object, **values: Any) -> Shown:
-    """Return the answer for a row, with the row's attributes by name, except those in `values`.
+    """Return an answer of the class `kind` whose fields are `values` and attributes of `row`.
 
-    A time `NAME_at` is converted from the row's `NAME_at_s`.
+    A field that is not in `values` is the row's attribute of the same name; a time `NAME_at` is
+    converted from the row's `NAME_at_s`.
     """
     for name in kind.model_fields.keys() - values.keys():
         is_time = name.endswith("_at")
@@ -65,20 +66,24 @@ class JobRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     spec: dict[str, Any] = Field(description="The job spec. All paths in it must be absolute.")
-    project: ProjectName = "default"
+    project: ProjectName = Field("default", description="The project to which the job belongs.")
     cluster: ProjectName | None = Field(
-        None, description="Null: the only cluster that the project may use."
+        None, description="Required if the project may use several clusters; null: its only one."
     )
-    priority: Priority | None = Field(None, description="Null: `queue.priority` of the spec.")
+    priority: Priority | None = Field(
+        None, description="Higher priorities run first; null: `queue.priority` of the spec."
+    )
     tags: Tags = Field({}, description="Added to the spec's tags; equal keys override them.")
 
 
 class JobChangeRequest(Request):
-    """Changes of a job."""
+    """Changes of a job; null leaves a value unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
 
-    priority: Priority | None = None
+    priority: Priority | None = Field(
+        None, description="The new priority; rejected if the job has started or ended."
+    )
     tags: Tags | None = Field(None, description="The new tags, which replace all tags of the job.")
 
 
@@ -87,7 +92,10 @@ class CancelRequest(Request, CancelOptions):
 
 
 JobId = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
-Settings = Annotated[dict[str, Any], Field(description="Values by dotted path, as with `--set`.")]
+Settings = Annotated[
+    dict[str, Any],
+    Field(description="New values of spec fields, by dotted path such as `train.epochs`."),
+]
 
 
 class CloneRequest(Request):
@@ -98,8 +106,8 @@ class CloneRequest(Request):
     )
 
     id: JobId = Field(
-        description="The id of the new job. A repeated request with the same id creates no second "
-        "job."
+        description="The id of the new job. If the request is repeated with the same id, it "
+        "returns the same job."
     )
     set: Settings = Field({})
 
@@ -119,7 +127,7 @@ class ResumeRequest(Request):
 
 
 def documents(store: Store, jobs: Sequence[Job], now_s: float) -> list[JobAnswer]:
-    """Return jobs as callers see them."""
+    """Return the API's answers for jobs, at the Unix time `now_s`."""
     is_any_there = any(job.phase is Phase.HANDED_OVER for job in jobs)
     heard_s = {row.name: row.observed_at_s for row in store.clusters()} if is_any_there else {}
     return [_document(job, now_s, heard_s.get(job.cluster)) for job in jobs]
@@ -133,8 +141,8 @@ def _document(job: Job, now_s: float, contact_s: float | None) -> JobAnswer:
 
 
 def etag(document: JobAnswer) -> str:
-    """Return a job's ETag: its revision, and whether it is shown as `unknown`.
+    """Return a job's ETag: its revision in quotes, with `-unknown` if its state is `unknown`.
 
-    A job is shown as `unknown` while its cluster does not answer, which changes no revision.
+    A job's state is `unknown` while its cluster does not answer; its revision does not change then.
     """
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
@@ -39,9 +39,9 @@ class ApiParts:
 
     store: Store
     settings: Settings
-    reads: RequestRates
-    submits: RequestRates
-    strangers: RequestRates
+    reads: RequestRates  # by user
+    submits: RequestRates  # by user; of all requests that change something
+    strangers: RequestRates  # by address; of requests without a valid token
     closed: tuple[str, ...]  # the `closed_places` of the settings; workers may be able to read them
     clock: Callable[[], float] = time.monotonic  # for rates
     now_s: Callable[[], float] = time.time  # Unix time
@@ -74,8 +74,8 @@ async def principal(
 ) -> Principal:
     """Return the caller, by token, session or a proxy's header, and count the request.
 
-    Raises `unauthenticated`, `forbidden` (a browser sent the request for another site's page) or
-    `rate`.
+    Raises the `Problem` `unauthenticated`, `forbidden` (a browser may have sent the request for
+    another site's page) or `rate`.
     """
     parts: ApiParts = request.app.state.parts
     caller = await run_in_threadpool(_who, request, parts)
@@ -102,7 +102,7 @@ Caller = Annotated[Principal, Depends(principal)]
 
 @dataclass(frozen=True)
 class ApiCall:
-    """A request with its caller, and the process that answers it."""
+    """A request, its caller, and the shared objects of this API process."""
 
     request: Request
     caller: Principal
@@ -113,7 +113,7 @@ class ApiCall:
         return self.service.store
 
     def require(self, action: Action) -> None:
-        """Raise `forbidden` if the token lacks the action's scope; needs no query."""
+        """Raise `forbidden` if the caller's token lacks the action's scope; queries no database."""
         if not has_scope(self.caller, action):
             raise Problem(
                 "forbidden",
@@ -132,13 +132,14 @@ class ApiCall:
             raise Problem("forbidden", f"your role{where} does not allow {action}")
 
     def job(self, job_id: str) -> Job:
-        """Return a job; raise `not_found` if it does not exist or the caller may not see it."""
+        """Return a job; raises `not_found` if it does not exist or the caller may not see it."""
         job = self.store.job(job_id) if len(job_id) <= 160 else None
         if job is None or not role_allows(self.caller, Action.SEE_JOB, job.project, job.owner):
             raise not_found(f"job {job_id!r}")
         return job
 
     def note(self, target: str, **details: Any) -> None:
+        """Set the target and the details of the request's audit row."""
         note = audit_note(self.request)
         note.target, note.details = target, details
 
@@ -168,7 +169,10 @@ def audit_note(request: Request) -> AuditNote:
     return found
 
 
-def visible_job(job_id: str, call: Call) -> Job:
+PathId = Annotated[str, Path(description="The job's id.")]
+
+
+def visible_job(job_id: PathId, call: Call) -> Job:
     call.require(Action.SEE_JOB)
     return call.job(job_id)
 
@@ -188,10 +192,10 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
 
 
 def look_again(call: ApiCall, job_id: str | None) -> ApiCall:
-    """Look up the caller of an open stream again; call it in a thread, since it may block.
+    """Return the call of an open stream with its caller's present rights.
 
-    `job_id` is `None` for streams of all jobs. Raises `unauthenticated`, `forbidden` or
-    `not_found`.
+    Call it in a thread, since it may block. `job_id` is `None` for streams of all jobs. Raises
+    `unauthenticated`, `forbidden` or `not_found` if the caller may no longer read the stream.
     """
     now = replace(call, caller=caller_now(call.request, call.service))
     now.require(Action.SEE_JOB)
@@ -223,7 +227,7 @@ async def _check_origin(request: Request) -> None:
     a cookie, the header `Origin`, if given, must name this server.
     """
     cookie = request.cookies.get(COOKIE)
-    if not cookie:  # signed on by a proxy
+    if not cookie:  # signed in by a proxy
         if not is_from_here(request):
             raise Problem("forbidden", "a page of another site sent the request")
         return
@@ -240,7 +244,7 @@ async def _check_origin(request: Request) -> None:
 
 
 def is_from_here(request: Request) -> bool:
-    """Return True unless the header `Origin` names another server than this one."""
+    """Return True if the header `Origin` is missing or names this server."""
     # "null" for a sandboxed page, which is not a page of this service
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")
@@ -269,7 +273,10 @@ def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Return True if a request came through the Unix socket, or with a proxy's certificate."""
+    """Return True if a request came through the Unix socket, or with a proxy's certificate.
+
+    The settings list the names of these client certificates as `sign_on.proxy_names`.
+    """
     server = request.scope.get("server") or ("", None)
     socket = settings.listen.unix_socket
     if socket is not None and request.client is None and server[1] is None:

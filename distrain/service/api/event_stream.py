@@ -1,10 +1,11 @@
-"""One stream of events, as a client receives it.
+"""Sends events to one client, as server-sent events.
 
-A cursor is the number of the last event that the client has. The stream begins after the cursor, or
-with a snapshot: `job.state` for one job without a cursor, `reset` if events after the cursor were
-deleted, or the cursor is above the last event. Past events are read from the store, new events from
-the feed. A job's stream ends with `end` when the job has ended and all its events are sent. Any
-other end is a broken stream: the client reconnects with its cursor.
+A cursor is the number of the last event that the client has received. The stream begins after the
+cursor, or with a snapshot: `job.state` for one job without a cursor; `reset` if events after the
+cursor were deleted, or the cursor is above the last event's number. The stream of all jobs without
+a cursor begins with the next event. Past events are read from the store, new events from the feed.
+A job's stream ends with `end` when the job has ended and all its events are sent. If a stream
+closes without `end`, the client reconnects with its cursor.
 """
 
 import time
@@ -24,7 +25,7 @@ from distrain.service.store.listing import JobFilter
 from distrain.service.values import Event, Job, Phase
 
 PING_S = 15.0
-CHECK_S = 10.0  # between checks whether the caller may still see the job
+CHECK_S = 10.0  # between checks of the caller's rights and of the job's end
 LAST_EVENT_S = 1.5  # the longest wait for an ended job's last event
 _PAGE = 500
 _SNAPSHOT_JOBS = 200
@@ -141,7 +142,7 @@ class EventFollower:
             self._may_have_ended = True
 
     async def _look_for_end(self) -> None:
-        """Query whether the job has ended; it may have been resumed since the last query."""
+        """Query whether the job has ended; it may also have been resumed since the last query."""
         self._may_have_ended = False
         if self._is_over or self._job_id is None:
             return

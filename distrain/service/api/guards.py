@@ -24,7 +24,7 @@ _MOST_KEPT = 10_000
 class RequestRates:
     """Limits each caller's requests per second, with token buckets; not thread-safe.
 
-    A bucket has the tokens of two seconds, or `burst` if that is more.
+    A bucket holds the tokens of two seconds, but at least `burst` and at least 1.
     """
 
     per_s: float
@@ -111,15 +111,15 @@ class AuditNote:
         )
 
 
-REFUSALS_PER_S: Final = 0.1  # with a row, by caller (all unknown ones together); bursts of 20
+REFUSALS_PER_S: Final = 0.1  # rejections that get a row, per user; all unknown callers are one
 
 
 class Audit:
     """Writes an audit row for every request that would change something, before its response.
 
-    Rejected requests of a caller beyond `REFUSALS_PER_S` get no row, so that no caller can fill the
-    table; the next row contains their number. `write` is called in a thread; if it fails, the error
-    is logged, and the response is still sent.
+    Rejected requests of a caller beyond `REFUSALS_PER_S` (with bursts of 20) get no row, so that no
+    caller can fill the table; the row of the caller's next rejection contains their number. `write`
+    is called in a thread; if it fails, the error is logged, and the response is still sent.
     """
 
     def __init__(self, app: ASGIApp, *, write: Callable[[AuditEntry], object]) -> None:

@@ -1,4 +1,4 @@
-"""The OpenAPI document, and the responses of routes in it: problems by code, and headers."""
+"""The OpenAPI document, and the responses that routes declare for it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +15,11 @@ _ALWAYS: Final = ("bad_request", "unauthenticated", "forbidden", "too_large", "r
 _PROBLEM_REF: Final = {"$ref": "#/components/schemas/Problem"}
 
 ETAG: Final = {
-    "ETag": {"description": "The job's revision, in quotes.", "schema": {"type": "string"}}
+    "ETag": {
+        "description": "The job's revision, in quotes; with `-unknown` while the job's state is "
+        "`unknown`.",
+        "schema": {"type": "string"},
+    }
 }
 LOCATION: Final = {
     "Location": {"description": "The URL of the created object.", "schema": {"type": "string"}}
@@ -25,9 +29,10 @@ LOCATION: Final = {
 def answers(
     *codes: str, others: Mapping[int, Mapping[str, Any]] | None = None, public: bool = False
 ) -> dict[int | str, dict[str, Any]]:
-    """Return a route's `responses=`: problems by their codes, and `others` by status.
+    """Return a route's `responses=`: the problems with these codes, and `others`, by status.
 
-    The codes that every route may answer are added; `public` routes need no token.
+    The problems of all routes are added; for `public` routes, which need no token, without
+    `unauthenticated`, `forbidden` and `rate`. `others` replaces problems of the same status.
     """
     kept = ("bad_request", "too_large", "unavailable") if public else _ALWAYS
     found: dict[int | str, dict[str, Any]] = {}
@@ -43,7 +48,7 @@ def answers(
         if status in (429, 503):
             found[status]["headers"] = {
                 "Retry-After": {
-                    "description": "Seconds.",
+                    "description": "Seconds to wait before the next try.",
                     "schema": {"type": "integer", "minimum": 1},
                 }
             }

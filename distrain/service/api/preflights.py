@@ -1,8 +1,8 @@
 """Checks of a spec's data on a worker: one request starts a check, others poll it.
 
-The API itself never opens files that a spec names; a worker of the cluster checks them. The id of a
-check is `CLUSTER.ID`, with its id at the scheduler, so that every API process can look it up. The
-scheduler shows it only to the user who started it.
+The API itself never opens files that a spec names; a worker of the cluster checks them. A check has
+the id `CLUSTER.ID`, where `ID` is its id at the cluster's scheduler; so every API process can look
+it up. The scheduler shows it only to the user who started it.
 """
 
 import re
@@ -41,7 +41,7 @@ class PreflightStarted(Answer):
 def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
     """Yield a client of a cluster's scheduler.
 
-    Raises `unavailable` if it does not run or answer, or if too many requests wait for it.
+    Raises `unavailable` if the scheduler does not run or answer, or too many requests wait for it.
     """
     with _turn(cluster):
         try:
@@ -92,7 +92,8 @@ def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> Pre
 def preflight(call: ApiCall, preflight_id: str) -> Preflight:
     """Return the state of a check.
 
-    Raises `not_found` for an unknown id or another user's check, and `unavailable`.
+    Raises `not_found` for an unknown id or another user's check, and `unavailable` if the cluster's
+    scheduler does not answer.
     """
     cluster, _, number = preflight_id.partition(".")
     if cluster not in call.service.settings.clusters or not re.fullmatch("[0-9a-f]+", number):

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): the codes, and the code of each exception."""
+"""Error responses, `application/problem+json` (RFC 9457): their codes, and exceptions' codes."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ TYPE_PREFIX = "urn:distrain:problem:"
 
 CODES: Final[Mapping[str, tuple[int, str]]] = {
     "bad_request": (400, "The request cannot be used"),
-    "unauthenticated": (401, "The caller is not signed on"),
+    "unauthenticated": (401, "The request has no valid token or session"),
     "forbidden": (403, "The caller may not do this"),
     "not_found": (404, "The object does not exist, or the caller may not see it"),
     "method_not_allowed": (405, "The address does not support this method"),
@@ -38,11 +38,11 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "id_taken": (409, "Another job has, or had, this id"),
     "not_final": (409, "The job has not ended"),
     "final": (409, "The job has ended"),
-    "revision_differs": (412, "The object has changed since"),
+    "revision_differs": (412, "The object has changed since the caller read it"),
     "too_large": (413, "The request is too large"),
-    "range": (416, "The range of bytes does not exist"),
+    "range": (416, "The file does not have the requested bytes"),
     "bad_spec": (422, "The job spec cannot be used"),
-    "revision_required": (428, "If-Match is needed"),
+    "revision_required": (428, "The header If-Match is required"),
     "quota": (429, "A quota is used up"),
     "rate": (429, "Too many requests"),
     "internal": (500, "The service failed"),

@@ -1,4 +1,4 @@
-"""Turns a request for a job into a `Job` to submit, and its valid spec."""
+"""Checks requests for jobs, and makes the `Job` to submit and its spec with all defaults."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ from distrain.service.values import Job, Quota
 
 
 def request_sha256(call: ApiCall, body: BaseModel) -> str:
-    """Return a hash of a request's path and body, which identifies a repeated request."""
+    """Return a hash of a request's path and body; equal hashes identify a repeated request."""
     asked = [call.request.url.path, body.model_dump(mode="json", exclude_unset=True)]
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -41,9 +41,9 @@ def checked(
     where: str = "/spec",
     parent: str | None = None,
 ) -> tuple[Job, JobSpec]:
-    """Validate a request, and return the job to submit and its resolved spec.
+    """Validate a request, and return the job to submit and its spec with all defaults.
 
-    Raises `not_found`, `forbidden`, `bad_spec` or `bad_request`. `where` is the JSON pointer of the
+    Raises `not_found` (the project), `forbidden` or `bad_spec`. `where` is the JSON pointer of the
     spec in the request's body; `parent` is the id of the job that is cloned.
     """
     settings = call.service.settings
@@ -87,10 +87,10 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Check that a succeeded job, if it is resumed, trains longer and differs in nothing else.
+    """Check that the new spec `after` only makes a succeeded job's training longer.
 
-    A spec with other `train.early_stopping` may train longer, too. Raises `final` if the new spec
-    does not, `bad_spec` for other differences. Jobs that did not succeed pass.
+    Raises `final` if it does not make it longer, and `bad_spec` if it also changes something else.
+    A change of `train.early_stopping` counts as longer training. Jobs in other states pass.
     """
     if job.state != JobState.SUCCEEDED:
         return
@@ -123,7 +123,10 @@ def judge_for(
     project: str,
     document: Mapping[str, Any],
 ) -> Judged:
-    """Check a spec for a cluster; `closed` are the settings' `closed_places`."""
+    """Return `judge`'s result for a project's spec `document` on a cluster.
+
+    `closed` are the settings' `closed_places`.
+    """
     profile, root = settings.clusters[cluster], settings.run_place(cluster)
     return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 
@@ -165,7 +168,8 @@ def usable_clusters(settings: Settings, project: str) -> list[str]:
 def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
     """Return the requested cluster, or else the project's only one.
 
-    Raises `bad_spec` if the project may not use it, or if none was requested of several.
+    Raises `bad_spec` if the project may not use the requested cluster, or if it may use several
+    clusters (or none) and `asked` is `None`.
     """
     usable = usable_clusters(settings, project)
     if asked in usable:

@@ -1,4 +1,4 @@
-"""Reads responses of servers that may send too much, or for too long."""
+"""Reads HTTP responses with limits on their size and duration."""
 
 import time
 
@@ -8,8 +8,8 @@ import httpx2
 def content_of(answer: httpx2.Response, most_bytes: int, until_s: float) -> bytes:
     """Return a response's content.
 
-    Raises ReadError if it has more than `most_bytes`, and ReadTimeout at the time `until_s` of
-    `time.monotonic`, however fast the bytes arrive.
+    Raises ReadError if it has more than `most_bytes`, and ReadTimeout if it is still arriving at
+    the time `until_s` of `time.monotonic`.
     """
     content = bytearray()
     for chunk in answer.iter_bytes():

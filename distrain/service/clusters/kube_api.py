@@ -22,11 +22,11 @@ READ_S = 4.0
 WHOLE_S = 8.0  # for all calls of one `KubeApi`, since a reconciler waits for them
 
 _MOST_ANSWER_BYTES = 8 * 2**20
-_MOST_WORDS = 1000  # the longest text of an error response that is repeated in messages
+_MOST_WORDS = 1000  # the characters of an error response that are repeated in messages
 
 
 class KubeRefused(ClusterError):
-    """The API answered with an error; from status 500 on, a change may have been made."""
+    """The API answered with an error status; from 500 on, a change may still have been made."""
 
     status = 0
     of_api = False  # whether the response is a `Status` object of Kubernetes, not a proxy's
@@ -58,7 +58,10 @@ class KubeApi(AbstractContextManager["KubeApi"]):
         self._http.close()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Return an object or a list; raises KubeRefused, and ClusterError without an answer."""
+        """Return an object or a list as JSON values.
+
+        Raises KubeRefused for an error response, and ClusterError if there is no response.
+        """
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:

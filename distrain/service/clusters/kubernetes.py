@@ -16,7 +16,10 @@ _PODS = 50  # that are read at most
 
 
 class KubernetesLauncher:
-    """Sets the number of a workload's pods; its scheduler is started elsewhere."""
+    """Sets the number of a workload's pods, the workers; the service does not start the scheduler.
+
+    See `Scalable` for the methods.
+    """
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):
         assert profile.kubernetes is not None  # the settings ensure it
@@ -38,12 +41,15 @@ class KubernetesLauncher:
     def shrink(self) -> bool:
         """Scale down to `min_workers`; return True if there were more workers.
 
-        Also returns True if a request had no answer, since workers may then be ending.
+        Also returns True if the response to the change was lost, since workers may then be ending.
         """
         return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
 
     def state(self) -> LauncherState:
-        """Return the wanted and ready workers and, if permitted, why some are not ready."""
+        """Return the phase; its detail has the requested and the ready workers.
+
+        It also says why workers are not ready, if the service may read pods.
+        """
         with KubeApi(self._section, self._account) as api:
             scale = self._read(api)
             wanted = _whole(scale, "spec")
@@ -62,9 +68,9 @@ class KubernetesLauncher:
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
     def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
-        """Set the number of pods to `new(number)`; return True if this call may have changed it.
+        """Set the number of pods to `new(present number)`; return True if this may have changed it.
 
-        With `lost_counts`, returns True instead of raising if the answer to a change was lost.
+        With `lost_counts`, returns True instead of raising if the response to a change was lost.
         """
         tried = False
         with KubeApi(self._section, self._account) as api:
@@ -170,9 +176,9 @@ class KubernetesLauncher:
 
 
 def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text with the reason of the first waiting pod, and the number of the others.
+    """Return why pods wait, as a text to append: the first pod's reason, and how many more wait.
 
-    It is to be appended to another text; "" if no pod gives a reason.
+    Returns "" if there are pods, but none gives a reason.
 
     >>> why_pods_wait([])
     '; no pod has a reason: see the events of the workload'

@@ -21,7 +21,7 @@ class SchedulerAddress:
 
 @dataclass(frozen=True)
 class LauncherState:
-    """The phase of a cluster's start or end, with an explanation in `detail`."""
+    """The phase of a cluster's start, with an explanation for people in `detail`."""
 
     phase: Phase
     detail: str = ""
@@ -35,13 +35,14 @@ class Launcher(Protocol):
     """
 
     def find(self) -> SchedulerAddress | None:
-        """Return the scheduler's address, for any starting process; `None` if it has none yet.
+        """Return the scheduler's address; `None` if there is none yet.
 
-        The scheduler is not contacted, so it may not answer.
+        It is also found if another process started the cluster. The scheduler is not contacted, so
+        it may not answer.
         """
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the cluster, unless it runs or is starting; returns before it answers.
+        """Start the cluster, unless it runs or is starting; return before its scheduler answers.
 
         `num_workers` replaces the profile's number of workers.
         """
@@ -63,13 +64,16 @@ class Scalable(Launcher, Protocol):
         """Request at least `num_workers` workers, within the bounds; never reduce their number."""
 
     def shrink(self) -> bool:
-        """Scale down to `min_workers`; return whether there were more.
+        """Scale down to `min_workers`; return whether there were more workers.
 
         Call it only while all workers are idle.
         """
 
     def check(self) -> None:
-        """Try to set the number, without changing it; raises ClusterError if that fails."""
+        """Check that the service may set the number of workers; raises ClusterError if it may not.
+
+        The number is not changed.
+        """
 
 
 _WITHHELD = ("DISTRAIN_SERVE_", "PG", "POSTGRES", "DATABASE_URL", TOKEN_VARIABLE)
@@ -77,7 +81,7 @@ _WITHHELD = ("DISTRAIN_SERVE_", "PG", "POSTGRES", "DATABASE_URL", TOKEN_VARIABLE
 
 
 def child_environment(environment: Mapping[str, str], profile: ClusterProfile) -> dict[str, str]:
-    """Return an environment without the `_WITHHELD` variables, and with the profile's.
+    """Return a cluster's environment: without `_WITHHELD` variables, with those of its profile.
 
     >>> child_environment({"PATH": "/bin", "PGPASSWORD": "x"}, ClusterProfile(kind="local"))
     {'PATH': '/bin'}

@@ -17,7 +17,10 @@ STOP_S = 60.0  # how long workers get to save checkpoints and end
 
 
 class LocalLauncher:
-    """Starts a process of `distrain.workers.serve_local`, and finds it by a file in its folder."""
+    """Starts a process of `distrain.workers.serve_local`; finds it by a file that it writes.
+
+    `folder` holds that file and the process's log.
+    """
 
     def __init__(self, name: str, profile: ClusterProfile, folder: Path):
         self._name, self._profile, self._folder = name, profile, folder
@@ -28,9 +31,11 @@ class LocalLauncher:
         return SchedulerAddress(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the process unless it runs; a second process finds the folder locked and exits.
+        """Start the process, unless it is running.
 
-        `num_workers` replaces the profile's number. Raises `ClusterError` if it cannot be started.
+        If two services start it at once, the second process finds the folder locked and exits.
+        `num_workers` replaces the profile's number of workers. Raises `ClusterError` if the process
+        cannot be started.
         """
         if self._running() or self._is_child_alive():
             return
@@ -88,11 +93,12 @@ class LocalLauncher:
         return started if started and started.process.is_running() else None
 
     def _is_child_alive(self) -> bool:
-        """Return True if the process that this object started runs; reap it if it has ended."""
+        """Return True if a process that this object started is running; reap it if it has ended."""
         return self._child is not None and self._child.poll() is None
 
 
 def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
+    """Send the signal `number` to a process; return True if it ends within `wait_s`."""
     try:
         held = os.pidfd_open(process.pid)
     except OSError:

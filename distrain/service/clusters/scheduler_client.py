@@ -2,7 +2,8 @@
 
 A scheduler may have another version, so unknown fields of answers are ignored. Users' code may also
 run in the scheduler, so answers are not trusted: long texts are cut, and invalid metrics count as
-unknown. Answers with wrong types, or other numbers that no database can store, raise Unreachable.
+unknown. An answer with values of wrong types, or with other numbers that a database cannot store,
+raises Unreachable.
 """
 
 import time
@@ -26,6 +27,7 @@ _MOST_OF_AN_EPOCH = 300
 
 
 def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
+    """Return the answer in a document; raises KeyError, TypeError or ValueError for a wrong one."""
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH or not is_storable(epoch):
         raise TypeError("epoch is not a name")
@@ -52,11 +54,15 @@ _OF_PROXIES = (502, 503, 504)
 
 
 class Unreachable(ClusterError):
-    """There was no readable answer from a scheduler; an order may have been carried out."""
+    """A scheduler sent no readable answer; it may still have carried out the order."""
 
 
 class Refused(DistrainError):
-    """A scheduler rejected an order and has not carried it out."""
+    """A scheduler rejected an order, and has not carried it out.
+
+    `code` and `status` are those of its error response. `ended` is the job if the order came after
+    its end.
+    """
 
     def __init__(
         self, code: str, status: int, document: Mapping[str, Any], ended: Job | None = None
@@ -73,7 +79,11 @@ class Refused(DistrainError):
 
 
 class SchedulerClient(AbstractContextManager["SchedulerClient"]):
-    """A connection to a scheduler's HTTP server; each call may raise Unreachable or Refused."""
+    """A connection to a scheduler's HTTP server; each call may raise Unreachable or Refused.
+
+    `service` is the id of the job service, and `public_url` its URL for users, to which the
+    scheduler's page links.
+    """
 
     def __init__(
         self,
@@ -117,10 +127,11 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         epoch: str,
         priority: int | None = None,
     ) -> tuple[Job, bool]:
-        """Queue a job at the scheduler; return it, and whether it is new there.
+        """Queue a job at the scheduler; return it, and whether the scheduler did not have it yet.
 
-        A repeated call with the same `first_attempt` has no further effect. `priority` replaces
-        that of the spec.
+        A repeated call with the same `first_attempt`, the number of the first attempt of this
+        submission, has no further effect. The scheduler rejects the job if its epoch is not
+        `epoch`. `priority` replaces that of the spec.
         """
         status, document = self._order(
             "PUT",
@@ -135,7 +146,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         return _read(job_of_scheduler, document), status == 201
 
     def order(self, job_id: str, name: str, words: Mapping[str, Any]) -> None:
-        """Send an order about a job: `cancel` or `priority`."""
+        """Send the order `cancel` or `priority` about a job; `words` are the fields of its body."""
         path = f"jobs/{job_id}"
         place = ("PATCH", path) if name == "priority" else ("POST", f"{path}/{name}")
         self._order(*place, **words)
@@ -145,8 +156,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     ) -> SchedulerAnswer:
         """Return the jobs that changed after the revision `since` of an epoch.
 
-        This also acknowledges the earlier changes. For up to `collect_s`, the scheduler may hold
-        back jobs of which only the metrics have changed.
+        The call also acknowledges the changes up to `since`. The scheduler may delay changes of
+        metrics alone for up to `collect_s` seconds, to send them together.
         """
         query = {"since": str(since), "service": self.service}
         if collect_s:

@@ -46,9 +46,10 @@ class SlurmJob:
 
 
 class SlurmLauncher:
-    """Submits the cluster as a Slurm job, unless there is a job of its name already.
+    """Submits the cluster as a Slurm job with the name `job_name`, unless there is one already.
 
-    No other cluster of this Slurm user may have the name.
+    No other cluster of this Slurm user may use that name. `folder` is on a filesystem that the
+    nodes share.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
@@ -71,7 +72,10 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Stop the cluster; ranks get `NOTICE_S` to save checkpoints before they are killed."""
+        """Stop the cluster; its ranks get `NOTICE_S` seconds to save checkpoints.
+
+        Blocks until the cluster's jobs have ended, or for about that time.
+        """
         jobs = self._jobs()
         if self._found(jobs):
             self._cancel([job for job in jobs if job.state != "RUNNING"])
@@ -196,8 +200,8 @@ def sbatch_script(
 ) -> str:
     """Return a script that starts one task per worker; the first task also runs the scheduler.
 
-    With `singleton`, Slurm runs one job of that name and user at a time. If a starter was killed
-    between `sbatch` and its answer, a second job waits until it is cancelled.
+    With the dependency `singleton`, Slurm runs one job of a name and user at a time. If a service
+    was killed after `sbatch` and submits a second job, that one waits until `state` cancels it.
 
     Raises:
         InputError: The service sets one of `options` itself, sbatch has no such option, or a value

@@ -1,11 +1,11 @@
-"""Selects the queued jobs to hand over to the cluster now, and the others' reasons to wait.
+"""Decides which queued jobs to hand over to a cluster's scheduler now, and why the others wait.
 
 Jobs are ordered by priority; then by project, the one with the fewest ranks in use first; then by
 owner in the same way; then by age. The first job without enough free workers is still handed over,
-since the coordinator may preempt others for it. It then blocks jobs of the same or a lower
-priority. So the coordinator's own queue stays short, and priorities of jobs that wait here can
-still be changed. A job held back by its project's quota blocks only its project; a job that is
-larger than the cluster blocks no other.
+since the scheduler may preempt running jobs for it. It then blocks jobs of the same or a lower
+priority. So the scheduler's own queue stays short, and the priorities of jobs that wait in the
+service can still be changed. A job that its project's quota holds back blocks only jobs of its
+project; a job that is larger than the cluster blocks no other.
 """
 
 from collections import Counter, defaultdict, deque
@@ -33,8 +33,8 @@ def admit(
     """Return the jobs to hand over, in order, and the other jobs' reasons to wait, by job id.
 
     `active` are the jobs that are handed over, or being handed over, to the cluster. `min_ranks`
-    has by job id the fewest ranks that a job starts with, if these are fewer than its `num_ranks`.
-    `elsewhere` has by project the ranks in use on other clusters.
+    maps the ids of jobs that start with fewer than `num_ranks` ranks to that number. `elsewhere`
+    has the ranks in use on other clusters, by project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
@@ -132,7 +132,7 @@ class _Admission:
         self.holders[job.project].append(job)
 
     def _reserve(self, job: Job, *, stuck: bool = False) -> None:
-        # Counts workers that the coordinator will assign to the job.
+        # Counts workers that the scheduler will assign to the job.
         if stuck or self.needs(job) > self.free:
             if self.blocker is None or job.priority > self.blocker.priority:
                 self.blocker = job
@@ -143,7 +143,8 @@ class _Admission:
 class _Order:
     """Iterates over a queue in the order that the module describes.
 
-    The caller counts each job that starts in `used`, which decides the next job.
+    The caller adds each job that starts to `used` before it requests the next job: the shares
+    decide the order.
     """
 
     def __init__(self, waiters: Iterable[Job], used: _Shares):
@@ -180,8 +181,8 @@ def workers_wanted(
 ) -> int:
     """Return how many workers, at most `most`, a cluster should have.
 
-    There is one worker for each rank of its active jobs, and of the queued jobs that `admit` would
-    choose if the cluster had `most` workers.
+    It needs one worker for each rank of its active jobs, and of the queued jobs that `admit` would
+    choose if the cluster had `most` workers. The other arguments are those of `admit`.
     """
     used = sum(job.num_ranks for job in active)
     free = max(0, most - used)

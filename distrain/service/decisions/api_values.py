@@ -23,18 +23,18 @@ STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING,
 
 
 def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str, Any]:
-    """Return a job's state at `now_s`, as fields of the API's answer.
+    """Return the fields `state`, `last_known` and `why_pending` of the API's answer for a job.
 
-    `contact_s` is the time of its cluster's last answer. `state` is `queued`, `handing_over`, a
-    state of the coordinator, `cancelling` or `unknown`. `last_known` is the coordinator's last
-    state, if it differs from `state`. `why_pending` is "" if the job does not wait.
+    The state is that at `now_s`; `contact_s` is the time of its cluster's last answer. `state` is
+    one of `STATES`. `last_known` is the scheduler's last state of the job, if it differs from
+    `state`, otherwise `None`. `why_pending` is "" if the job does not wait.
     """
     heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
     return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)
 
 
 def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:
-    """Return a job's state from its row's columns, or from the part of them in an event."""
+    """Return the same fields as `shown`, from a job's row or an event's body, as `columns`."""
     state, why, phase = columns["state"], columns["why_pending"], Phase(columns["phase"])
     last_known = None
     if phase is Phase.FINAL:
@@ -59,6 +59,7 @@ _AS_THEY_ARE = (
 
 
 def event_document(event: Event) -> dict[str, Any]:
+    """Return the data of an event, with the field names of the API's answer for a job."""
     body = event.body
     found = {
         "id": event.job_id,

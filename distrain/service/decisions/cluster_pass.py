@@ -1,9 +1,9 @@
 """One pass over a cluster's jobs: read the rows, query the scheduler, decide, commit, act.
 
-`Pass.run` lists the steps in order. Rows are read before the scheduler is queried; so a job that is
-missing in its answer was not handed over in between. A row is committed before the command for it
-is sent. Tests replace database and network with a `World` that loses answers and kills the pass
-between any two calls.
+`Pass.run` lists the steps in order. Rows are read before the scheduler is queried, so that a job
+that is missing in its answer was not handed over in between. A row is committed before the command
+for it is sent. Tests replace the database and the network with a `World` that loses answers and
+kills the pass between any two calls.
 """
 
 from collections import Counter
@@ -53,13 +53,15 @@ _THERE = (Phase.HANDING_OVER, Phase.HANDED_OVER)
 
 @dataclass
 class Pass:
+    """One pass over the jobs of a cluster; `run` executes it once."""
+
     world: World
     memory: Memory
-    service: str
+    service: str  # the service's id
     now_s: float
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
-    min_ranks: Mapping[str, int] = field(default_factory=dict)
-    starting: bool = False
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by project
+    min_ranks: Mapping[str, int] = field(default_factory=dict)  # as for `admit`
+    starting: bool = False  # whether the cluster is being started
     max_losses: int = MAX_SCHEDULER_LOSSES
     progress_every_s: float = PROGRESS_EVERY_S  # between writes of metrics only
     most_workers: int | None = None  # the largest number of workers, if the service sets it
@@ -99,7 +101,7 @@ class Pass:
                 return
 
     def _adopt(self) -> None:
-        """Update rows that are older than the scheduler's submission, as in a restored backup."""
+        """Update rows whose submission is older than the scheduler's, as in a restored backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
             if seen is None:
@@ -186,10 +188,10 @@ class Pass:
         self._tell_why(why)
 
     def _tell_why(self, why: Mapping[str, str]) -> None:
-        """Write changed reasons to wait; those of one job at most once in `WHY_EVERY_S` seconds.
+        """Write changed reasons to wait, by job id; for each job at most once in `WHY_EVERY_S`.
 
-        All jobs of a queue may wait for the same job, so each of its changes could change all their
-        rows.
+        All jobs of a queue may wait for the same job, so each change of that job could change all
+        their rows.
         """
         told = self.memory.told_why
         changes = []
@@ -258,10 +260,11 @@ class Pass:
             self._commit(Change(job, columns))
 
     def _may_write(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
-        """Return False if the columns end the job, and its summary is not written yet.
+        """Return False if `columns` end the job, and the summary in its run folder is not written.
 
-        A worker writes the summary of a job that its scheduler has ended. For any other job, this
-        method writes it.
+        A worker writes the summary of a job that its scheduler has ended; for any other job, this
+        method writes it. If it returns False, it has noted the columns, to be written later. `seen`
+        is the job's end as the scheduler reported it, by default the job in the memory.
         """
         if job.phase is Phase.QUEUED or columns.get("phase") is not Phase.FINAL:
             return True
@@ -290,7 +293,11 @@ class Pass:
         return None
 
     def _passed_s(self, since_s: float) -> float:
-        """Return the seconds since a time; not negative, even if the clock was set back."""
+        """Return the seconds between a time and now.
+
+        A time in the future, after the clock was set back, counts in the same way, so that no wait
+        lasts forever.
+        """
         return abs(self.now_s - since_s)
 
     def _cancel_orphans(self) -> None:
@@ -312,7 +319,10 @@ class Pass:
                 self.world.send(job_id, cancel("the service does not know this job", first))
 
     def _commit(self, *changes: Change) -> bool:
-        """Write rows; return True if all were written."""
+        """Write changes of rows to the database and to `rows`; return True if all were written.
+
+        The database skips a row that has changed meanwhile; another pass then follows.
+        """
         skipped = set[str]()
         for first in range(0, len(changes), _ROWS):
             skipped.update(self.world.commit(changes[first : first + _ROWS]))
@@ -327,9 +337,10 @@ class Pass:
 
 
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
-    """Return a job's end from a refusal, which may lack everything but the last attempt.
+    """Return how a job ended, when the scheduler rejects an order because of its end.
 
-    Without a state, the job has failed.
+    `ended` is the job in that response. It may be missing, or have no more than the last attempt; a
+    job without a state counts as failed.
     """
     last = ended or SeenJob()
     end = {

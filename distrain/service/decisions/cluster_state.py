@@ -12,8 +12,10 @@ from distrain.service.values import Job
 
 @dataclass(frozen=True)
 class ClusterNow:
+    """A snapshot of a cluster."""
+
     name: str
-    # the boot of its scheduler; `None` before the first contact, and while it does not answer
+    # identifies the run of its scheduler's process; `None` while the scheduler does not answer
     epoch: str | None = None
     since_s: float | None = None  # the time since which it answers, or does not
     trouble: str = ""  # why it does not answer, as text
@@ -29,7 +31,10 @@ class ClusterNow:
 
 @dataclass
 class Memory:
-    """A cluster's state, from the answers of its scheduler since the scheduler's boot (`epoch`)."""
+    """The state of a cluster and its jobs, from the answers of the cluster's scheduler.
+
+    `epoch` identifies the run of the scheduler's process. When it changes, the jobs are forgotten.
+    """
 
     name: str
     epoch: str | None = None
@@ -49,6 +54,7 @@ class Memory:
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:
+        """Take over an answer of the scheduler, received at `now_s`."""
         if told.epoch != self.epoch:
             self.epoch = told.epoch
             self.sightings.clear()
@@ -62,6 +68,7 @@ class Memory:
             self.trouble = ""
 
     def miss(self, trouble: str, now_s: float) -> None:
+        """Note that the scheduler does not answer at `now_s`, and why."""
         self._now(False, now_s)
         self.trouble = trouble
 
@@ -80,6 +87,7 @@ class Memory:
         return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
     def forget_ended(self, alive: set[str]) -> None:
+        """Forget ended jobs, except those in `alive`, the ids of jobs whose rows have not ended."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
         of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing)

@@ -1,22 +1,23 @@
-"""Decides the actions for one job: its users' intent against its state at the scheduler.
+"""Decides the actions for one job, from its users' intent and its state at the scheduler.
 
-A job is handed to a scheduler by one command (PUT), whose answer may be lost, or which may arrive
-late. So the row first records that the command may have been sent (`handing_over`), for which
-submission (`first_attempt`) and to which boot of the scheduler (`epoch`). Every order includes its
-submission, and a scheduler accepts each submission once (`docs/decisions/0031...` describes the
-failures that this prevents). A pass then decides by the user's intent and the scheduler's answer:
+A job is handed to a scheduler by one command (PUT), which may arrive late, or whose answer may be
+lost. So the row first records that the command may have been sent (`handing_over`), for which
+submission (`first_attempt`) and to which run of the scheduler's process (`epoch`). Every order
+includes its submission, and a scheduler accepts each submission once (`docs/decisions/0031...`
+describes the failures that this prevents). A pass then decides by the user's intent and the
+scheduler's answer:
 
 | intent | the scheduler | action |
 |---|---|---|
 | run | has the submission | its state is written |
 | run | does not have it, same epoch | PUT again: it recognises a repeated submission |
 | run | does not have it, another epoch | a new submission after the last attempt, PUT |
-| run | the same, too often | failed: CoordinatorLost |
+| run | the same, more than `MAX_SCHEDULER_LOSSES` times | failed: CoordinatorLost |
 | run or cancel | has ended it | final |
-| run or cancel | has an earlier submission of it, not ended | cancel that |
+| run or cancel | has an earlier submission of it, not ended | cancel the earlier submission |
 | cancel | has it | cancel, until it has ended |
 | cancel | does not have it, another epoch | final: cancelled; a late PUT has the earlier epoch |
-| cancel | does not have it, same epoch | cancel: a tombstone there refuses a late PUT |
+| cancel | does not have it, same epoch | cancel: the scheduler then rejects a late PUT |
 | any | does not answer | nothing: a job never ends because of a timeout |
 
 A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately.
@@ -41,12 +42,12 @@ PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per secon
 PROGRESS_LATE_S = 15.0  # longest interval between them for one job
 
 _STEPS_A_DOUBLING = 4
-"""Steps per doubling of the period. A period that changed with every job would give each pass other
-write times, which caused three times as many writes."""
+"""Steps of the interval between writes per doubling. If it changed with every new job, each pass
+would have other write times, which caused three times as many writes."""
 
 
 def progress_every_s(num_jobs: int) -> float:
-    """Return the interval between writes of a job's metrics for a number of jobs, in seconds.
+    """Return the seconds between writes of a job's metrics, if there are `num_jobs` jobs.
 
     >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
     (2.0, 13.454342644059432, 15.0)
@@ -60,6 +61,8 @@ def progress_every_s(num_jobs: int) -> float:
 
 @dataclass(frozen=True)
 class HandOver:
+    """Hand over a new submission of the job to the scheduler with this epoch."""
+
     epoch: str
     losses: int = 0  # how many times schedulers have lost this submission
 
@@ -71,7 +74,7 @@ class PutAgain:
 
 @dataclass(frozen=True)
 class Write:
-    """Write values into the row; the last ones, of a job that has ended, after its summary."""
+    """Write values to the job's row; those that end the job only after the job's summary."""
 
     columns: Mapping[str, Any]
 
@@ -97,8 +100,8 @@ def reconcile(
 ) -> tuple[Action, ...]:
     """Return the actions for a job that has not ended.
 
-    `seen` is the job's state at the scheduler of `cluster.epoch`; `None` if a complete answer to a
-    query after the row's last command did not include it.
+    `seen` is the job as the scheduler with the epoch `cluster.epoch` reported it. It is `None` if
+    the scheduler's complete answer, queried after the row's last command, did not have the job.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -193,7 +196,7 @@ def _cancel_of(job: Job) -> JobOrder:
 
 
 def _is_turn(job: Job, now_s: float, every_s: float) -> bool:
-    """Return True if a time to write the cluster's metrics has come since a job's row was written.
+    """Return True if a time to write metrics has passed since the job's row was last written.
 
     All jobs of a cluster share these times, and clusters have different ones: a transaction in
     every pass would cost more than the few rows in it.
@@ -245,7 +248,7 @@ def _progress(job: Job, seen: SeenJob) -> dict[str, Any]:
 
 
 def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `ranks` and `gpus` of a job's metrics, kept until the next attempt reports its own."""
+    """Return `ranks` and `gpus` of a job's metrics, which remain until the next attempt reports."""
     return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 
 

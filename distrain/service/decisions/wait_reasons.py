@@ -68,9 +68,9 @@ def behind_in_project(blocker: Job) -> str:
 
 
 def free_ranks_from(ranks: int, holders: Sequence[Job], now_s: float) -> str:
-    """Return a text with the time when `ranks` ranks will be free, by the holders' `eta_s`.
+    """Return a text with the time when the jobs `holders` will have freed `ranks` ranks.
 
-    Returns "" if too few jobs have an estimate.
+    It is computed from the jobs' `eta_s`. Returns "" if too few of them have an estimate.
 
     >>> free_ranks_from(1, [], 0.0)
     ''

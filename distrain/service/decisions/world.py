@@ -1,4 +1,4 @@
-"""The external calls of a pass, and their results."""
+"""`World`: the external calls of a pass over a cluster's jobs, and their results."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from distrain.service.values import Change, Job
 
 @dataclass(frozen=True)
 class JobOrder:
-    """An order about a job: `cancel` or `priority`."""
+    """An order about a job, with its `name` (`cancel` or `priority`)."""
 
     name: str
-    words: Mapping[str, Any]
+    words: Mapping[str, Any]  # the fields of its body
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class Workers:
 
 @dataclass(frozen=True)
 class SchedulerAnswer:
-    epoch: str  # the scheduler's boot; if it differs from the request's, `jobs` are all jobs
+    # identifies the run of the scheduler's process; if it is not that of the request, `jobs` has
+    # all jobs, not only the changed ones
+    epoch: str
     revision: int  # the revision from which to continue
     more: bool = False  # whether the answer is incomplete and must be continued
     workers: Workers = field(default_factory=Workers)
@@ -56,6 +58,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class NotBegun:
+    """Why a job's run folder cannot be prepared."""
+
     reason: str
     message: str
     for_now: bool = False  # whether a retry may succeed

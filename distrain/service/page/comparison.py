@@ -28,7 +28,7 @@ class Row:
 
 
 def setting_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each setting that differs, except the name, by its dotted name.
+    """Return a row for each setting in which specs differ, except `name`, sorted by dotted name.
 
     >>> setting_rows([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Row(field='train.epochs', values=('1', '2'), best=frozenset())]
@@ -48,8 +48,8 @@ _MOST_COLUMNS = 4
 def hyperparameters(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return rows for at most 4 settings of the training in which the jobs of a list differ.
 
-    Settings that all jobs have come first. Lists of values and the columns that every list has are
-    left out.
+    Settings that all jobs have come first. Settings with lists as values are left out, and those
+    for which the page always has a column.
 
     >>> hyperparameters([{"train": {"lr": 0.1}, "model": {"kind": "fm"}}, {"train": {"lr": 0.2}}])
     [Row(field='train.lr', values=('0.1', '0.2'), best=frozenset())]
@@ -78,7 +78,10 @@ def _text(value: Any) -> str:
 
 
 def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> list[Row]:
-    """Return a row for each metric that any of the jobs has; `lasted_s` are their durations."""
+    """Return a row for each metric that any of the jobs has.
+
+    `lasted_s` are the jobs' durations in seconds, `None` for a job that has not started.
+    """
     rows = [
         _row("Validation AUC", [job.valid_auc for job in jobs], number, max),
         _row("Validation loss", [job.valid_loss for job in jobs], number, min),

@@ -117,7 +117,7 @@ def job(
 
 
 def _others(call: ApiCall, job: Job, against: str) -> list[str]:
-    """Return ids of jobs to compare with: the parent, and the newest jobs of the project."""
+    """Return ids of jobs to offer for a comparison: the parent, `against`, the project's newest."""
     wanted = JobFilter(project=job.project, visible=visible(call.caller))
     newest = [one.id for one in call.store.jobs(wanted, _MOST_OTHERS)]
     ids = dict.fromkeys([job.parent or "", against, *newest])

@@ -1,4 +1,4 @@
-"""`/login` and `/logout`: a browser's session from a token."""
+"""`/login` and `/logout`: begin a browser session with a token, and end it."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -73,7 +73,7 @@ def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = ""
 
 
 def _own_path(path: str) -> str:
-    r"""Return a path of this server unchanged, and for any other text that of the jobs' page.
+    r"""Return `path` if it is a path of this server, otherwise the path of the list of jobs.
 
     >>> _own_path("/jobs/a?x=1"), _own_path("//elsewhere"), _own_path("/\\elsewhere")
     ('/jobs/a?x=1', '/jobs', '/jobs')

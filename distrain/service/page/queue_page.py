@@ -1,4 +1,4 @@
-"""Shows the waiting jobs of each cluster with reasons, and the used hours."""
+"""The pages of the queue (each cluster's waiting jobs, with reasons) and of the used hours."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,11 @@ def queue(call: Call) -> HTMLResponse:
 
 
 def queue_of(call: ApiCall, cluster: str) -> dict[str, Any]:
-    """Return a cluster's waiting jobs that the caller may see, and the estimated starts of all."""
+    """Return a cluster's part of the page, as values of the template.
+
+    `jobs` are the waiting jobs that the caller may see; `starts` are the estimated seconds until
+    waiting jobs start, by job id, also of jobs that the caller may not see.
+    """
     state, ordered = _alive(call, cluster)
     seen = [job for job in ordered if may(call.caller, Action.SEE_JOB, job.project, job.owner)]
     shown = documents(call.store, seen, call.service.now_s())

@@ -1,4 +1,4 @@
-"""Renders pages: templates with their filters, security headers, and the class of routes."""
+"""Renders pages: templates and their filters, security headers, and the routes' class."""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -42,14 +42,12 @@ def state(word: str) -> Markup:
 
 
 def own_url(request: Request, public_url: str | None) -> str:
-    """Return the address that users name the service by, without a slash at its end.
-
-    This is `public_url`, if set, else the address of the request.
-    """
+    """Return the service's URL for users: `public_url`, if set, otherwise that of the request."""
     return public_url or str(request.base_url).rstrip("/")
 
 
 def lasted_s(job: JobAnswer) -> float | None:
+    """Return the seconds from a job's start to its end, or to now; `None` before its start."""
     if not job.started_at:
         return None
     end = datetime.fromisoformat(job.finished_at) if job.finished_at else datetime.now(UTC)
@@ -83,7 +81,7 @@ def progress(job: JobAnswer) -> int:
 def main_score(job: JobAnswer, split: str = "") -> str:
     """Return a job's training AUC as text, or if it is unknown, the loss and the targets' scores.
 
-    With the `split` `valid_`, these are of the validation.
+    If `split` is `valid_`, these are the values of the validation.
 
     >>> main_score(JobAnswer(auc=0.75, loss=0.5)), main_score(JobAnswer(valid_loss=0.5), "valid_")
     ('0.75000', 'loss 0.50000')
@@ -93,7 +91,7 @@ def main_score(job: JobAnswer, split: str = "") -> str:
 
 
 def suffix(job_id: str, name: str) -> str:
-    """Return the random end of an id that begins with the name; otherwise the name.
+    """Return the part of a job's id after the last hyphen; an id without the job's name unchanged.
 
     >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
     ('0a1b2c3d', 'nightly')
@@ -102,7 +100,7 @@ def suffix(job_id: str, name: str) -> str:
 
 
 def labels(jobs: Sequence[JobAnswer]) -> list[str]:
-    """Return a short name of each job: its name, with the end of its id if several share it.
+    """Return a label for each job: its name; if several jobs share the name, also the id's end.
 
     >>> labels([JobAnswer(id="a-1", name="a"), JobAnswer(id="a-2", name="a")])
     ['a 1', 'a 2']
@@ -170,6 +168,7 @@ def page(
 
 
 def url_with(request: Request, changes: Mapping[str, object]) -> str:
+    """Return the request's path and query with changed parameters; empty ones are removed."""
     values = dict(request.query_params) | dict(changes)
     query = urlencode({name: value for name, value in values.items() if value})
     return f"{request.url.path}?{query}" if query else request.url.path

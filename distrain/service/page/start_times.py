@@ -15,16 +15,15 @@ def starts_in_s(
     elsewhere: Mapping[str, int],
     min_ranks: Mapping[str, int],
 ) -> dict[str, float]:
-    """Return the seconds until waiting jobs get their workers, by job id.
+    """Return the estimated seconds until waiting jobs get their workers, by job id.
 
     The estimate assumes that jobs start in the order of `waiting`, and keep their workers, since
-    their durations are unknown. Left out are:
+    their durations are unknown. These jobs are left out:
 
-    - queued jobs that need more ranks than there are workers, or than their project's quota allows;
-      they hold back no others
-    - jobs for which the quota leaves no ranks; these count towards the quota all the same
-    - all jobs from the first one on that needs workers of a job which does not report its remaining
-      time
+    - queued jobs that need more ranks than there are workers, or than their project's quota allows
+    - jobs for which the quota leaves no ranks; they still count towards the quota
+    - the first job that needs workers of a job without an estimate of its remaining time (`eta_s`),
+      and all jobs after it
 
     Args:
         holding: The jobs that hold workers.

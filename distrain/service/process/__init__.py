@@ -1,1 +1,1 @@
-"""The parts of `distrain serve`: preparations, the API's server, and the reconciler."""
+"""Runs the processes of `distrain serve`: preparations, the API's server, logs and checks."""

@@ -24,6 +24,8 @@ GRACE_S = 5  # the time for open requests to finish when the process ends
 
 
 class ApiServer(uvicorn.Server):
+    """The server of the API and the web page; calls `on_ready` when it accepts requests."""
+
     def __init__(self, store: Store, settings: Settings, on_ready: Callable[[], None]):
         self.app = make_app(store, settings)
         add_pages(self.app)
@@ -69,7 +71,7 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Puts the common name of a client's certificate into the ASGI scope; uvicorn does not."""
+    """Puts the common name of a client's certificate into the ASGI scope, unlike uvicorn."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -79,7 +81,7 @@ class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # c
 
 
 def common_name(certificate: Any) -> str | None:
-    """Return the common name of a certificate in the form of `ssl`; `None` if it has none.
+    """Return the common name of a certificate, as `ssl` parsed it; `None` if there is none.
 
     >>> common_name({"subject": ((("commonName", "proxy"),),)})
     'proxy'

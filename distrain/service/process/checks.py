@@ -25,6 +25,7 @@ LEAST_FREE_BYTES = 2**30
 
 
 def check_service(settings: Settings) -> list[Check]:
+    """Check the files, the database, the run roots and the clusters of a configuration."""
     checks = [
         *_data_folder(settings),
         *(_private_file(name, path) for name, path in _secret_files(settings)),
@@ -46,7 +47,7 @@ def check_service(settings: Settings) -> list[Check]:
 
 
 def exit_code(checks: list[Check]) -> int:
-    """Return 1 if a check failed, else 69 if something does not answer, else 0."""
+    """Return 1 if a check failed, otherwise 69 if a server did not answer, otherwise 0."""
     verdicts = {check.verdict for check in checks}
     if CheckVerdict.FAIL in verdicts:
         return 1
@@ -141,7 +142,7 @@ def _write_error(folder: Path) -> str:
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
-    """Yield a note if specs may name any path, except on a single user's own machine."""
+    """Yield a note if specs may name any path, except if the cluster runs on this machine."""
     if profile.allowed_roots or profile.traits.is_own_machine:
         return
     yield Check(
@@ -153,7 +154,7 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
 
 
 def _bucket(name: str, url: str) -> Check:
-    """Check that objects can be written, and that conditional writes are enforced."""
+    """Check that the service can write objects, and that the store enforces conditional writes."""
     probe = f".distrain-check-{uuid.uuid4().hex}"
     hint = "Check the bucket, and the credentials in the service's environment (AWS_...)."
     try:

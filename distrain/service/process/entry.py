@@ -65,9 +65,9 @@ def serve(
 
 @contextmanager
 def _reconciling(store: Store, settings: Settings, server: ApiServer) -> Iterator[None]:
-    """Reconcile in a thread during the block. If that fails, end the server and raise the error.
+    """Run the reconciler in a thread during the block; if it fails, end the server and raise.
 
-    The whole process then ends, and its supervisor restarts it.
+    The whole process then ends, so that its supervisor restarts it.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(1, "reconciler") as pool:
@@ -137,7 +137,10 @@ def bind(listen: Listen) -> socket.socket:
 
 
 def url_of(listen: Listen, bound: socket.socket) -> str:
-    """Return the address for users, with the actual port of the socket."""
+    """Return the service's URL for users.
+
+    Unless there is a public URL or a Unix socket, it has the port to which `bound` is bound.
+    """
     if listen.unix_socket is not None or listen.public_url:
         return listen.url
     return listen.model_copy(update={"port": bound.getsockname()[1]}).url

@@ -22,7 +22,10 @@ HIDDEN = "***"
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a value without tokens, passwords or signatures; secret keys' values are hidden.
+    """Return a value without secrets, for logs.
+
+    Tokens, passwords and signatures in texts, and the values of keys such as `password`, become
+    `***`. Sequences and sets become lists, and other objects their text.
 
     >>> without_secrets("GET postgresql://me:secret@h/d with Bearer abcdefgh")
     'GET postgresql://me:***@h/d with Bearer ***'

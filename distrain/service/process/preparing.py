@@ -1,4 +1,4 @@
-"""Preparations at start: folder, declared projects, the first token."""
+"""Preparations at the service's start: the data folder, declared projects, the first token."""
 
 import os
 
@@ -29,7 +29,8 @@ def make_folder(settings: Settings) -> None:
 def declare(store: Store, settings: Settings) -> None:
     """Make admins and declared projects in the database match the settings.
 
-    Projects that are not declared keep their quotas and members.
+    Creates the project `default` if there is none. Projects that are not declared, or no longer,
+    keep their quotas and members.
     """
     for user, is_admin in store.users().items():
         if is_admin and user not in settings.admins:
@@ -49,6 +50,10 @@ def declare(store: Store, settings: Settings) -> None:
 
 
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:
+    """Make a token for the first admin, and return it with its text.
+
+    Returns `None` if there are no admins, or if one of them has a token.
+    """
     if not settings.admins or any(store.tokens(user) for user in settings.admins):
         return None
     return new_token(store, settings.admins[0], label="made by the first start")

@@ -1,1 +1,1 @@
-"""Synchronises clusters and the database: sends jobs and orders, and writes observed states."""
+"""Synchronises clusters and the database: sends jobs and orders, and writes jobs' states."""

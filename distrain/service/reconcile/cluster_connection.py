@@ -11,11 +11,16 @@ from distrain.service.settings import ClusterProfile
 log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 10.0  # between requests for missing workers, also after a failed one
-LOOK_AT_IDLE_S = 60.0  # between tries to scale down an idle cluster; others may scale it up
+LOOK_AT_IDLE_S = 60.0  # between tries to scale down an idle cluster, which others may scale up
 HOLD_S = 120.0  # the longest pause of hand-overs while workers are ending
 
 
 class Scaling:
+    """Sets the number of a cluster's workers, by its launcher.
+
+    `idle_stop_s` is the idle time after which it scales down; `None`: never.
+    """
+
     def __init__(
         self, name: str, launcher: Scalable, idle_stop_s: float | None, clock: Callable[[], float]
     ):
@@ -31,8 +36,9 @@ class Scaling:
     def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
         """Request `wanted` workers if there are fewer, or scale down an idle cluster.
 
-        `there` and `in_use` are the numbers of workers, and of those with a rank; `None` if the
-        scheduler does not answer. Returns within seconds; errors are in `words`.
+        `there` is the number of workers, and `in_use` that of workers with a rank; both are `None`
+        if the scheduler does not answer. Returns within seconds; sets `words` and `hold`. An error
+        is not raised, but becomes `words`.
         """
         now_s = self._clock()
         self._look_at_hold(there, now_s)
@@ -89,6 +95,8 @@ Connect = Callable[[str, SchedulerAddress], SchedulerClient]
 
 
 class Contact:
+    """The connection to a cluster's scheduler; starts the cluster and stops it when it is idle."""
+
     def __init__(
         self,
         name: str,
@@ -112,6 +120,11 @@ class Contact:
             self.most_workers = launcher.max_workers
 
     def look(self, *, is_needed: bool) -> None:
+        """Find the scheduler, and set `client`, `starting` and `trouble`.
+
+        Starts the cluster if it `is_needed` and the service starts clusters of its kind; stops it
+        if it was not needed for `idle_stop_s`.
+        """
         try:
             found = self._launcher.find()
             if found is None:

@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 
 _JOBS_PER_S = 125.0
 _COLLECT_S = 8.0
-"""The longest time for which a scheduler collects jobs of which only the metrics have changed. With
-fewer jobs the time is shorter, so that about `_JOBS_PER_S` such jobs are read per second."""
+"""The longest time for which a scheduler may delay jobs of which only the metrics have changed, to
+send them together. With few jobs it is shorter, so that about `_JOBS_PER_S` of them are read per
+second."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -44,9 +45,10 @@ _PASSING = {
 
 
 class ClusterWorld:
-    """The `World` of a cluster's passes; calls raise Unavailable if the database does not answer.
+    """The `World` of a cluster's passes.
 
-    If the scheduler does not answer, they return `Silence`.
+    Calls raise Unavailable if the database does not answer, and return `Silence` if the scheduler
+    does not. The caller sets `scheduler`, and in `trouble` why there is none.
     """
 
     def __init__(self, cluster: str, store: Store, folders: RunFolders):
@@ -140,7 +142,7 @@ def _may_pass(error: OutputError) -> bool:
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
-    """Return the final state of a job that no scheduler reports any more, for its summary."""
+    """Return the final state of a job that no scheduler reports, for the job's summary."""
     assert columns["phase"] is Phase.FINAL
     return JobView(
         job.id,
@@ -154,7 +156,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return how many seconds a scheduler may hold back jobs that only have new metrics.
+    """Return how many seconds a scheduler may delay jobs of which only the metrics have changed.
 
     >>> collect_s(100), collect_s(500)
     (0.0, 4.0)
@@ -164,6 +166,7 @@ def collect_s(num_jobs: int) -> float:
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    """Return the attempts that begin or end with new `columns` of a job's row."""
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
     # An end that no scheduler reported has no attempt number: use the job's last one.

@@ -23,7 +23,7 @@ _REMOVED = ".removed-"
 def remove_old_runs(
     settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
-    """Remove the folders from `old_runs`, and yield each job's folder that was removed.
+    """Remove the folders that `old_runs` yields; yield the job folders that were removed.
 
     Failures are logged; the next call tries again.
     """
@@ -44,10 +44,10 @@ def old_runs(
 ) -> Iterator[Path]:
     """Yield the folders of jobs that wrote nothing for `retention.run_dirs_days`.
 
-    These are `RUN_ROOT/PROJECT/JOB` of this service's jobs for whose id `may_go` returns True, and
-    remains of interrupted removals. Runs of commands, and of another service with the same run
-    root, are kept. Run roots that are URLs are skipped, and nothing is yielded if the retention
-    time is 0.
+    These are `RUN_ROOT/PROJECT/JOB` of the jobs of `service` for whose id `may_go` returns True,
+    and remains of interrupted removals. Runs of commands, and of another service with the same run
+    root, are kept. Run roots that are URLs are skipped. Nothing is yielded if the retention time is
+    0.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:

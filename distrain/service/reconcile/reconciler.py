@@ -1,4 +1,4 @@
-"""A reconciler's threads: one loop per cluster, and periodic tasks: publish, wake, prune."""
+"""A reconciler's threads: a loop for each cluster, and tasks that publish, wake and prune."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ _AT_ONCE = 500
 
 
 def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> None:
-    """Repeat some work until `stop` is set; failures are logged and retried."""
+    """Call `work` every `period_s` seconds until `stop` is set; errors are logged."""
     trouble = ""
     while not stop.wait(period_s):
         try:
@@ -40,7 +40,7 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
 
 
 def publish(store: Store) -> None:
-    """Publish waiting events for streams, unless another process does."""
+    """Publish waiting events for streams, unless another process is the publisher."""
     if store.locks.hold("publisher") is None:
         return
     while store.publish(_AT_ONCE) == _AT_ONCE:
@@ -48,7 +48,7 @@ def publish(store: Store) -> None:
 
 
 class Watcher:
-    """When called, wakes the loops of clusters whose `Store.marks` differ from the last call's.
+    """When called, wakes the loops of clusters whose `Store.marks` changed since the last call.
 
     A mark changes if a job was submitted, resumed or cancelled, or a queued one was changed. The
     first call wakes all clusters that have a mark.
@@ -73,7 +73,10 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Reconciles the clusters whose locks this process gets; only tests pass the last two."""
+    """Reconciles the clusters whose locks this process gets.
+
+    Only tests pass `folders` and `launcher`.
+    """
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class Reconciler:
         return SchedulerClient(found.url, found.token, tls, service=us, public_url=public_url)
 
     def _prune(self, end: threading.Event) -> None:
-        """Delete expired rows and run folders, in the process that publishes."""
+        """Delete expired rows and run folders, if this process is the publisher."""
         if self._store.locks.since("publisher") is None:
             return
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)

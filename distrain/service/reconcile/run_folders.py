@@ -21,7 +21,7 @@ from distrain.service.values import Job
 from distrain.storage.outputs import translated_errors
 
 ANSWER_S = 10.0  # timeout for a filesystem
-_MOST_HANGING = 16  # most simultaneous calls without an answer
+_MOST_HANGING = 16  # the most calls at the same time, including those that hang
 
 _T = TypeVar("_T")
 
@@ -36,13 +36,13 @@ class RunFolders:
     def prepare(self, job: Job, spec: JobSpec) -> int:
         """Create or update a job's run folder; return the highest attempt number in it, 0 if none.
 
-        Called before each hand-over; may be repeated. OutputError: the folder cannot be written, or
-        belongs to another job. Unavailable: its filesystem does not answer.
+        Called before each hand-over; may be repeated. Raises OutputError if the folder cannot be
+        written or belongs to another job, and Unavailable if its filesystem does not answer.
         """
         return self._within(lambda: self._prepare(job, spec), job.run_dir)
 
     def finish(self, job: Job, view: JobView) -> None:
-        """Write the summary of a job that no scheduler has any more; failures are logged."""
+        """Write the summary of a job that no scheduler has; failures are logged, not raised."""
         paths = paths_of(job.run_dir)
 
         def write() -> None:

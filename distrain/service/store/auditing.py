@@ -1,4 +1,4 @@
-"""The audit log: who changed what, or tried to."""
+"""The audit log: the changes that users made or tried to make."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -20,7 +20,7 @@ class AuditEntry:
     user: str
     action: str
     target: str
-    outcome: str  # `ok`, or the reason of the failure
+    outcome: str  # `ok`, or `refused` and the HTTP status
     token_id: str | None = None  # the user's token
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
@@ -45,7 +45,10 @@ class Auditing:
         )
 
     def audit_rows(self, before_id: int | None, limit: int) -> Sequence[AnyRow]:
-        """Return rows before `before_id`, newest first: `AuditEntry`s with `id` and `at_s`."""
+        """Return at most `limit` rows, newest first: the fields of `AuditEntry`, `id` and `at_s`.
+
+        Unless `before_id` is `None`, only rows with lower ids are returned.
+        """
         statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)

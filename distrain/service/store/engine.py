@@ -65,10 +65,10 @@ class GroupCommit:
         self._waiting: list[_Work] = []
 
     def run(self, do: Callable[[Connection], T]) -> T:
-        """Do some work in a transaction; return its result after the commit, or raise its error.
+        """Call `do` in a transaction; return its result after the commit, or raise its error.
 
-        Waits for the write lock, or for the thread that has it. The work runs in this thread or
-        another one, and a second time if other work in the transaction fails.
+        Waits for the write lock, or for the thread that has it. `do` runs in this thread or in
+        another one. It is called a second time if other work in the transaction fails.
         """
         mine = _Work(do)
         with self._lock:
@@ -117,10 +117,11 @@ class GroupCommit:
 
 
 def _all_done(connection: Connection, batch: list[_Work]) -> bool:
-    """Do the work of a batch in one transaction; return False if each must be repeated alone.
+    """Do the work of a batch in one transaction; return True if the transaction may be committed.
 
-    Each work has a savepoint, so that work that raises a DistrainError is rolled back alone. Any
-    other exception rolls back the whole batch. A batch of one work raises its exception.
+    An item of work that raises a DistrainError is rolled back alone, to its savepoint. After any
+    other exception, returns False: the caller must roll back, and repeat each item alone. If the
+    batch has one item, its exceptions are raised.
     """
     for work in batch:
         try:
@@ -142,6 +143,7 @@ def _all_done(connection: Connection, batch: list[_Work]) -> bool:
 
 AnyRow = Row[*tuple[Any, ...]]
 
+# Timeouts: `WRITE_WAIT_S` for SQLite's write lock; the `_LIMIT_S` are limits of PostgreSQL.
 WRITE_WAIT_S = 30.0
 POOL_WAIT_S = 10.0
 POOL_KEPT = 10
@@ -187,7 +189,7 @@ class Database:
             yield connection
 
     def check_file(self) -> None:
-        """Raise Unavailable if the database's file is not at its path any more.
+        """Raise Unavailable if SQLite's file was removed or replaced since the first check.
 
         Writes to the old file would be lost, and a new connection would create an empty database.
         """
@@ -228,7 +230,8 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """Yield a transaction, committed at the end of the block, rolled back on an error.
 
-        Waits for the write lock. Raises the errors of `translated`.
+        On SQLite, waits for the write lock. Raises the errors of `translated`, and Unavailable if
+        the lock is not free within `WRITE_WAIT_S`.
         """
         self.check_file()
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
@@ -237,8 +240,8 @@ class Database:
     def together(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction, and return its result after the commit.
 
-        On SQLite, work of other threads that arrives meanwhile shares the transaction and so the
-        wait for the disk; failing work is rolled back alone. `work` may be called a second time,
+        On SQLite, work of other threads that arrives meanwhile shares the transaction, and thus the
+        wait for the disk. Work that fails is rolled back alone. `work` may be called a second time,
         in another transaction.
         """
         if self.is_postgres:  # simultaneous commits already share that wait
@@ -249,7 +252,7 @@ class Database:
     def now(self) -> ColumnElement[float]:
         """Return the SQL expression of the current time in unix seconds.
 
-        It is the clock of the PostgreSQL server, and for SQLite that of this machine.
+        The clock is that of the PostgreSQL server; for SQLite, that of this machine.
         """
         return POSTGRES_NOW if self.is_postgres else SQLITE_NOW
 
@@ -287,7 +290,8 @@ class Database:
 def database_url(settings: Settings) -> URL:
     """Return the database's URL; by default that of the SQLite file `service.db` in `data_dir`.
 
-    Raises InputError unless it is the URL of a PostgreSQL database or of a file of SQLite.
+    Raises InputError if `settings.database_url` is not the URL of a PostgreSQL database or of an
+    SQLite file.
     """
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.data_dir / "service.db"))

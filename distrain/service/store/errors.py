@@ -1,4 +1,4 @@
-"""Errors of the database."""
+"""The errors that the service's database raises, and the translation of the drivers' errors."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ class StoreError(DistrainError):
 
 
 class NotThere(StoreError):
-    """A job, project, user or token that does not exist."""
+    """The job, project, member or token does not exist."""
 
 
 class IdTaken(StoreError):
-    """Another job already has the id of a new job."""
+    """Another job has, or had before it was deleted, the id of a new job."""
 
 
 class RevisionDiffers(StoreError):
@@ -34,7 +34,7 @@ class NotNow(StoreError):
 
 
 class QuotaExceeded(StoreError):
-    """The project's quota allows no more queued jobs until others have started or ended."""
+    """The project's quota of queued jobs is used up, until some of them start or end."""
 
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
@@ -48,30 +48,31 @@ def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
 
 
 class Unstorable(InputError):
-    """A value that the database cannot hold, such as a text with a NUL character."""
+    """The database cannot store a value, such as a text with a NUL character."""
 
 
 class SchemaDiffers(StoreError):
-    """A database whose tables are not those of this version of distrain."""
+    """The database's tables are not those of this version of distrain."""
 
 
 class DatabaseInUse(StoreError):
-    """A database that another service uses."""
+    """Another service uses the SQLite database."""
 
 
 class StorageFull(Unavailable):
-    """A database whose disk is full: it can be read but not written."""
+    """The database's disk is full: the database can be read, but not written."""
 
 
 class ReadOnly(Unavailable):
-    """A database that can be read but not written: a read-only disk, or a standby."""
+    """The database can be read, but not written: its disk is read-only, or it is a standby."""
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Convert the driver's errors in the block to Unstorable or Unavailable, or their subclasses.
+    """Convert the driver's errors in the block to Unstorable, StorageFull, ReadOnly or Unavailable.
 
-    The messages do not contain the values of statements. Other errors are not converted.
+    `where` names the database in the messages, which do not contain the values of statements. Other
+    errors, such as violated constraints, are not converted.
     """
     try:
         yield
@@ -122,7 +123,7 @@ def _is_full(error: Exception) -> bool:
 
 
 def was_opened_read_only(origin: BaseException | None) -> bool:
-    """Return True if a driver's error means that its connection can never write."""
+    """Return True if a driver's error says that the database is read-only for its connection."""
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(origin, "sqlstate", None) == _POSTGRES_READ_ONLY

@@ -52,8 +52,8 @@ class Changing:
     def usage(self, project: str) -> dict[str, int]:
         """Return a project's numbers of `ranks` and `queued` jobs, without jobs that have ended.
 
-        `ranks` counts jobs that are handed over to a cluster, or are being handed over. `queued`
-        counts jobs that hold no workers; a job may count in both.
+        `ranks` is the sum of the ranks of jobs that are handed over to a cluster, or are being
+        handed over. `queued` is the number of jobs that hold no workers. A job may count in both.
         """
         handed_over = func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value)
         counted = select(func.coalesce(handed_over, 0), func.count().filter(waiting()))
@@ -98,8 +98,8 @@ class Changing:
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
         """Request the cancellation of a job for the user `by`; return the job. Raises NotThere.
 
-        A queued job ends at once, and an ended job is not changed. A repeated call can only change
-        `grace_s`, the time for the ranks to save a checkpoint.
+        A queued job ends at once, and an ended job is not changed. `grace_s` is the time for the
+        ranks to save a checkpoint, in seconds; a repeated call can change nothing else.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -123,7 +123,7 @@ class Changing:
             return _write(self.db, connection, job, changes) if changes else job
 
     def delete(self, job_id: str) -> None:
-        """Delete an ended job; its id is not used again.
+        """Delete an ended job; its id cannot be used again.
 
         Raises NotThere, and NotNow for a job that has not ended.
         """
@@ -141,7 +141,10 @@ class Changing:
 
 
 def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
-    """Delete jobs with all their data except their ids, which are not reused."""
+    """Delete jobs, given by ids and sequence numbers, with all their data.
+
+    Only their ids are kept, in `specs`, so that no new job gets them.
+    """
     attempts, specs = tables.attempts, tables.specs
     connection.execute(delete(attempts).where(attempts.c.job_id.in_(job_ids)))
     empty = update(specs).where(specs.c.job_id.in_(job_ids))

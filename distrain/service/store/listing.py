@@ -1,10 +1,10 @@
 """Lists jobs in pages, newest first, by their sequence numbers (`seq`).
 
-Each page starts below the last number of the previous page, and costs about its own size, however
-many jobs there are. To achieve that, a filter is split into branches, each of which scans one index
-in the order of `seq` and stops after a page. There is one branch for each project or owner that the
-caller may see, and for each requested final state; jobs that have not ended have separate indexes.
-The branches' rows are then merged.
+Each page starts below the last number of the previous page. Its cost depends on its size, not on
+the number of jobs: a filter is split into branches, each of which scans one index in the order of
+`seq` and stops after a page. There is one branch for each pair of a project (or owner in it) that
+the caller may see and a requested state; all states of jobs that have not ended, which have
+separate indexes, are one. The branches' rows are then merged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.values import CANCELLING, NO_CONTACT_S, UNKNOWN, Intent, Job, Phase
 
-CLOCKS_DIFFER_S = 60.0
+CLOCKS_DIFFER_S = 60.0  # how far `created_at_s` may differ from the order of `seq`
 _MANY_BRANCHES = 24
 _jobs = tables.jobs
 
@@ -41,7 +41,7 @@ class JobFilter:
 
     project: str | None = None
     owner: str | None = None
-    # shown states: `queued`, `handing_over`, `cancelling`, `unknown`, or the coordinator's
+    # the API's states: `queued`, `handing_over`, `cancelling`, `unknown`, or the scheduler's
     states: tuple[str, ...] = ()
     cluster: str | None = None
     tags: tuple[tuple[str, str], ...] = ()  # a job must have all of these tags
@@ -71,7 +71,11 @@ class Listing:
     db: Database
 
     def worked(self, wanted: JobFilter, since_s: float, until_s: float) -> Iterator[Worked]:
-        """Yield the attempts of matching jobs in an interval of Unix times, clipped to it."""
+        """Yield the attempts of matching jobs between two Unix times.
+
+        The times of an attempt are clipped to the interval, and to the present. The filter's
+        `states` and `created_after_s` are ignored.
+        """
         attempts, jobs = tables.attempts.c, _jobs.c
         with self.db.read() as connection:
             now_s = min(self.db.now_s(connection), until_s)
@@ -98,9 +102,9 @@ class Listing:
                 yield Worked(project, owner, cluster, tags, job_id, ranks, gpus, *held_s)
 
     def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
-        """Return at most `limit` jobs, newest first.
+        """Return at most `limit` jobs that match a filter, newest first.
 
-        Only jobs with a `seq` below `before_seq`, the `seq` of the previous page's last job.
+        For the next page, `before_seq` is the `seq` of the previous page's last job.
         """
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
@@ -111,9 +115,10 @@ class Listing:
             return [rows.job_of(row) for row in connection.execute(statement)]
 
     def live_counts(self, wanted: JobFilter, states: Sequence[str]) -> dict[str, int]:
-        """Return the numbers of jobs that match a filter and have not ended, by each of the states.
+        """Return for each of `states` the number of jobs in it that match a filter and are alive.
 
-        Ended jobs are not counted: there may be millions, and no index counts them.
+        Jobs that have ended are not counted: there may be millions, and no index counts them. The
+        filter's `states` and `created_after_s` are ignored.
         """
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
@@ -123,6 +128,7 @@ class Listing:
         return dict(zip(states, row, strict=True))
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
+        """Return the numbers of jobs that have not ended, by phase and the scheduler's state."""
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)
         )
@@ -137,6 +143,7 @@ class Listing:
             return {state: count for state, count in found}  # noqa: C416 - to mypy, rows are not pairs
 
     def longest_queued_s(self) -> float:
+        """Return the seconds since the submission of the oldest queued job; 0 without such jobs."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             oldest = select(func.min(_jobs.c.created_at_s)).where(
@@ -147,7 +154,7 @@ class Listing:
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
-    """Return the SQL condition for jobs that `decisions.api_values` shows in a state."""
+    """Return the SQL condition for jobs whose state in the API is `state` at the time `now_s`."""
     alive = _jobs.c.finished_at_s.is_(None)
     cancelling = _jobs.c.intent == Intent.CANCEL.value
     heard = tables.clusters
@@ -195,7 +202,7 @@ def _common(wanted: JobFilter) -> list[ColumnElement[bool]]:
 def _after(connection: Connection, created_after_s: float | None) -> list[ColumnElement[bool]]:
     """Return the conditions for jobs created after a time; [] for `None`.
 
-    One of them is a lower bound of `seq`, at which the scan of an index ends.
+    One condition is a lower bound of `seq`, so that the scan of an index ends there.
     """
     if created_after_s is None:
         return []

@@ -1,8 +1,8 @@
 """Locks for reconciling a cluster or publishing events; a lock ends when its process ends.
 
-The locks are only needed for speed, so a process may lose one and notice it a moment later. Two
+The locks only avoid repeated work, so a process may lose a lock and notice it a moment later. Two
 holders would repeat each other's requests without harm, since rows have revisions, and a scheduler
-accepts each submission once. On SQLite only one service can open the file, so it has all locks.
+accepts each submission once. On SQLite, only one service can open the file, so it has all locks.
 """
 
 import threading
@@ -33,8 +33,9 @@ class Locks:
     def hold(self, name: str) -> int | None:
         """Acquire a lock if it is free; return the time since which this process holds it.
 
-        Returns `None` if another process holds the lock. The time is in unix milliseconds, and
-        later than that of every earlier holder. Raises Unavailable; all locks are then released.
+        The time is in unix milliseconds; it differs if the lock was lost in between. Returns `None`
+        if another process holds the lock. Raises Unavailable if the database does not answer; all
+        locks are then released.
         """
         with self._lock:
             if self._db.is_postgres and not self._is_mine(name):
@@ -64,9 +65,9 @@ class Locks:
             raise
 
     def _tested(self) -> Connection:
-        """Return the connection that holds the locks; test it if `TESTED_S` passed since a test.
+        """Return the connection that holds the locks; open it if there is none.
 
-        Opens one if there is none; its errors are the driver's.
+        It is tested if the last test was `TESTED_S` ago. Raises the driver's errors.
         """
         now_s = time.monotonic()
         if self._connection is None:

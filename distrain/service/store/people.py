@@ -33,8 +33,8 @@ _PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
 
 @dataclass(frozen=True)
 class Token:
-    id: str  # its public part
-    sha256: bytes  # hash of its text
+    id: str  # the public part of its text
+    sha256: bytes  # the hash of its text
     user: str
     label: str
     scopes: frozenset[Scope]
@@ -59,7 +59,7 @@ class People:
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Create a user if missing; `is_admin`, unless `None`, also changes an existing user."""
+        """Create a missing user. Unless `is_admin` is `None`, set it also for an existing user."""
         row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
@@ -76,6 +76,7 @@ class People:
             )
 
     def principal(self, user: str) -> tuple[bool, dict[str, Role]]:
+        """Return whether a user is an admin, and their roles by project."""
         found = self.db.all(
             select(_users.c.is_admin, _members.c.project, _members.c.role)
             .outerjoin_from(_users, _members, _members.c.user == _users.c.name)
@@ -85,6 +86,7 @@ class People:
         return is_admin, {row.project: Role(row.role) for row in found if row.project is not None}
 
     def users(self) -> dict[str, bool]:
+        """Return by user whether the user is an admin."""
         found = self.db.all(select(_users.c.name, _users.c.is_admin).order_by(_users.c.name))
         return {row.name: row.is_admin for row in found}
 
@@ -96,7 +98,10 @@ class People:
         return self._token_and_user(_BY_TOKEN, {"sha256": sha256})
 
     def session_and_user(self, sha256: bytes, now_s: float) -> tuple[Token, Principal] | None:
-        """Return the same of the session with this hash; `None` if there is none, or it expired."""
+        """Return the token and the user of the session whose cookie has this hash.
+
+        The result is that of `token_and_user`; `None` if there is no such session, or it expired.
+        """
         return self._token_and_user(_BY_SESSION, {"sha256": sha256, "now_s": now_s})
 
     def _token_and_user(
@@ -133,7 +138,7 @@ class People:
         return _token(row._asdict())
 
     def put_session(self, sha256: bytes, token_id: str, now_s: float, expires_at_s: float) -> None:
-        """Store a browser's session, by the hash of its cookie; delete expired ones."""
+        """Store a browser session, by the hash of its cookie; delete expired sessions."""
         row = {"sha256": sha256, "token_id": token_id, "expires_at_s": expires_at_s}
         with self.db.write() as connection:
             connection.execute(delete(_sessions).where(_sessions.c.expires_at_s <= now_s))
@@ -169,9 +174,9 @@ class People:
         return None if row is None else _project(row)
 
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
-        """Create a project, or change its quota.
+        """Create a project, or replace its quota and whether it is declared.
 
-        Raises NotNow if the configuration declares the project, unless `declared`.
+        Raises NotNow if the project is declared in the configuration and `declared` is False.
         """
         values = {"quota": quota.model_dump(), "declared": declared}
         with self.db.write() as connection:
@@ -197,7 +202,10 @@ class People:
         return {row.user: Role(row.role) for row in found}
 
     def set_member(self, project: str, user: str, role: Role) -> None:
-        """Give a user, created if missing, a role in a project; raises NotThere."""
+        """Give a user a role in a project, and create the user if there is none.
+
+        Raises NotThere if there is no such project.
+        """
         self.ensure_user(user)
         with self.db.write() as connection:
             known = select(_projects.c.name).where(_projects.c.name == project)
@@ -242,7 +250,7 @@ def _project(row: Row[Any]) -> Project:
 
 
 def stored_quota(stored: dict[str, Any]) -> Quota:
-    """Return a stored quota, unchecked: version 0.2.0 stored numbers beyond today's limits."""
+    """Return a stored quota, not validated: version 0.2.0 stored numbers above today's limits."""
     return Quota.model_construct(**stored)
 
 

@@ -24,7 +24,10 @@ class Publishing:
     db: Database
 
     def publish(self, limit: int = 500) -> int:
-        """Number rows of the outbox and move them to the events, oldest first; return how many."""
+        """Move at most `limit` rows, oldest first, from the outbox to the events; return how many.
+
+        The rows get the next numbers.
+        """
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
             return 0  # without a write transaction, since this is called constantly
 
@@ -45,7 +48,7 @@ class Publishing:
         return self.db.together(move)
 
     def unpublished_s(self) -> float:
-        """Return how long the oldest row has waited to be published; 0 if none waits."""
+        """Return the seconds for which the outbox's oldest row has waited; 0 if none waits."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             oldest_s = connection.execute(select(func.min(_outbox.c.at_s))).scalar_one()
@@ -65,7 +68,7 @@ class Publishing:
     def first_seq(self) -> int:
         """Return the number of the oldest kept event; 0 if there is none.
 
-        A lower cursor than this number minus 1 is invalid, since events after it were deleted.
+        A cursor below this number minus 1 is invalid, since events after it were deleted.
         """
         return self.db.scalar(select(func.min(_events.c.seq))) or 0
 

@@ -52,7 +52,7 @@ class Recording:
         """Write changes of a cluster's jobs in one transaction.
 
         Returns the changes that were skipped, because their job has another revision or is gone.
-        The written jobs are put into `known`, by id.
+        Jobs that were written are put into `known`, by id.
         """
         in_order = sorted(changes, key=lambda change: change.job.id)
 
@@ -76,10 +76,10 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """Return two numbers by cluster; when they change, a pass over the cluster is due at once.
+        """Return two numbers by cluster; when they change, the cluster needs a pass at once.
 
-        This is the case when a job is submitted, resumed or cancelled, or a queued job is changed.
-        Clusters without queued or cancelled jobs are omitted.
+        They change when a job is submitted, resumed or cancelled, or a queued job is changed.
+        Clusters without queued jobs, and without jobs that are being cancelled, are omitted.
         """
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (
@@ -107,7 +107,7 @@ class Recording:
         self.db.together(write)
 
     def report_ages_s(self) -> dict[str, float]:
-        """Return how long ago a reconciler wrote each cluster's state."""
+        """Return the seconds since a reconciler last wrote each cluster's state, by cluster."""
         now_s = self.db.clock_s()
         return {row.name: max(0.0, now_s - row.state.get("at_s", 0.0)) for row in self.clusters()}
 

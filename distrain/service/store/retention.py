@@ -23,9 +23,10 @@ class Pruning:
     ) -> dict[str, int]:
         """Delete expired rows in short transactions; return the number of rows by table.
 
-        Events are deleted oldest first, so that the numbers of the rest have no gaps. The newest
-        event is kept, since the number of the next event follows it. A retention of 0 days keeps
-        rows forever. Once `must_stop` returns True, the remaining rows are left to the next call.
+        Events are deleted oldest first, so that the numbers of the remaining events have no gaps.
+        The newest event is kept, since the next event's number is derived from it. A retention of 0
+        days keeps rows forever. Once `must_stop` returns True, the other rows are left to the next
+        call.
         """
         full = BATCH_ROWS
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [

@@ -58,7 +58,11 @@ def no_such_job(job_id: str) -> NotThere:
 
 
 def told_row(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the columns `TOLD` of a job's event; by default the body has what lists show."""
+    """Return the columns `TOLD` of a job's event, by name.
+
+    By default, the body has the columns `_SHOWN` of the job, and its metrics if the kind is
+    `PROGRESS`.
+    """
     if body is None:
         body = {name: getattr(job, name) for name in _SHOWN}
         if kind == PROGRESS:
@@ -69,9 +73,9 @@ def told_row(job: Job, kind: str, body: Mapping[str, Any] | None = None) -> dict
 def tell(
     connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
 ) -> None:
-    """Write events, as (job, kind, body), to the outbox in the transaction of the changes.
+    """Write events, given as (job, kind, body), to the outbox, in the transaction of the changes.
 
-    If a body is `None`, the job's columns are used.
+    If a body is `None`, it is the default of `told_row`.
     """
     rows = [told_row(job, kind, body) | {"at_s": now_s} for job, kind, body in jobs]
     if rows:

@@ -34,9 +34,9 @@ def backup(source: Path, target: Path) -> None:
 def restore(copy: Path, path: Path) -> Path | None:
     """Put a backup in place of a database, which no process may have open.
 
-    Returns the path of the earlier database, `NAME.replaced`; `None` if there was none. InputError
-    and SchemaDiffers leave everything unchanged. After OutputError the earlier database is complete
-    at `path` or at `NAME.replaced`.
+    Returns the path of the earlier database, `NAME.replaced`; `None` if there was none. Raises
+    InputError or SchemaDiffers if the backup cannot be used; nothing is changed then. After an
+    OutputError, the earlier database is complete at `path` or at `NAME.replaced`.
     """
     _check(copy)
     fresh = path.with_name(path.name + ".restoring")
@@ -113,6 +113,6 @@ def _set_aside(path: Path) -> Path | None:
 
 
 def _fold_log(path: Path) -> None:
-    """Write a database's write-ahead log into its file, which then is complete without the log."""
+    """Write a database's write-ahead log into its file, so that the file is complete alone."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -32,8 +32,8 @@ _BACKUP_S = "backup_s"
 class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditing, Pruning):
     """The database. Threads may share it; each call is one or a few short transactions.
 
-    Every call may raise Unavailable. A write that raised it may still have been committed; if the
-    call is repeated, a job's id, its `resumes` and its revision reveal that.
+    Every call may raise Unavailable. A write that raised it may still have been committed. A
+    repeated call notices that by the job's id, its `resumes` or its revision.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):
@@ -81,10 +81,14 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
             log.warning("the time of the backup could not be stored: %s", error)
 
     def backup_s(self) -> float | None:
-        """Return the time of the last `backup`, in unix seconds; 0: never; `None`: PostgreSQL."""
+        """Return the unix time of the last `backup`: 0 if there was none, `None` for PostgreSQL."""
         return None if self.db.path is None else float(self.fact(_BACKUP_S) or 0.0)
 
     def check(self) -> None:
+        """Check that the database answers, and has the tables of this version.
+
+        Raises Unavailable or SchemaDiffers.
+        """
         migrations.check(self.db)
 
     def now_s(self) -> float:
@@ -94,9 +98,9 @@ class Store(Submitting, Changing, Listing, Recording, Publishing, People, Auditi
 def open_store(settings: Settings, *, single: bool = True) -> Store:
     """Open the database.
 
-    With `single`, an SQLite file is locked until the store is closed; DatabaseInUse is raised if
-    another service has the lock. Only one process of a service sets `single`, for the service's
-    whole life. Also raises SchemaDiffers and Unavailable.
+    With `single`, an SQLite file is locked until the store is closed. Of a service's processes,
+    only the one that reconciles sets it. Raises DatabaseInUse if another service has the lock,
+    SchemaDiffers and Unavailable.
     """
     db = Database(database_url(settings))
     lock = None
@@ -127,7 +131,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Replace SQLite's database with a backup; result as of `sqlite_backup.restore`.
+    """Replace SQLite's database with a backup; returns the result of `sqlite_backup.restore`.
 
     Raises DatabaseInUse if a service runs, and InputError for PostgreSQL.
     """

@@ -1,9 +1,9 @@
 """Submits and resumes jobs: spec, tags, event and audit row in one transaction.
 
-A job's id is unique, and its submitter chooses it. Of two requests with one id, the second waits
-for the first request's transaction because of the job's row, and then compares its hash with that
-of the first. Each request locks the row of its project, as its last lock, so that the number of
-jobs that is compared with the quota does not change until the transaction ends.
+A job's id is unique, and its submitter chooses it. Of two simultaneous requests with the same id,
+the second waits for the transaction of the first, and then compares its request hash with that of
+the first. If the project's quota limits queued jobs, each request locks the project's row, as its
+last lock, so that the number of queued jobs does not change until the transaction ends.
 """
 
 import dataclasses
@@ -51,19 +51,19 @@ _PUT_TAGS = insert(tables.job_tags)
 
 
 def _bound(table: Table, names: Iterable[str]) -> dict[str, ColumnElement[Any]]:
-    """Return parameters `TABLE_COLUMN` by column."""
+    """Return SQL parameters for the columns `names` of a table, by column, named `TABLE_COLUMN`."""
     return {name: bindparam(f"{table.name}_{name}", type_=table.c[name].type) for name in names}
 
 
 def _values(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the parameters of `_bound`."""
+    """Return a row's values by the names of the parameters that `_bound` makes."""
     return {f"{table.name}_{name}": value for name, value in row.items()}
 
 
 def _copy(table: Table, new: FromClause, names: Iterable[str]) -> Insert:
-    """Return the statement that inserts a row, with the time of the job in `new`, if it has one.
+    """Return the statement that inserts a row into a table if `new`, the new job, has a row.
 
-    `names` are the columns that get parameters.
+    The columns `names` get parameters; a column `at_s` gets the job's time of creation.
     """
     values = _bound(table, names)
     if "at_s" in table.c:
@@ -116,9 +116,9 @@ class Submitting:
         request_sha256: str = "",
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue a job, or find the job of an equal earlier request; also return whether it is new.
+        """Queue a job, or find the job of an equal earlier request; return it and if it is new.
 
-        `spec` is the resolved spec as JSON values. Equal requests have equal hashes
+        `spec` is the spec with all defaults, as JSON values. Equal requests have the same owner and
         `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, NotThere if
         there is no such project, and QuotaExceeded.
         """
@@ -133,9 +133,9 @@ class Submitting:
         return self.db.together(work)
 
     def made_before(self, job_id: str, owner: str, request_sha256: str) -> Job | None:
-        """Return the job of an equal earlier request of this user; `None` if there is none.
+        """Return the job with this id, if an equal earlier request of this user has made it.
 
-        Also `None` if the id belongs to a job of another request or user.
+        Returns `None` if there is no such job, or another user or request has made it.
         """
         with self.db.read() as connection:
             try:
@@ -153,8 +153,9 @@ class Submitting:
     ) -> tuple[Job, bool]:
         """Queue an ended job again; return it, and False if an equal earlier call has done it.
 
-        `resumes` is the number of times that the job was resumed before. Raises NotThere, NotNow if
-        the job has not ended or was resumed with another spec, and QuotaExceeded.
+        `resumes` is how many times the job had been resumed when the caller read it. Raises
+        NotThere, NotNow if the job has not ended or was resumed by another call since, and
+        QuotaExceeded.
         """
         with self.db.write() as connection:
             before = rows.found(connection, job_id, lock=True)
@@ -224,7 +225,10 @@ def _put(
 
 
 def _made(connection: Connection, job_id: str, owner: str, request_sha256: str) -> Job:
-    """Return the job of an equal earlier request; raises IdTaken, NotThere."""
+    """Return the job of an equal earlier request.
+
+    Raises NotThere if there is no job with this id, and IdTaken if another request made it.
+    """
     job = rows.found(connection, job_id)
     if job.owner != owner or _spec(connection, job_id).request_sha256 != request_sha256:
         raise _id_taken(job_id)
@@ -259,10 +263,10 @@ _MOST = 2**40
 
 
 def _see_quota(connection: Connection, job: Job) -> None:
-    """Check the project's quota of queued jobs; raises QuotaExceeded, NotThere.
+    """Lock the project's row, and check the project's quota of queued jobs.
 
-    The job is written already, so the counts include it. The project's row is locked, as the last
-    lock of the transaction.
+    The job is written already, so the counts include it. The lock must be the last one of the
+    transaction. Raises QuotaExceeded, and NotThere if there is no such project.
     """
     locked = connection.execute(_LOCK_PROJECT, {"jobs_project": job.project}).first()
     quota = _quota_of(locked, job.project)

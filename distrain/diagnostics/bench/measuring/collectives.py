@@ -18,11 +18,11 @@ _stores: dict[str, Any] = {}
 
 
 def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]:
-    """Measure collectives and links with a process beside each worker; empty for one worker.
+    """Measure collectives and links with a process beside each worker; return [] for one worker.
 
-    The processes meet at the scheduler like the ranks of jobs. Rates of collectives are those of
-    nccl-tests' `busbw`: bytes per second on a link, independent of the number of ranks. Raises
-    `ClusterError` if a process cannot start, or does not reach its peers.
+    The processes find each other by a store on the scheduler, like the ranks of jobs. Rates of
+    collectives are those of nccl-tests' `busbw`: bytes per second on a link, independent of the
+    number of ranks. Raises `ClusterError` if a process cannot start, or does not reach its peers.
     """
     hosts = workers_by_host(client)
     workers = [address for group in hosts.values() for address in group]
@@ -54,9 +54,9 @@ def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]
 
 
 async def open_store(key: str, host: str) -> int:
-    """Open a store on the scheduler, at which the processes meet; return the store's port.
+    """Open a store on the scheduler, by which the processes find each other; return its port.
 
-    It is closed after `LIMIT_S`.
+    The store is closed after `LIMIT_S`, if `close_store` has not closed it before.
     """
     from distrain.scheduler.rendezvous import Stores
 

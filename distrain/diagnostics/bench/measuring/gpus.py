@@ -32,9 +32,10 @@ _Work = tuple[float, Callable[[], object]]
 
 
 def rates_of(device: torch.device, request: dict[str, Any]) -> dict[str, list[float]]:
-    """Return a device's bytes/s in each repetition, by measure.
+    """Return a device's bytes/s in each repetition, by the measure's name.
 
-    The measures are of the device's memory, as in STREAM, and of copies from and to the host.
+    The measures are the copy and triad of STREAM in the device's memory, and copies from and to the
+    host.
     """
     count = int(request["gpu_bytes"]) // 4
     first, second = (torch.ones(count, device=device) for _ in range(2))
@@ -65,9 +66,10 @@ def product_rates(device: torch.device, request: dict[str, Any]) -> list[float]:
 def peer_rates(
     devices: list[torch.device], request: dict[str, Any]
 ) -> Iterator[tuple[str, int, int, list[float]]]:
-    """Yield measure, source, target and bytes/s of copies between each pair of devices.
+    """Yield (measure's name, source, target, bytes/s of each repetition) for each pair of devices.
 
-    Without peer access the copies go through the host, and the measure has another name.
+    Source and target are indices of devices. Without peer access, the copies go through the host,
+    and the measure is `gpu.peer_by_host` instead of `gpu.peer`.
     """
     count = int(request["gpu_bytes"]) // 4
     for i, source in enumerate(devices):

@@ -38,7 +38,10 @@ def one_per_host(client: Any) -> dict[str, str]:
 
 
 def ask(client: Any, function: Callable[..., Any], *words: Any, workers: list[str]) -> Any:
-    """Call a function on workers and return the answers by address; `ClusterError` on failure."""
+    """Call a function on workers, and return the results by address.
+
+    Raises `ClusterError` if a call fails, and `OSError` unchanged if it concerns a file.
+    """
     try:
         return client.run(function, *words, workers=workers)
     except OSError as error:
@@ -52,9 +55,10 @@ def ask(client: Any, function: Callable[..., Any], *words: Any, workers: list[st
 def ask_each(
     client: Any, function: Callable[..., Any], words_of: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """Call a function on workers, each with its own arguments; `words_of` has them by address.
+    """Call a function on workers, and return the results by address.
 
-    The function runs in a thread, so that the worker's event loop still answers its scheduler.
+    `words_of` has the arguments by address. The function runs in a thread, so that the worker's
+    event loop still answers the scheduler. Raises the errors of `ask`.
     """
     answers: dict[str, Any] = ask(client, _in_thread, function, words_of, workers=list(words_of))
     return answers
@@ -129,10 +133,10 @@ def measures_of(
 
 
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
-    """Return bytes/s of STREAM's copy and triad by name, with torch's threads in this process.
+    """Return bytes/s of STREAM's copy and triad in each repetition, by the measure's name.
 
-    As in STREAM, bytes are counted that the operation reads and writes, but not the cache's reads
-    of memory that is about to be overwritten.
+    torch's threads of this process do the work. As in STREAM, the bytes that the operation reads
+    and writes are counted, but not the cache's reads of memory that is then overwritten.
     """
     import torch
 
@@ -150,6 +154,7 @@ def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
 
 
 def rate_of(work: Callable[[], object], amount: float) -> float:
+    """Return `amount` divided by the seconds that a call of `work` takes."""
     start_s = time.perf_counter()
     work()
     return amount / (time.perf_counter() - start_s)

@@ -39,7 +39,8 @@ def measure_loaders(
 ) -> list[Measure]:
     """Measure the loader on one worker per host with 1, 2, 4 and 8 threads, then on all workers.
 
-    Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU.
+    Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU. Numbers of
+    threads above a host's number of cores are left out.
     """
     hosts = one_per_host(client)
     measures = []
@@ -64,9 +65,9 @@ def measure_loaders(
 def load(
     train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int, device: str
 ) -> list[tuple[int, float]]:
-    """Return rows and seconds of each epoch of a rank's loader, after a warm-up epoch.
+    """Return (rows, seconds) of each epoch of a rank's loader, after a warm-up epoch.
 
-    Returns nothing if this machine has fewer cores than `threads`.
+    Returns [] if this machine has fewer cores than `threads`.
     """
     if threads > len(os.sched_getaffinity(0)):
         return []

@@ -20,10 +20,11 @@ LIMIT_S = 3600
 async def run_program(
     name: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a module of this folder in a process of its own, with a request as JSON on stdin.
+    """Run the module `name` of this folder in a new process, with the request as JSON on stdin.
 
-    Returns its last line of output, read as JSON, as `answer`; if the process failed, the last line
-    of its stderr (or its exit code) as `error`. Kills the process group when cancelled.
+    Returns `{"answer": ...}` with the last line of its output, parsed as JSON. If the process
+    failed, returns `{"error": ...}` with the last line of its stderr, or its exit code. If
+    cancelled, kills the process group.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", f"{__package__}.{name}"),
@@ -69,10 +70,10 @@ def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
 def measure_gpus(
     client: Any, sizes: Sizes
 ) -> tuple[list[Measure], dict[str, list[dict[str, Any]]]]:
-    """Measure the GPUs visible to one worker per host, all hosts at once.
+    """Measure the GPUs visible to one worker per host, on all hosts at the same time.
 
-    Returns the measures, and by host the facts of each GPU. Raises `ClusterError` if the process on
-    a host fails.
+    Returns the measures, and by host NVML's facts about each GPU. Raises `ClusterError` if the
+    process on a host fails.
     """
     hosts = one_per_host(client)
     request = {

@@ -1,7 +1,7 @@
 """`python -m distrain.diagnostics.bench.measuring.rank`: one rank of a collectives benchmark.
 
-Reads a request from stdin as JSON, and writes measures to stdout as JSON: of groups of which this
-rank is the first, and of links on which it sends.
+Reads a request from stdin as JSON, and writes measures to stdout as JSON: those of groups whose
+first rank is this rank, and those of links on which it sends.
 """
 
 import json
@@ -22,6 +22,8 @@ from distrain.diagnostics.bench.measuring.sizes import MOST_PAIRED_NODES
 
 @dataclass(frozen=True)
 class Among:
+    """A group of ranks that measures collectives."""
+
     suffix: str  # of the measures' names, such as `.off_node`
     place: str
     ranks: list[int]
@@ -29,6 +31,9 @@ class Among:
 
 def groups_of(hosts: list[str]) -> list[list[Among]]:
     """Return the phases of a benchmark, each a list of groups that measure at the same time.
+
+    The phases are: the ranks of each node; the first ranks of all nodes; all ranks. A phase without
+    a group of several ranks, or equal to an earlier phase, is left out.
 
     Args:
         hosts: The node of each rank.
@@ -64,6 +69,8 @@ def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
 
 
 class Measuring:
+    """The measurements of one rank; the results are in `measures`, as fields of `Measure`."""
+
     def __init__(self, request: dict[str, Any], device: torch.device) -> None:
         self.request, self.device = request, device
         self.rank: int = request["rank"]
@@ -121,7 +128,7 @@ class Measuring:
         return lambda: all_to_all(out, own, each, each, group)  # as ranks exchange rows
 
     def _timed(self, work: Callable[[], object], group: Any) -> list[float]:
-        """Return the seconds of the slowest rank in each repetition, on all ranks of the group."""
+        """Return the seconds that the slowest rank of a group takes, in each repetition."""
         seconds = []
         for _ in range(self.repeats + 1):
             dist.barrier(group=group)

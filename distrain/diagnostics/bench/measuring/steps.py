@@ -35,8 +35,9 @@ def measure_steps(
 ) -> list[Step]:
     """Measure steps on 1, 2, 4, ... and all ranks, with weak and perhaps strong scaling.
 
-    The runs of the jobs are written to `folder`, which all workers must see. Raises `JobError` if a
-    job fails.
+    `data` is the folder of prepared rows. The run folders of the jobs are written to `folder`,
+    which all workers must see. `say` is called with the name of each measurement at its start.
+    Raises `JobError` if a job fails.
     """
     most = sum(map(len, workers_by_host(client).values()))
     steps = []
@@ -72,6 +73,10 @@ def measure_step(
     scaling: Scaling,
     rows_of: int = 0,
 ) -> Step:
+    """Measure the steps of a job on `ranks` ranks.
+
+    A step has the rows of `rows_of` ranks, by default of `ranks`, divided among the ranks.
+    """
     rows = sizes.rank_rows * (rows_of or ranks)
     job = JobHandle(client, f"bench-{scaling}-{ranks}-{uuid4().hex[:8]}")
     entries: list[Any] = []

@@ -30,9 +30,9 @@ def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) ->
 
 
 def write_and_read(path: Path, size_bytes: int, repeats: int) -> dict[str, list[float]]:
-    """Return bytes/s of each repetition, by measure.
+    """Return bytes/s of each repetition, by the measure's name.
 
-    The measures are writing with sync, reading with a cold page cache, and reading again. On a
+    The measures are writing with fsync, reading with a cold page cache, and reading again. On a
     filesystem without a disk, such as tmpfs, the cache cannot be dropped.
     """
     pieces = max(1, size_bytes // _PIECE_BYTES)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -42,18 +42,28 @@ async def job_artifacts(
     request: Request,
     job: VisibleJob,
     below: Annotated[
-        str, Query(max_length=1000, description="List only the files in this folder.")
+        str,
+        Query(
+            max_length=1000,
+            description="List only the files in this folder and its subfolders; default: all.",
+        ),
     ] = "",
     after: Annotated[
         str,
         Query(
             max_length=4000,
-            description="List only the names after this one, in alphabetical order.",
+            description="The `next_cursor` of the previous page, or any file name: list only the "
+            "files after it.",
         ),
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="The maximum number of files in a page.")
+    ] = 1000,
 ) -> Artifacts:
-    """List the files of a job: model, checkpoints, logs, reports. Symbolic links are skipped."""
+    """List the files of a job (model, checkpoints, logs, reports), sorted by name.
+
+    Symbolic links are skipped. The list is empty if the job has not started or has no such folder.
+    """
     work = partial(list_files, job.run_dir, below.strip("/"), after, limit)
     try:
         found, more = await streams_of(request.app).in_file_thread(work)
@@ -71,15 +81,26 @@ async def job_artifacts(
 @router.head(
     "/v1/jobs/{job_id}/artifacts/{path:path}",
     response_class=Response,
-    responses=answers("not_found", "range", others=_ANSWERS),
+    description="Return the headers of `GET` without the file, such as its size and `ETag`.",
+    responses=answers(
+        "not_found",
+        others={200: {"description": "The headers."}, 304: _ANSWERS[304]},
+    ),
 )
 @router.get(
     "/v1/jobs/{job_id}/artifacts/{path:path}",
     response_class=Response,
     responses=answers("not_found", "range", others=_ANSWERS),
 )
-async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response:
-    """Return a file of a job, or a range of its bytes; supports `If-Range` and `If-None-Match`."""
+async def job_artifact(
+    request: Request,
+    job: VisibleJob,
+    path: Annotated[str, Path(description="The file's name, as the list of artifacts has it.")],
+) -> Response:
+    """Return a file of a job; with the header `Range`, one range of its bytes.
+
+    The headers `If-None-Match` and `If-Range` are supported.
+    """
     streams = streams_of(request.app)
     try:
         return await streams.in_file_thread(partial(_opened, request, streams, job.run_dir, path))

@@ -1,4 +1,4 @@
-"""`/v1/audit`: who changed what, or was refused; for admins."""
+"""`/v1/audit`: the changes that users made, and the rejected changes; for admins."""
 
 from typing import Annotated, Any
 
@@ -19,11 +19,11 @@ class AuditRow(Answer):
 
     id: int
     at: Time
-    user: str
-    token_id: str | None
-    action: str
-    target: str
-    outcome: str
+    user: str = Field(description="The caller; empty if the request had no valid token.")
+    token_id: str | None = Field(description="The caller's token; null without one.")
+    action: str = Field(description="The operation, such as `submit` or `cancel`.")
+    target: str = Field(description="The job, project or token; otherwise the path.")
+    outcome: str = Field(description="`ok`, or `refused` and the status.")
     details: dict[str, Any]
 
 
@@ -31,18 +31,22 @@ class AuditPage(Answer):
     """Audit rows, newest first."""
 
     rows: list[AuditRow]
-    next_before: int | None = Field(description="The `before` of the next page.")
+    next_before: int | None = Field(
+        description="The `before` of the next page; null on the last page."
+    )
 
 
 @router.get("/v1/audit", responses=answers())
 def list_audit(
     call: Call,
     before: Annotated[
-        int | None, Query(ge=1, lt=2**63, description="The `next_before` of the page before.")
+        int | None, Query(ge=1, lt=2**63, description="The `next_before` of the previous page.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 100,
+    limit: Annotated[
+        int, Query(ge=1, le=200, description="The maximum number of rows in a page.")
+    ] = 100,
 ) -> AuditPage:
-    """List audit rows, newest first."""
+    """List changes that users made, and changes that were rejected, newest first; for admins."""
     call.allow(Action.SEE_AUDIT)
     found = call.store.audit_rows(before, limit + 1)
     rows = [answer_of(AuditRow, row, at=utc(row.at_s)) for row in found[:limit]]

@@ -1,6 +1,8 @@
 """`/v1/clusters`; and `/v1/preflights`, checks of a spec's data on a cluster's worker."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 
 from distrain.jobs.api_answers import Answer, Cluster, Preflight, utc
 from distrain.service.access.rules import Action
@@ -29,7 +31,9 @@ def list_clusters(call: Call) -> ClusterList:
 
 
 @router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
-def get_cluster(cluster: str, call: Call) -> Cluster:
+def get_cluster(
+    cluster: Annotated[str, Path(description="The cluster's name.")], call: Call
+) -> Cluster:
     """Return a cluster, and its reconciler's last report."""
     call.require(Action.SEE_CLUSTERS)
     found = next((c for c in clusters_of(call) if c.name == cluster), None)
@@ -39,8 +43,17 @@ def get_cluster(cluster: str, call: Call) -> Cluster:
 
 
 @router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))
-def get_preflight(preflight_id: str, call: Call) -> Preflight:
-    """Return the state of a check of a spec's data, which `validate` with `data` has started."""
+def get_preflight(
+    preflight_id: Annotated[
+        str,
+        Path(description="The check's id, from the `url` that the start of the check returned."),
+    ],
+    call: Call,
+) -> Preflight:
+    """Return the state of a check of a spec's data.
+
+    `POST /v1/jobs:validate?data=true` starts a check; only the same user may see it.
+    """
     call.require(Action.SUBMIT)
     return preflight(call, preflight_id)
 

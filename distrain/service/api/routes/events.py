@@ -21,16 +21,26 @@ from distrain.service.api.streams.stream_state import streams_of
 router = APIRouter(tags=["logs, events, files"])
 
 _ANSWER: dict[str, Any] = {
-    "description": "`job.state`, `job.progress`, `job.deleted`, `reset`, `end`; a ping every 15 s.",
+    "description": "The events `job.state`, `job.progress`, `job.deleted`, `reset` and `end`, and "
+    "a comment every 15 s.",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+_ANSWER_OF_ALL = _ANSWER | {
+    "description": "The events `job.state`, `job.progress`, `job.deleted` and `reset`, and a "
+    "comment every 15 s."
 }
 After = Annotated[
     int | None,
-    Query(ge=0, le=2**62, description="The id of the last event that the caller received."),
+    Query(
+        ge=0,
+        le=2**62,
+        description="The cursor: the id of the last event that the caller received. The stream "
+        "continues after it.",
+    ),
 ]
 LastEventId = Annotated[
     int | None,
-    Header(ge=0, le=2**62, description="Another form of `after`, with precedence over it."),
+    Header(ge=0, le=2**62, description="The same as `after`, which it overrides."),
 ]
 
 
@@ -44,19 +54,19 @@ async def job_events(
 ) -> Response:
     """Stream the events of a job, from a cursor or from its current state on.
 
-    The event `end` is sent when the job has ended. If the stream closes without `end`, reconnect
-    with the id of the last event. The event `reset` contains the current job; it is sent if events
-    after the cursor were deleted.
+    The last event is `end`, sent when the job has ended or was deleted. If the stream closes
+    without `end`, reconnect with the id of the last event. If events after the cursor were deleted,
+    the stream begins with the event `reset`, whose data is the current job.
     """
     return _stream(call, job.id, after if last_event_id is None else last_event_id)
 
 
-@router.get("/v1/events", response_class=Response, responses=answers(others={200: _ANSWER}))
+@router.get("/v1/events", response_class=Response, responses=answers(others={200: _ANSWER_OF_ALL}))
 async def events(call: Call, after: After = None, last_event_id: LastEventId = None) -> Response:
     """Stream the events of all jobs that the caller may see, from a cursor or from now on.
 
-    The stream has no end. The event `reset` contains the newest jobs; it is sent if events after
-    the cursor were deleted.
+    If the stream closes, reconnect with the id of the last event. If events after the cursor were
+    deleted, the stream begins with the event `reset`, whose data has the newest 200 jobs as `jobs`.
     """
     call.require(Action.SEE_JOB)
     return _stream(call, None, after if last_event_id is None else last_event_id)
@@ -77,13 +87,25 @@ async def job_metrics(
     request: Request,
     job: VisibleJob,
     since: Annotated[
-        str | None, Query(max_length=100, description="The `cursor` of the answer before.")
+        str | None,
+        Query(
+            max_length=100,
+            description="The `cursor` of the previous answer, to get only later records.",
+        ),
     ] = None,
     fields: Annotated[
-        tuple[str, ...], Query(max_length=40, description="The fields of each record to return.")
+        tuple[str, ...],
+        Query(
+            max_length=40,
+            description="A field of the records; repeat it for several. Default: all fields.",
+        ),
     ] = (),
 ) -> Records:
-    """Return the records of a job's training and validation, or those after a cursor."""
+    """Return the records of a job's training and validation, or those after a cursor.
+
+    The answer has about 4 MiB of records at most; if `more` is true, request the rest with its
+    `cursor`. If `restart` is true, discard the records of earlier answers.
+    """
     work = partial(_read, job.run_dir, since)
     try:
         found = await streams_of(request.app).in_file_thread(work)

@@ -33,7 +33,7 @@ class Health(Answer):
 
 @router.get("/livez", responses=answers(public=True))
 async def livez() -> Health:
-    """Return 200 if this process answers; nothing else is checked."""
+    """Return 200 whenever this process answers; nothing else is checked."""
     return Health(status="ok")
 
 
@@ -42,15 +42,22 @@ _NOT_READY = {503: {"model": Health, "description": "Not ready: `failed` has the
 
 @router.get("/readyz", responses=answers(public=True, others=_NOT_READY), response_model=Health)
 async def readyz(request: Request, service: Service) -> JSONResponse:
-    """Return 200 if the database answers, with the right tables, and reconcilers are active."""
+    """Return 200 if the service is ready, otherwise 503.
+
+    It is ready if the database answers and has the tables of this version, and a reconciler has
+    reported each cluster within the last 20 seconds.
+    """
     failed = await _failed(streams_of(request.app), service)
     health = Health(status="failed" if failed else "ok", failed=failed)
     return JSONResponse(health.model_dump(mode="json"), 503 if failed else 200)
 
 
-@router.get("/metrics", response_class=Response, responses=answers(public=True))
+@router.get("/metrics", response_class=Response, responses=answers("unauthenticated", public=True))
 async def metrics(request: Request, service: Service) -> Response:
-    """Return metrics for Prometheus. From other machines or through a proxy, a token is needed."""
+    """Return the service's metrics for Prometheus.
+
+    Requests from other machines, and requests through a proxy, need a token.
+    """
     streams = streams_of(request.app)
     if not _is_local(request):
         await run_in_threadpool(caller_now, request, service)

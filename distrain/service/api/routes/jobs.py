@@ -23,6 +23,7 @@ from distrain.service.api.dependencies import (
     ApiCall,
     ApiParts,
     Call,
+    PathId,
     Service,
     VisibleJob,
     audit_note,
@@ -40,6 +41,7 @@ from distrain.service.values import Job, Phase
 router = APIRouter(tags=["jobs"])
 
 _JOB = {"description": "The job.", "headers": ETAG}
+_CANCELLING = {"description": "The job, which is cancelled or will be soon.", "headers": ETAG}
 _SAME = {"description": "The job has not changed.", "headers": ETAG}
 _MOST_WAIT_S = 60.0
 _LOOK_AGAIN_S = 0.5
@@ -49,27 +51,38 @@ ShownState = Annotated[str, Field(pattern=f"^({'|'.join(STATES)})$")]
 @router.get("/v1/jobs", response_model=JobPage, responses=answers())
 def list_jobs(
     call: Call,
-    project: str | None = None,
-    owner: str | None = None,
+    project: Annotated[str | None, Query(description="Only jobs of this project.")] = None,
+    owner: Annotated[str | None, Query(description="Only jobs of this user.")] = None,
     state: Annotated[
         tuple[ShownState, ...],
-        Query(max_length=20, description="A state; several: jobs in any of them."),
+        Query(max_length=20, description="Only jobs in this state; repeat it for several states."),
     ] = (),
-    cluster: str | None = None,
+    cluster: Annotated[str | None, Query(description="Only jobs of this cluster.")] = None,
     tag: Annotated[
         tuple[Annotated[str, Field(pattern="=")], ...],
-        Query(max_length=8, description="`KEY=VALUE`; several: jobs with all of them."),
+        Query(
+            max_length=8,
+            description="Only jobs with this tag, as `KEY=VALUE`. If it is repeated, jobs need all "
+            "the tags.",
+        ),
     ] = (),
     created_after: Annotated[
-        datetime | None, Query(description="A time as in RFC 3339; UTC if it has no offset.")
+        datetime | None,
+        Query(
+            description="Only jobs submitted after this time (RFC 3339; UTC if it has no offset)."
+        ),
     ] = None,
-    text: Annotated[str, Query(max_length=128, description="A part of the job's name or id.")] = "",
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    text: Annotated[
+        str, Query(max_length=128, description="Only jobs whose name or id contains this text.")
+    ] = "",
+    limit: Annotated[
+        int, Query(ge=1, le=200, description="The maximum number of jobs in a page.")
+    ] = 50,
     cursor: Annotated[
-        int | None, Query(ge=1, lt=2**63, description="The `next_cursor` of the page before.")
+        int | None, Query(ge=1, lt=2**63, description="The `next_cursor` of the previous page.")
     ] = None,
 ) -> Response:
-    """List the jobs that the caller may see, newest first. Totals are omitted: counting is slow."""
+    """List the jobs that the caller may see, newest first. The answer has no total number."""
     call.require(Action.SEE_JOB)
     if created_after is not None and created_after.tzinfo is None:
         created_after = created_after.replace(tzinfo=UTC)  # year 1 overflows in some zones
@@ -104,7 +117,7 @@ def get_job(
         str | None, Header(description="The ETag of the version that the caller has.")
     ] = None,
 ) -> JobAnswer | Response:
-    """Return a job."""
+    """Return a job: its state, progress and metrics."""
     document = _shown(service, job, response)
     if is_named(if_none_match, response.headers["ETag"]):
         return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
@@ -113,7 +126,7 @@ def get_job(
 
 @router.get("/v1/jobs/{job_id}/spec", responses=answers("not_found"))
 def get_spec(job: VisibleJob, service: Service) -> Spec:
-    """Return the resolved spec of a job's current submission."""
+    """Return the spec of a job's current submission, with all defaults."""
     return Spec(spec=service.store.spec(job.id))
 
 
@@ -122,9 +135,14 @@ async def wait(
     job: VisibleJob,
     response: Response,
     call: Call,
-    timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
+    timeout_s: Annotated[
+        float, Query(ge=0, le=_MOST_WAIT_S, description="The longest wait in seconds.")
+    ] = 30.0,
 ) -> JobAnswer:
-    """Return the job when it has ended, or its current state at the timeout."""
+    """Wait until a job has ended, and return it; at the timeout, return its current state.
+
+    The response also comes early if the service stops.
+    """
     feed, until_s = streams_of(call.request.app).feed, time.monotonic() + timeout_s
     while job.phase is not Phase.FINAL and not feed.stopped:
         left_s = until_s - time.monotonic()
@@ -148,15 +166,21 @@ async def wait(
     ),
 )
 def change_job(
-    job_id: str,
+    job_id: PathId,
     body: JobChangeRequest,
     response: Response,
     call: Call,
     if_match: Annotated[
-        str | None, Header(description="Required: the ETag of the version that the caller has.")
+        str | None,
+        Header(
+            description="Required: the ETag of the version that the caller has; `*`: any version."
+        ),
     ] = None,
 ) -> JobAnswer:
-    """Change a waiting job's priority, or any job's tags."""
+    """Change the priority of a waiting job, or the tags of any job.
+
+    Another priority is rejected if the job has started (409 `conflict`) or ended (409 `final`).
+    """
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
     rev = _revision(if_match, job)
     if body.priority is not None and body.priority > job.priority:
@@ -205,15 +229,22 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     responses=answers(
         "not_found",
         others={
-            200: {"description": "It has ended.", "model": JobAnswer, "headers": ETAG},
-            202: _JOB,
+            200: {
+                "description": "The job, which had ended before.",
+                "model": JobAnswer,
+                "headers": ETAG,
+            },
+            202: _CANCELLING,
         },
     ),
 )
 def cancel(
-    job_id: str, response: Response, call: Call, body: CancelRequest | None = None
+    job_id: PathId, response: Response, call: Call, body: CancelRequest | None = None
 ) -> JobAnswer:
-    """Request a job's end; its ranks save a checkpoint first. An ended job is not changed."""
+    """Cancel a job: a queued job ends at once; the ranks of a running job save a checkpoint first.
+
+    A job that has ended is not changed.
+    """
     job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
@@ -227,8 +258,11 @@ def cancel(
     status_code=204,
     responses=answers("not_found", "not_final"),
 )
-def delete_job(job_id: str, call: Call) -> None:
-    """Delete an ended job. Its run folder stays for `run_dirs_days`."""
+def delete_job(job_id: PathId, call: Call) -> None:
+    """Delete an ended job from the service; its id cannot be used again.
+
+    Its run folder is deleted later, as the service's setting `retention.run_dirs_days` says.
+    """
     job = _changed_job(call, job_id, Action.CHANGE_JOB)
     if job.phase is not Phase.FINAL:
         raise Problem(
@@ -238,9 +272,9 @@ def delete_job(job_id: str, call: Call) -> None:
 
 
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
-    """Return a job, and note it as the audit row's target.
+    """Return a job on which the caller may do `action`, and note it as the audit row's target.
 
-    Raises `not_found` or `forbidden` unless the caller may do the action.
+    Raises `not_found` or `forbidden` if the caller may not.
     """
     call.require(action)
     job = call.job(job_id)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import ConfigDict, Field
 
 from distrain.jobs.api_answers import Answer, Me, NewToken, Token as TokenAnswer
@@ -25,16 +25,19 @@ class TokenRequest(Request):
         json_schema_extra={"examples": [{"label": "laptop", "scopes": ["read", "submit"]}]}
     )
 
-    label: Annotated[str, Field(max_length=128)] = ""
+    label: Annotated[str, Field(max_length=128)] = Field(
+        "", description="A text by which people recognize the token, such as its machine."
+    )
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = Field(
         [Scope.READ, Scope.SUBMIT, Scope.CANCEL],
-        description="The scopes of the token, at most those of the caller's token.",
+        description="The scopes of the token; the caller's own token must have all of them.",
     )
     days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
         DEFAULT_DAYS, description="The number of days for which it is valid."
     )
     user: UserName | None = Field(
-        None, description="The token's user; only admins make tokens for other users."
+        None,
+        description="The token's user; null: the caller. Only admins make tokens for other users.",
     )
 
 
@@ -46,7 +49,7 @@ class TokenList(Answer):
 
 @router.get("/v1/me", responses=answers())
 def me(call: Call) -> Me:
-    """Return the caller, and their rights."""
+    """Return the caller's name, projects, roles and scopes."""
     call.require(Action.SEE_SELF)
     caller = call.caller
     return Me(
@@ -63,10 +66,13 @@ def list_tokens(
     call: Call,
     user: Annotated[
         UserName | None,
-        Query(description="The tokens' user; only admins list tokens of other users."),
+        Query(
+            description="The tokens' user; default: the caller. Only admins list tokens of other "
+            "users."
+        ),
     ] = None,
 ) -> TokenList:
-    """List a user's tokens, newest first, without their texts."""
+    """List a user's tokens, newest first, without the secret texts of the tokens."""
     call.require(Action.SEE_SELF)
     if user not in (None, call.caller.user):
         call.allow(Action.OTHERS_TOKENS)
@@ -76,7 +82,7 @@ def list_tokens(
 
 @router.post("/v1/tokens", status_code=201, responses=answers("quota"))
 def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken:
-    """Make a token. Only this response contains its text; it cannot be read again."""
+    """Make a token. Only this response contains its secret text; it cannot be read again."""
     user = body.user or call.caller.user
     call.allow(Action.OWN_TOKENS if user == call.caller.user else Action.OTHERS_TOKENS)
     scopes = frozenset(body.scopes)
@@ -99,8 +105,14 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
 
 
 @router.delete("/v1/tokens/{token_id}", status_code=204, responses=answers("not_found"))
-def revoke_token(token_id: str, call: Call) -> None:
-    """Revoke a token immediately. A token may always revoke itself, even without scopes for it."""
+def revoke_token(
+    token_id: Annotated[str, Path(description="The token's id, as the list of tokens has it.")],
+    call: Call,
+) -> None:
+    """Revoke a token immediately. Only admins revoke other users' tokens.
+
+    A token may always revoke itself; it needs no scope for this.
+    """
     call.note(token_id)
     own = {token.id for token in call.store.tokens(call.caller.user)}
     if token_id not in own and not call.caller.is_admin:

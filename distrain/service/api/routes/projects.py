@@ -16,8 +16,8 @@ from distrain.service.values import Principal, Quota, Role
 
 router = APIRouter(tags=["projects"])
 
-Name = Annotated[ProjectName, Path(description="A project.")]
-User = Annotated[UserName, Path(description="A user.")]
+Name = Annotated[ProjectName, Path(description="The project's name.")]
+User = Annotated[UserName, Path(description="The user's name.")]
 
 
 class ProjectDocument(Answer):
@@ -26,13 +26,16 @@ class ProjectDocument(Answer):
     name: str
     quota: Quota
     usage: dict[str, int] = Field(
-        description="The number of `ranks` of jobs handed over to clusters, and of `queued` jobs."
+        description="`ranks`: the ranks of jobs that are handed over to clusters; `queued`: the "
+        "number of jobs without workers."
     )
     declared: bool = Field(
         description="Whether the project is declared in the configuration, so that the API cannot "
         "change it."
     )
-    role: str | None = Field(description="The caller's role.")
+    role: str | None = Field(
+        description="The caller's role; null for an admin without a role in the project."
+    )
 
 
 class ProjectList(Answer):
@@ -44,7 +47,7 @@ class ProjectList(Answer):
 class ProjectRequest(Request):
     """A project to make, or its new quota."""
 
-    quota: Quota = Quota()
+    quota: Quota = Field(Quota(), description="The whole quota; missing fields get their defaults.")
 
 
 class MemberRequest(Request):
@@ -76,9 +79,9 @@ def get_project(project: Name, call: Call) -> ProjectDocument:
 
 @router.put("/v1/projects/{project}", responses=answers("not_found", "conflict"))
 def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
-    """Make a project, or change its quota; for admins.
+    """Make a project, or replace its quota; for admins.
 
-    Projects that the service's configuration declares cannot be changed.
+    A project that the service's configuration declares cannot be changed (409 `conflict`).
     """
     call.require(Action.SET_QUOTA)
     if not call.caller.is_admin:
@@ -101,7 +104,10 @@ def list_members(project: Name, call: Call) -> MemberList:
     responses=answers("not_found", "conflict"),
 )
 def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> MemberList:
-    """Give a user a role in a project; for its operators."""
+    """Give a user a role in a project; for the project's operators and for admins.
+
+    A role that the service's configuration gives cannot be changed (409 `conflict`).
+    """
     _may_set(call, project, user)
     call.note(project, user=user, role=str(body.role))
     call.store.set_member(project, user, body.role)
@@ -114,7 +120,10 @@ def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> Me
     responses=answers("not_found", "conflict"),
 )
 def remove_member(project: Name, user: User, call: Call) -> None:
-    """Remove a user's role in a project; for its operators."""
+    """Remove a user's role in a project; for the project's operators and for admins.
+
+    A role that the service's configuration gives cannot be removed (409 `conflict`).
+    """
     _may_set(call, project, user)
     call.note(project, user=user)
     call.store.remove_member(project, user)

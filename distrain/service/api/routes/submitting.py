@@ -23,7 +23,7 @@ from distrain.service.api.bodies import (
     documents,
     etag,
 )
-from distrain.service.api.dependencies import ApiCall, Call, audit_note
+from distrain.service.api.dependencies import ApiCall, Call, PathId, audit_note
 from distrain.service.api.openapi import ETAG, LOCATION, answers, as_json
 from distrain.service.api.preflights import PreflightStarted, start_preflight
 from distrain.service.api.problems import Problem
@@ -46,7 +46,7 @@ router = APIRouter(tags=["jobs"])
 
 _CODES = ("id_taken", "quota", "not_found", "bad_spec")
 _REPLAY = {
-    "description": "The job of an earlier equal request.",
+    "description": "The job of an earlier equal request; nothing was changed.",
     "model": JobAnswer,
     "headers": {**LOCATION, **ETAG},
 }
@@ -55,7 +55,8 @@ _CHECKING = {
     "model": PreflightStarted,
     "headers": LOCATION,
 }
-_MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
+_MADE = {"description": "The new job.", "headers": {**LOCATION, **ETAG}}
+_RESUMED = {"description": "The job, which is queued again.", "headers": {**LOCATION, **ETAG}}
 _NewId = Annotated[
     str, Path(pattern=f"^{JOB_ID}$", description="The id of the new job, chosen by the caller.")
 ]
@@ -68,7 +69,7 @@ _NewId = Annotated[
     responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
 def submit(job_id: _NewId, body: JobRequest, call: Call) -> Response:
-    """Submit a job. If an equal request made the job before, the response is 200 with that job."""
+    """Submit a job. A repeated request with the same body returns 200 and the existing job."""
     call.require(Action.SUBMIT)
     return put_job(call, job_id, body, request_sha256(call, body))
 
@@ -90,8 +91,12 @@ def submit_without_id(_call: Call) -> None:
     response_model=JobAnswer,
     responses=answers(*_CODES, others={200: _REPLAY, 201: _MADE}),
 )
-def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
-    """Submit a new job with another job's spec, tags and priority, and with changed settings."""
+def clone(job_id: PathId, body: CloneRequest, call: Call) -> Response:
+    """Submit a new job with the spec, cluster, tags and priority of an existing job.
+
+    The values in `set` replace those of the spec. If they contain tags, the existing job's tags are
+    not copied. A repeated request with the same body returns 200 and the same new job.
+    """
     call.require(Action.SUBMIT)
     parent = call.job(job_id)
     set_anew = body.set.get("queue.priority") is not None
@@ -116,13 +121,17 @@ def clone(job_id: str, body: CloneRequest, call: Call) -> Response:
         "final",
         "not_final",
         "conflict",
-        others={200: _REPLAY, 202: _MADE},
+        others={200: _REPLAY, 202: _RESUMED},
     ),
 )
-def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
+def resume(job_id: PathId, body: ResumeRequest, call: Call) -> Response:
     """Queue an ended job again; it continues from its last checkpoint.
 
-    A job that has succeeded continues only if `set` makes its training longer.
+    If the job has succeeded, `set` must make its training longer and change nothing else.
+
+    - 409 `not_final`: the job has not ended.
+    - 409 `final`: the job has succeeded, and `set` does not make its training longer.
+    - 409 `conflict`: the job's `resumes` is not that of the request; read the job again.
     """
     call.require(Action.CHANGE_JOB)
     before = call.job(job_id)
@@ -156,9 +165,17 @@ def resume(job_id: str, body: ResumeRequest, call: Call) -> Response:
 def validate(
     body: JobRequest,
     call: Call,
-    data: Annotated[bool, Query(description="Whether a worker also checks the data.")] = False,
+    data: Annotated[
+        bool,
+        Query(description="Whether a worker of the cluster also checks the data, if all is valid."),
+    ] = False,
 ) -> Validation | Response:
-    """Validate a submission; nothing is submitted."""
+    """Check a job request as the submission would, without submitting it.
+
+    The answer, with status 200, lists all mistakes of the spec, the tags and the priority as
+    `errors`. A request without a usable cluster is rejected with 422. With `data`, the answer to a
+    valid request is 202, with the URL of the check's result.
+    """
     audit_note(call.request).keep = False
     quota_for(call, Action.SUBMIT, body.project)
     cluster = choose_cluster(call.service.settings, body.project, body.cluster)

@@ -29,7 +29,7 @@ USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
 
 
 class UsageRow(Answer):
-    """Hours of the jobs that match the row's keys; keys that were not requested are null."""
+    """The hours of the jobs with the row's keys; keys that were not requested are null."""
 
     day: date | None = Field(None, description="A day in UTC.")
     project: str | None = None
@@ -60,7 +60,10 @@ class _Sum:
     gpu_s: float = 0.0
 
 
-_CSV: dict[str, Any] = {"content": {"text/csv": {"schema": {"type": "string"}}}}
+_CSV: dict[str, Any] = {
+    "description": "The hours, newest day first.",
+    "content": {"text/csv": {"schema": {"type": "string"}}},
+}
 
 
 @router.get("/v1/usage", responses=answers(others={200: _CSV}), response_model=Usage)
@@ -70,18 +73,25 @@ def usage(
         date | None, Query(description="The first day, in UTC; default: 29 days before `until`.")
     ] = None,
     until: Annotated[
-        date | None, Query(description="The last day, in UTC, inclusive; default: today.")
+        date | None,
+        Query(description="The last day, in UTC, inclusive; at most today, which is the default."),
     ] = None,
-    by: Annotated[tuple[UsageKey, ...], Query(description="The keys of the rows.")] = USAGE_KEYS,
+    by: Annotated[
+        tuple[UsageKey, ...],
+        Query(description="A key by which hours are summed; repeat it for several keys."),
+    ] = USAGE_KEYS,
     tag: Annotated[
-        str | None, Query(description="A tag whose values are another key of the rows.")
+        str | None, Query(description="A tag: its values are one more key of the rows.")
     ] = None,
-    project: ProjectName | None = None,
+    project: Annotated[ProjectName | None, Query(description="Only jobs of this project.")] = None,
     form: Annotated[
         Literal["json", "csv"], Query(alias="format", description="The format of the answer.")
     ] = "json",
 ) -> Usage | Response:
-    """Return the hours for which jobs that the caller may see held ranks and GPUs."""
+    """Return the hours for which jobs held ranks and GPUs, of all jobs that the caller may see.
+
+    The range has at most 400 days.
+    """
     found = used(call, since, until, by, tag, project)
     if form == "json":
         return found
@@ -98,7 +108,7 @@ def used(
     tag: str | None = None,
     project: str | None = None,
 ) -> Usage:
-    """Return the usage of the jobs that a caller may see, a row per combination of key values.
+    """Return the usage of the jobs that a caller may see: a row for each combination of key values.
 
     The days are `since` to `until`, inclusive. `until` defaults to today and is at most today;
     `since` defaults to 29 days before it. Raises `bad_request` if they are reversed or too far
@@ -122,7 +132,7 @@ def used(
 def summed(
     worked: Iterable[Worked], by: Sequence[UsageKey], tag: str | None = None
 ) -> list[UsageRow]:
-    """Return the sums for each value of the keys `by` and `tag`, with the newest day first."""
+    """Return a row for each combination of the keys `by` and `tag`; the newest day comes first."""
     sums: dict[tuple[Any, ...], _Sum] = defaultdict(_Sum)
     names = [*dict.fromkeys(by), *(["tag"] if tag else [])]
     for one in worked:

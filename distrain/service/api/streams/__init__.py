@@ -1,1 +1,1 @@
-"""The service's streams: logs, events, metrics, files, and its own health."""
+"""Streams of events and files, the service's metrics, and checks of its health."""

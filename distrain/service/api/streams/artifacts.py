@@ -62,10 +62,10 @@ async def chunks_of(
 
 
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
-    """Return the next `limit` files of a run folder, and whether there are more.
+    """Return at most `limit` files of a run folder in name order, and whether there are more.
 
-    Only files in the folder `below` whose names are after `after`. Raises NotInRun if there is no
-    such folder, and OSError.
+    Only files in the folder `below` and its subfolders whose names come after `after`; "" means no
+    restriction. Raises NotInRun if there is no such folder, and OSError.
     """
     with open_run_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))
@@ -99,10 +99,10 @@ class NoSuchBytes(ValueError):
 
 
 def wanted_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Return the first byte of the header `Range`, and the byte after its last.
+    """Return the offset of the first byte that the header `Range` requests, and of the end.
 
-    `None` means the whole file: without the header, and if it is malformed, has several ranges or
-    another unit, as RFC 9110 allows. Raises `NoSuchBytes` for a range beyond the file.
+    Returns `None`, for the whole file, without the header and if it is malformed, has several
+    ranges or another unit, as RFC 9110 allows. Raises `NoSuchBytes` for a range beyond the file.
 
     >>> wanted_range("bytes=2-4", 10), wanted_range("bytes=-3", 10), wanted_range("bytes=8-", 10)
     ((2, 5), (7, 10), (8, 10))

@@ -23,14 +23,14 @@ _LONGEST_PAUSE_S = 5.0
 
 
 class FellBehind(Exception):
-    """The event after a stream's cursor is no longer in memory."""
+    """Raised if the event after a stream's cursor is no longer in memory."""
 
 
 class EventFeed:
     """Keeps the newest events of the store in memory.
 
-    `read` takes a number and a limit, and returns the events after that number; `last` returns the
-    number of the last event. Both are called in threads.
+    `read` takes an event's number and a limit, and returns at most that many events after it;
+    `last` returns the number of the last event. Both are called in threads.
     """
 
     def __init__(self, read: Callable[[int, int], list[Event]], last: Callable[[], int]):
@@ -45,7 +45,7 @@ class EventFeed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator["EventFeed"]:
-        """Read new events during the block; at its start, `position` is the last event's number."""
+        """Read new events during the block; `position` is the number of the last event read."""
         self._followers += 1
         try:
             async with self._start:

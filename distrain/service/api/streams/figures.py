@@ -1,6 +1,6 @@
 """The service's metrics for Prometheus: request counts, and figures of the database and disks.
 
-The values of their labels are few, and callers cannot choose them.
+Each label has few values, and callers cannot choose them.
 """
 
 import math
@@ -27,8 +27,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class ServiceMetrics:
     """The counters of one API process, identified by the label `process`.
 
-    A scrape reaches any one of the processes. Without the label a counter would seem to restart at
-    most scrapes, and its rate would be much too high.
+    Each scrape reaches one of the processes, at random. Without the label, a counter would seem to
+    restart at most scrapes, and its rate would be much too high.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class ServiceMetrics:
             self._seconds.labels(self._process, route).observe(seconds)
 
     def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
-        """Return text for Prometheus: counters, the metrics `now`, and the number of streams."""
+        """Return text for Prometheus: this object's counters, the metrics `now`, `num_streams`."""
         about = "Streams of events that this process serves"
         streams = GaugeMetricFamily("distrain_service_streams", about, labels=("process",))
         streams.add_metric((self._process,), num_streams)
@@ -73,6 +73,8 @@ class _Now(Collector):
 
 
 class Counting:
+    """Middleware that counts requests, and measures the time of all but event streams."""
+
     def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics) -> None:
         self._app, self._metrics = app, metrics
 
@@ -110,7 +112,7 @@ def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
 
 
 def of_database(store: Store, settings: Settings) -> list[Metric]:
-    """Return the metrics read from the database; unknown ones are omitted."""
+    """Return the metrics that are read from the database, without those that have no value yet."""
     ages_s = store.report_ages_s()
     trouble = reconcile_trouble(ages_s, settings.clusters)
     about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"

@@ -15,7 +15,9 @@ DATABASE_S = 2.0
 
 
 def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> float | None:
-    """Return the age in seconds of the oldest report on a cluster; `None` if a cluster has none.
+    """Return the largest age in seconds of the clusters' last reports.
+
+    `ages_s` has the ages by cluster. Returns `None` if a cluster has no report.
 
     >>> reconcile_lag_s({"a": 3.0, "b": 35.0}, ["a", "b"])
     35.0
@@ -26,7 +28,10 @@ def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> f
 
 
 def reconcile_trouble(ages_s: Mapping[str, float], clusters: Collection[str]) -> str:
-    """Return why the reconcilers count as inactive; "" if all are active."""
+    """Return why the service is not ready: a cluster without a recent report; "" if there is none.
+
+    The arguments are those of `reconcile_lag_s`.
+    """
     lag_s = reconcile_lag_s(ages_s, clusters)
     if lag_s is None:
         return "a cluster has never had a reconciler"
@@ -44,7 +49,10 @@ class Places:
         self._calls = {path: BoundedCalls("disk-space") for path in folders.values()}
 
     def disk_spaces(self, within_s: float = WAIT_S) -> dict[str, tuple[int, int] | None]:
-        """Return `disk_space` by folder name; `None` if there was no answer in `within_s`."""
+        """Return each folder's `disk_space` by the folder's name.
+
+        The value is `None` if the filesystem failed or did not answer within `within_s`.
+        """
         spaces = {path: self._space(path, within_s) for path in self._calls}
         return {name: spaces[path] for name, path in self._folders.items()}
 
@@ -56,13 +64,17 @@ class Places:
 
 
 def disk_space(path: Path) -> tuple[int, int]:
-    """Return the free and all bytes of a folder's filesystem, or of its nearest parent's."""
+    """Return the free bytes and the size in bytes of the filesystem that holds a folder.
+
+    If the folder does not exist, the filesystem is that of its nearest existing parent.
+    """
     nearest = next(place for place in (path, *path.parents) if place.exists())
     found = shutil.disk_usage(nearest)
     return found.free, found.total
 
 
 def folders_of(settings: Settings) -> dict[str, Path]:
+    """Return the local folders to which the service writes, by the names of their settings."""
     roots = {
         f"clusters.{name}.run_root": settings.run_root(name)
         for name in settings.clusters
@@ -72,6 +84,10 @@ def folders_of(settings: Settings) -> dict[str, Path]:
 
 
 def certificate_ends_s(settings: Settings) -> dict[str, float]:
+    """Return the Unix times at which the configured certificates expire, by their settings' names.
+
+    Certificates that cannot be read are omitted.
+    """
     sections = [("listen.tls", settings.listen.tls)]
     sections += [(f"clusters.{name}.tls", one.tls) for name, one in settings.clusters.items()]
     named = {name: path for section, tls in sections for name, path in _files(section, tls)}

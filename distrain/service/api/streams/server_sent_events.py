@@ -17,6 +17,7 @@ _UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
+    """Return an event as bytes: its kind, its data as JSON, and its number as id."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return format_sse_event(event=kind, data_str=text, id=str(seq))
 

@@ -52,9 +52,10 @@ class ApiStreams:
         self._threads = CapacityLimiter(_FILE_THREADS)
 
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`, which reads files, from a thread of a separate pool.
+        """Run `work`, which reads files, in a thread of a separate pool; return its result.
 
-        Raises `unavailable` if no thread is free in time, or the storage fails for the moment.
+        Raises `unavailable` if no thread is free within 5 seconds, or after a transient error of
+        the storage. Other errors of `work` are raised unchanged.
         """
         try:
             with fail_after(_THREAD_S):  # until it begins: running work cannot be cancelled
@@ -68,9 +69,10 @@ class ApiStreams:
             raise _no_answer("the storage of the run folders does not answer") from error
 
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
-        """Count a new stream of a caller; return a function to call at its end.
+        """Count a new stream of a caller; return a function to call when the stream ends.
 
-        Raises `rate` if the caller has `most` streams, or this process has too many.
+        Raises `rate` if the caller has `most` streams, or this process has too many. Streams are
+        counted by token, or by user without a token.
         """
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:
@@ -90,7 +92,7 @@ class ApiStreams:
         return release
 
     def stop(self) -> None:
-        """Close all event streams as broken; the clients reconnect elsewhere, or later."""
+        """Close all event streams without `end`, so that their clients reconnect."""
         self.feed.stop()
 
 

@@ -26,7 +26,7 @@ def head() -> str:
 
 
 def upgrade(db: Database) -> None:
-    """Migrate the tables to this version in one transaction.
+    """Create missing tables, or migrate existing tables to this version, in one transaction.
 
     Raises SchemaDiffers for tables of an unknown revision.
     """
@@ -53,6 +53,7 @@ def _take_steps(connection: Connection) -> None:
 
 
 def check(db: Database) -> None:
+    """Raise SchemaDiffers unless the tables are those of this version; does not create a file."""
     db.check_file()
     revision = None
     if db.path is None or db.path.exists():  # opening a missing file would create it
@@ -81,10 +82,12 @@ def current(connection: Connection) -> str | None:
 
 
 def is_known(revision: str | None) -> bool:
+    """Return True if this version can migrate tables of a revision; `None` means no tables."""
     return revision in {None, *(step.revision for step in _script().walk_revisions())}
 
 
 def service_id(db: Database) -> str:
+    """Return the service's id, by which a scheduler distinguishes the services that use it."""
     with db.read() as connection:
         statement = select(tables.facts.c.value).where(tables.facts.c.name == _SERVICE_ID)
         return str(connection.execute(statement).scalar_one())
@@ -103,7 +106,7 @@ def _refuse_unknown(db: Database, revision: str | None) -> None:
 
 @contextmanager
 def _alone(db: Database) -> Iterator[Connection]:
-    """Yield a transaction without time limits, under a lock for migrations."""
+    """Yield a transaction that no other migration can overlap; on PostgreSQL, without timeouts."""
     if not db.is_postgres:
         with db.write() as connection:
             yield connection

@@ -1,4 +1,4 @@
-"""The tables of version 0.2.0. Nothing to do: a new database gets the newest tables at once."""
+"""The tables of version 0.2.0. This migration does nothing: a new database gets all tables."""
 
 revision = "0002"
 down_revision = None

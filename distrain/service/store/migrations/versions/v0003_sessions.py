@@ -1,4 +1,4 @@
-"""Everything between version 0.2.0 and the next one."""
+"""The changes of the tables after version 0.2.0."""
 
 import sqlalchemy as sa
 from alembic import op
