@@ -76,6 +76,7 @@ class Assignment:
 
     @classmethod
     def loads(cls, text: str) -> "Assignment":
+        """Return the assignment for the text of `dumps`."""
         fields = json.loads(text)
         fields["world"] = World(**fields["world"])
         if fields["rendezvous"]:

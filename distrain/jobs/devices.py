@@ -1,4 +1,4 @@
-"""Returns the model names of GPUs and CPUs; names the path of shared memory."""
+"""Model names of GPUs and CPUs, and the path of shared memory."""
 
 import platform
 from pathlib import Path

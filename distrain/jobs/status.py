@@ -30,8 +30,8 @@ def is_storable(text: str) -> bool:
 def storable(text: str, most: int = MOST_CHARACTERS) -> str:
     r"""Return a text of at most `most` characters that every database and JSON reader accepts.
 
-    A job's message may come from users' code. If it could not be stored, every attempt to write the
-    rows of its transaction would fail.
+    Other characters are replaced, and a text that is too long is cut. A job's message may come from
+    users' code; a service could never write it to its database otherwise.
 
     >>> storable("a\0b\udcff"), storable("abcdef", 4)
     ('a\ufffdb\ufffd', 'abc…')

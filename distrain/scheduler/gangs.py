@@ -112,7 +112,10 @@ class Gangs:
             future.release()
 
     def forget_worker(self, worker: str) -> None:
-        """Release the tasks of a lost worker, which Dask would run again when it returns."""
+        """Release the tasks on a lost worker, which Dask would run again when the worker returns.
+
+        `worker` is the worker's address.
+        """
         for gang in self._gangs.values():
             for future, of_worker in zip(gang.futures, gang.workers, strict=True):
                 if of_worker == worker:

@@ -33,6 +33,8 @@ Send = Callable[[str, Mapping[str, Any]], bool]
 
 @dataclass
 class _Job:
+    """The state of a job's records and summary."""
+
     attempt: int = 0  # the last attempt that began
     worker: str = ""  # the worker of its rank 0
     is_open: bool = False  # whether the attempt's file exists
@@ -41,11 +43,11 @@ class _Job:
     late: Sequence[Line] = ()  # records of earlier attempts, to be sent once more
     status: StatusLines = field(default_factory=StatusLines)
     summary: Mapping[str, Any] | None = None  # the message that requests it, once the job has ended
-    ended_s: float = 0.0
+    ended_s: float = 0.0  # when the job ended
     asked: str = ""  # the worker to which `summary` was sent
-    asked_s: float = 0.0
-    recorded: bool = False
-    error: str = ""
+    asked_s: float = 0.0  # when it was sent
+    recorded: bool = False  # whether the summary is written
+    error: str = ""  # why it is not written; "" while there is no error
 
 
 class Recordings:
@@ -82,7 +84,7 @@ class Recordings:
             self._record(job_id, job, entries, None if isinstance(event, _OFTEN) else view())
 
     def end_attempt(self, job_id: str, entries: EntryLog, view: JobView) -> None:
-        """Send the last entries of an attempt, and the command to close its file."""
+        """Send the last entries of an attempt that ends, and the command to close its file."""
         job = self._jobs.get(job_id)
         if job is not None:
             self._record(job_id, job, entries, view, op="end_records")

@@ -19,6 +19,8 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ProcessState:
+    """The state of a process, as the kernel reports it."""
+
     state: str  # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
     catches: frozenset[int] = frozenset()  # numbers of the signals that it handles
 

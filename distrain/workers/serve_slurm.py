@@ -137,7 +137,7 @@ def dask_setup(_server: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-class _Left(Exception): ...
+class _Left(Exception): ...  # the task is asked to leave while it waits for the scheduler to start
 
 
 class _Task:

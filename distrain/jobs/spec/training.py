@@ -90,8 +90,8 @@ JUDGING_METRICS = {
 RETRIEVAL_METRIC = "recall_at_10"
 """The metric of retrieval.
 
-It is the share of validation rows whose item has one of the ten best scores among the items of all
-validation rows.
+It is the share of validation rows with label 1 whose item is among the ten best items for the row.
+The items of all validation rows are compared.
 """
 
 MORE_IS_BETTER = frozenset({"auc", "r2", "accuracy", "top_5", RETRIEVAL_METRIC})

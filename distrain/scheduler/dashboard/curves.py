@@ -35,7 +35,7 @@ _WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elaps
 
 
 class Curves:
-    """The data sources of a job's curves, and of a second job's for comparison."""
+    """The Bokeh data sources of a job's curves, and of those of the job to compare with."""
 
     def __init__(self) -> None:
         self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)

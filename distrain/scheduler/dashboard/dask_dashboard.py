@@ -65,6 +65,10 @@ class _LoadedForPlots(Router):
 
 
 def add_dashboard_on_request(scheduler: Scheduler, prefix: str) -> None:
+    """Add a dashboard with distrain's pages to a scheduler, which is loaded at its first request.
+
+    `prefix` is the prefix of the server's paths, `/` or `/PREFIX/`.
+    """
     application, dashboard = scheduler.http_application, DashboardOnRequest(scheduler, prefix)
     application.add_application(dashboard)
     # Dask has a handler of its own for the list, which comes before all applications.

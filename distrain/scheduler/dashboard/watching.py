@@ -70,6 +70,10 @@ class Watch:
         self._cursor: str | None = None
 
     def look(self) -> View:
+        """Return all jobs, the followed job's document, and the new points of its curves.
+
+        All points are returned, with `replaces`, if another job is followed since the last look.
+        """
         documents = self.documents()
         jobs = documents.jobs()["jobs"] if documents else []
         job_id = pick(jobs, self.wanted)

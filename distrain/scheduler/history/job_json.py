@@ -27,7 +27,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job and its history at the unix time `now_s`."""
+    """A job, with its history and GPUs, at the unix time `now_s`: the input of its documents."""
 
     view: JobView  # without progress
     job: LifecycleJob

@@ -78,7 +78,7 @@ class RankNow:
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Process a report of steps; return its window, or `None` if it contains no new steps."""
+        """Process a report of steps; return its new steps, or `None` if it has none."""
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory

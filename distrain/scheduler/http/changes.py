@@ -19,6 +19,8 @@ MOST_JOBS = 100  # maximum jobs in one answer, which take the scheduler's loop s
 
 
 class Changes:
+    """Numbers the changes of a coordinator's jobs, and returns the changed jobs."""
+
     def __init__(self, monitor: Monitor, clock: Callable[[], float] = time.monotonic):
         self.coordinator = monitor.coordinator
         self.newest = 0  # the last revision

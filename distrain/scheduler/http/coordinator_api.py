@@ -16,6 +16,8 @@ EXTENSION = "distrain-api"  # its name among the scheduler's extensions
 
 
 class CoordinatorApi:
+    """The requests about jobs that a coordinator answers, as methods."""
+
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
         self.monitor = Monitor(coordinator)

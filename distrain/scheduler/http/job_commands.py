@@ -62,6 +62,8 @@ class PriorityOrder(Order):
 
 
 class JobCommands:
+    """The orders about jobs, as methods that return the HTTP status of the answer."""
+
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator

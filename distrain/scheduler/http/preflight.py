@@ -29,6 +29,8 @@ WORKER_WITHIN_S = 60.0
 
 @dataclass
 class _Preflight:
+    """One check of a spec."""
+
     owner: str  # who requested the check; "" if unknown
     state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`
     verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker

@@ -107,6 +107,8 @@ LOSSES_S = 600.0
 
 @dataclass(frozen=True)
 class AttemptVerdict:
+    """The consequences of an attempt that ended early."""
+
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
     # the restart counts towards the spec's `restart.max_BUDGET`; "": it counts towards no limit
     budget: str = ""
