@@ -22,7 +22,7 @@ LIVE_STATES = frozenset(
 
 
 class Answer(BaseModel):
-    """A document of the API; every field has a default for services that do not send it."""
+    """A JSON object of the API; every field has a default, since older services do not send all."""
 
     model_config = ConfigDict(
         frozen=True, json_schema_serialization_defaults_required=True, defer_build=True
@@ -332,7 +332,7 @@ class Validation(Answer):
 
 
 class Preflight(Answer):
-    """The state and the results of the check of a spec's data, which a worker does."""
+    """A worker's check of the data of a job spec: its state and its results."""
 
     state: str = Field(
         "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."

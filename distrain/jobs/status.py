@@ -102,7 +102,7 @@ def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def targets_in(value: object) -> dict[str, dict[str, float]] | None:
-    """Return metrics by target from untrusted JSON values; `None` if it has none.
+    """Return metrics by target from untrusted JSON values; `None` if no metric is left.
 
     Undefined metrics (`None`) and invalid values are left out. At most `_MOST_TARGETS` targets, and
     metrics of each, are kept; long names are cut.

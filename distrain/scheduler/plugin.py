@@ -219,7 +219,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.recordings.heard(job_id, attempt, error)
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
-        """Stream message: an event of a rank, or of its supervisor."""
+        """Stream message: an event of a rank, or of its supervisor, as JSON values.
+
+        An event that cannot be read counts as a failure of the rank.
+        """
         # An exception from here would close the connection to the worker.
         try:
             parsed = from_json(event)

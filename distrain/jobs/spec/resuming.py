@@ -48,7 +48,7 @@ def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
 
 
 def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | None:
-    """Return the field and value, such as `train.schedule.decay`, of a decay in the first steps.
+    """Return the field and the value of a decay, such as `train.schedule.decay` and `linear`.
 
     `None` if no learning rate of the first `steps` steps depends on the job's length.
     """

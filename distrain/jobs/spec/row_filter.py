@@ -47,7 +47,8 @@ class ColumnTest:
     Attributes:
         operator: `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, or `is` for the test of null.
         value: The value or column to compare with; for `in` a tuple of values, for `is` `()`.
-        negated: Whether rows pass if the test is false; rows whose test gives null never pass.
+        negated: If True, the rows for which the test is false pass. Rows for which it is null never
+            pass.
     """
 
     column: ColumnName

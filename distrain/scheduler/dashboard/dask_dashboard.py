@@ -79,7 +79,7 @@ def add_dashboard_on_request(scheduler: Scheduler, prefix: str) -> None:
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:
     """Add distrain's pages to a scheduler's dashboard, unless it has them already.
 
-    Returns False if the scheduler has no dashboard.
+    Returns True, or False if the scheduler has no dashboard.
     """
     served = scheduler.http_application.applications
     dashboards = [place for place, app in enumerate(served) if hasattr(app, "app_paths")]

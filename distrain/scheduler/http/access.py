@@ -178,7 +178,7 @@ def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> b
     """Return True if a request opens a websocket, and comes from a page of another site.
 
     A browser sends the scheduler's cookie with any page's websocket, so that the page could read
-    the dashboard as its visitor. `allowed` are those of `is_foreign_page`.
+    the dashboard as its visitor. `allowed` is the same as in `is_foreign_page`.
 
     >>> asked = {"Upgrade": "websocket", "Host": "s:8787"}
     >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://s:8787"}))

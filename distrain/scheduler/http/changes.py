@@ -71,8 +71,8 @@ class Changes:
     def _look(self, revision: int, collect_s: float) -> None:
         """Give each job that has changed since its last revision a new revision.
 
-        Jobs with only new progress get one if `collect_s` have passed since this was last done, or
-        if the answer to a request since `revision` contains them anyway.
+        Jobs with only new progress get one only if `collect_s` have passed since such jobs last got
+        one, or if their revision is above `revision`, so that the answer contains them anyway.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
