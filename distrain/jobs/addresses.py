@@ -1,10 +1,10 @@
-"""Hosts and addresses."""
+"""Recognises hosts that only this machine can reach."""
 
 import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host, a name or an address, can only be reached from this machine.
+    """Return True if a host is `localhost` or a loopback address; other names are not resolved.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("::")
     (True, True, True, False)

@@ -18,10 +18,11 @@ LIVE_STATES = frozenset(
     {"queued", "handing_over", "pending", "starting", "running", "stopping", "restarting"}
     | {"cancelling", "unknown"}
 )
+"""The values of `Job.state` of jobs that have not ended."""
 
 
 class Answer(BaseModel):
-    """A document of the API; every field has a default for services that do not send it."""
+    """A JSON object of the API; every field has a default, since older services do not send all."""
 
     model_config = ConfigDict(
         frozen=True, json_schema_serialization_defaults_required=True, defer_build=True
@@ -31,14 +32,18 @@ class Answer(BaseModel):
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """Everything that the service sent, including fields that this version does not define."""
+        """The JSON object that `read` was given, with fields that this version does not define.
+
+        Empty if the value was not made by `read`.
+        """
         return self._document
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Return the document for JSON values from any version.
+        """Return the document for a JSON object from any version.
 
-        A field that is missing, or has a wrong type, gets its default.
+        A field that is missing or invalid gets its default. If `values` is not a `dict`, all fields
+        do.
         """
         values = values if isinstance(values, dict) else {}
         try:
@@ -117,7 +122,7 @@ class JobFigures(Answer):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The known figures by name."""
+        """The figures that are not `None`, by name."""
         known = ((name, getattr(self, name)) for name in FIGURES)
         return {name: value for name, value in known if value is not None}
 
@@ -184,7 +189,10 @@ class Job(JobFigures):
 
     @property
     def replayed(self) -> bool:
-        """Whether the job already existed, made by an identical earlier request."""
+        """Whether the job existed already, because an equal earlier request had created it.
+
+        True only in the answer to such a repeated request.
+        """
         return self._replayed
 
     @property
@@ -195,7 +203,9 @@ class Job(JobFigures):
 
     @property
     def why(self) -> str:
-        """Why it waits, or a word on why it ended badly; "" if its state says the same.
+        """Why the job waits, or else the reason of its bad end.
+
+        "" if there is neither, or if the reason only repeats the state.
 
         >>> Job(state="failed", reason="RankDied").why
         'RankDied'
@@ -208,6 +218,8 @@ class Job(JobFigures):
     @property
     def is_final(self) -> bool:
         """Whether the job has ended; it does not change unless somebody resumes it.
+
+        A job in a state that this version does not define has ended if it has `finished_at`.
 
         >>> Job(state="failed").is_final, Job(state="running").is_final
         (True, False)
@@ -239,7 +251,7 @@ class CancelOptions(BaseModel):
 
     @property
     def allowed_s(self) -> float | None:
-        """Seconds that ranks get to save a checkpoint.
+        """Seconds that ranks get to save a checkpoint: 0 with `force`, otherwise `grace_s`.
 
         `None` lets the scheduler decide: 3 s, or the spec's `deadlines.stop_grace_s` if less.
         """
@@ -320,7 +332,7 @@ class Validation(Answer):
 
 
 class Preflight(Answer):
-    """The state and the results of the check of a spec's data, which a worker does."""
+    """A worker's check of the data of a job spec: its state and its results."""
 
     state: str = Field(
         "lost", description="`waiting`, `running`, `passed`, `failed` (see `errors`) or `lost`."
@@ -420,7 +432,7 @@ class NewToken(Token):
 def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
     """Return Unix seconds as an RFC 3339 time in UTC; `None` for `None`.
 
-    `timespec` is that of `datetime.isoformat`.
+    `timespec` is passed to `datetime.isoformat`, which cuts off smaller units.
 
     >>> utc(0.25), utc(0.9, "seconds")
     ('1970-01-01T00:00:00.250000Z', '1970-01-01T00:00:00Z')
@@ -431,9 +443,9 @@ def utc(at_s: float | None, timespec: str = "microseconds") -> str | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Parse a time as `datetime.fromisoformat` does; return `None` for `None` or any other text.
+    """Parse a time as `datetime.fromisoformat` does; return `None` for `None` and invalid texts.
 
-    A text without a zone gives a datetime without a zone.
+    A text without a time zone gives a datetime without a time zone.
 
     >>> parse_time("2026-03-01T12:00:00.5Z").isoformat()
     '2026-03-01T12:00:00.500000+00:00'

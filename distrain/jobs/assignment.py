@@ -10,6 +10,8 @@ from distrain.jobs.run_paths import RunPaths
 
 @dataclass(frozen=True)
 class World:
+    """A rank's number, and the numbers of ranks in its attempt and on its host."""
+
     rank: int = 0  # from 0
     num_ranks: int = 1  # number of ranks that train together: torch's world size
     ranks_per_node: int = 1  # number of the attempt's ranks on this rank's host
@@ -32,6 +34,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class RankPlacement:
+    """A rank, and the Dask worker that runs it."""
+
     slot: Slot
     world: World
 
@@ -47,6 +51,8 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Assignment:
+    """The work of one rank's process in one attempt, with the job's spec and run folder."""
+
     job_id: str
     attempt: int  # from 1; events contain it
     world: World
@@ -60,6 +66,7 @@ class Assignment:
 
     @property
     def paths(self) -> RunPaths:
+        """The run folder's paths; if `run_dir` is a URL, with `files_dir` as local folder."""
         if self.files_dir:
             return RunPaths(Path(self.files_dir), self.run_dir)
         return RunPaths(Path(self.run_dir))
@@ -69,6 +76,7 @@ class Assignment:
 
     @classmethod
     def loads(cls, text: str) -> "Assignment":
+        """Return the assignment for the text of `dumps`."""
         fields = json.loads(text)
         fields["world"] = World(**fields["world"])
         if fields["rendezvous"]:

@@ -1,4 +1,4 @@
-"""Device names as reported by CUDA and the kernel, and the path of shared memory."""
+"""Model names of GPUs and CPUs, and the path of shared memory."""
 
 import platform
 from pathlib import Path

@@ -18,14 +18,17 @@ PHASES = (
     "save",
     "other",
 )
-"""Where a rank's wall time goes; the phases of a report sum to its elapsed time."""
+"""The phases of a rank's wall time, including `other`: their seconds sum to the wall time.
+
+`docs/events.md` describes each.
+"""
 
 STEP_BOUNDS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds, in seconds, of the bins in which steps are counted by their wall time.
+"""Upper bounds, in seconds, of a histogram of the steps' wall times.
 
-One more bin counts longer steps.
+One more bin, without an upper bound, counts longer steps.
 """
 
 
@@ -139,7 +142,7 @@ class StacksTaken(_OfRank):
 
 @dataclass(frozen=True)
 class StepsDone(_OfRank):
-    """A rank's report of the steps since its last report."""
+    """A rank's report of the steps since its last report; these steps are the report's window."""
 
     kind: ClassVar[str] = "steps_done"
     epoch: int  # the epoch of the last step, from 0
@@ -169,7 +172,7 @@ class StepsDone(_OfRank):
 
 @dataclass(frozen=True)
 class EvaluationDone(_OfRank):
-    """This rank has scored its share of the validation rows."""
+    """This rank has scored its share of the validation rows, or of a window before training it."""
 
     kind: ClassVar[str] = "evaluation_done"
     epoch: int
@@ -180,7 +183,8 @@ class EvaluationDone(_OfRank):
     # exact enough
     auc: float | None = None
     auc_bound: float | None = None  # maximum error of `auc` due to bins; 0: it is exact
-    # the metrics of `evaluate.metrics` by name, of the rows of all ranks
+    # the metrics of `evaluate.metrics` and, for retrieval, `recall_at_10`, by name, of the rows of
+    # all ranks
     own: Mapping[str, float | None] = field(default_factory=dict)
     # pairs of `auc` and `auc_bound` of further binary targets, by name; absent if empty
     target_aucs: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -313,7 +317,7 @@ _ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive", "state")
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Return an event as JSON values.
+    """Return an event as JSON values, with its kind as `kind`.
 
     >>> to_json(ModelSaved(rank=0, path="runs/a/model"))
     {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model', 'step': None}
@@ -329,7 +333,7 @@ def from_json(document: Mapping[str, Any]) -> Event:
     """Return the event for the JSON values of `to_json`.
 
     Raises:
-        ValueError: The kind is unknown or a field is missing.
+        ValueError: The kind is unknown, a required field is missing, or a field is unknown.
     """
     fields = dict(document)
     kind = fields.pop("kind", None)

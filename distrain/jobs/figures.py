@@ -1,8 +1,8 @@
-"""Declares the figures of jobs: names, units and texts, and which screens show them.
+"""Declares the figures (numbers) of jobs: names, units and texts, and which screens show them.
 
 A figure is a field of `JobFigures`, or of the longer document that a scheduler makes for its own
-screens. Each screen shows the figures that name it, in this order, so a new figure needs no change
-in any screen.
+screens (`job_summary`). Each screen shows the figures of `SHOWN` whose `on` names the screen, in
+that order. To show a new figure, add it to `SHOWN`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +20,8 @@ page in the service; the service's comparison of jobs."""
 
 @dataclass(frozen=True)
 class Figure:
+    """A number in jobs' documents, and how screens and Prometheus show it."""
+
     name: str  # the field in a job's document
     title: str  # as a heading, with its unit
     text: Callable[[float | None], str]
@@ -84,12 +86,14 @@ SHOWN = (
 
 
 def shown_on(screen: Screen) -> list[Figure]:
-    """Return the figures of a screen, in their order."""
+    """Return the figures that a screen shows, in their order in `SHOWN`."""
     return [figure for figure in SHOWN if screen in figure.on]
 
 
 def phrases(job: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Return a job's figures as parts of a line, without unknown ones and zeros.
+    """Return the figures that a screen shows, as parts of a line.
+
+    Figures that are missing, `None` or 0 in the document `job` are left out.
 
     >>> phrases({"rows_per_s": 1234.0, "restarts": 0, "eta_s": 90.0}, "line")
     ['1,234 rows/s', '1m30s left']

@@ -70,9 +70,10 @@ class Record:
     stall_summary: Mapping[str, Any] | None = None
     # what the processes of the ranks use, a value for each rank: `cpu_pct` (100 is one core) and
     # `gpu_pct` since the last record, `host_bytes` and `device_bytes` (tensors on the GPU) now;
-    # absent for validation, and with more than 64 ranks
+    # keys that are 0 for all ranks are left out; absent for validation, and with more than 64 ranks
     usage: Mapping[str, Sequence[float]] | None = None
-    # the metrics of `evaluate.metrics`, by name; `None` for training
+    # the metrics of `evaluate.metrics` and, for retrieval, `recall_at_10`, by name; `None` for
+    # training
     own: Mapping[str, float | None] | None = None
     # metrics of the same rows, by target and metric, for all targets except the first binary one,
     # whose metrics are in the fields above; absent if there are no other targets
@@ -83,17 +84,23 @@ class Record:
     progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Return the scalar fields, and the metrics of `own` and of further targets, by name."""
+        """Return all fields except mappings and tuples, and the metrics of `own` and `targets`.
+
+        Metrics of `targets` have the names `TARGET.METRIC`.
+        """
         plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
         return {**plain, **(self.own or {}), **self.of_targets()}
 
     def of_targets(self) -> dict[str, float | None]:
-        """Return the metrics of all targets but the first binary one, by `TARGET.METRIC`."""
+        """Return the metrics of all targets except the first binary one, by `TARGET.METRIC`."""
         by_target = (self.targets or {}).items()
         return {f"{name}.{metric}": v for name, found in by_target for metric, v in found.items()}
 
     def value(self, name: str) -> float | None:
-        """Return a field, a metric of `own`, or `TARGET.METRIC` of a target; `None` if unknown."""
+        """Return the number in a field, in `own`, or (as `TARGET.METRIC`) in `targets`, by name.
+
+        `None` if there is no such number, or it is unknown.
+        """
         if name in vars(self):
             found: float | None = getattr(self, name)
             return found
@@ -166,6 +173,8 @@ class Restart:
 
 @dataclass(frozen=True)
 class Checkpoints:
+    """The checkpoints of a job, over all attempts of its last submission."""
+
     count: int = 0  # checkpoints that were written
     step: int | None = None  # training steps in the last one
     path: str | None = None  # folder or URL of the last one
@@ -194,12 +203,17 @@ def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record |
 
 
 def steps_of_refit(refit: Mapping[str, Any] | None) -> int | None:
-    """Return the number of a refit's steps, given `RefitStarted` as JSON; `None` for `None`."""
+    """Return the number of steps of the second training, given `RefitStarted` as JSON values.
+
+    `None` if the job has no second training (`None` is given).
+    """
     return None if refit is None else refit["num_steps"] - refit["step"]
 
 
 @dataclass(frozen=True)
 class JobView:
+    """The state and progress of a job, merged over its ranks."""
+
     job_id: str
     name: str
     state: JobState  # its current state
@@ -237,17 +251,18 @@ class JobView:
     # per rank of the last attempt: its `host`, its `device`, and the device's name as `hardware`;
     # empty until all ranks have reported
     rank_places: tuple[Mapping[str, str], ...] = ()
-    # per rank, the share of the whole training spent waiting for data
+    # per rank of the last attempt, the percentage of wall time spent waiting for data; like all
+    # fields below, over the whole attempt, and empty until all its ranks have finished
     rank_stall_pct: tuple[float, ...] = ()
-    # per rank, wall time by phase over the whole training
+    # per rank, wall time by phase
     rank_seconds: tuple[Mapping[str, float], ...] = ()
     # per rank, wall time before training, for opening the data and building the model
     rank_setup_s: tuple[float, ...] = ()
-    # per rank, counters of its loader over the whole training
+    # per rank, counters of its loader
     rank_loader: tuple[Mapping[str, float], ...] = ()
-    # per rank, counters of table lookups and of data sent, over the whole training
+    # per rank, counters of table lookups and of data sent
     rank_exchange: tuple[Mapping[str, float], ...] = ()
-    # per rank, its GPU's time by phase over the whole training
+    # per rank, its GPU's time by phase
     rank_device_seconds: tuple[Mapping[str, float], ...] = ()
     # per rank, the most memory it ever held, in bytes: `host_bytes` and `device_bytes`
     rank_peak_memory: tuple[Mapping[str, int], ...] = ()
@@ -294,7 +309,7 @@ _SEQUENCES = {
 
 
 def record_from_json(values: Mapping[str, Any]) -> Record:
-    """Return a record from JSON values of any version."""
+    """Return a record from JSON values of any version; `TypeError` if a field is missing."""
     known = known_fields(Record, values)
     known["stall_pct"] = tuple(known.get("stall_pct", ()))
     return Record(**known)
@@ -307,7 +322,10 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
 
 
 def entry_from_json(document: Mapping[str, Any]) -> Entry | None:
-    """Return an entry from JSON values of any version; `None` for an unknown kind."""
+    """Return an entry from JSON values of any version; `None` if its kind is unknown.
+
+    Raises `TypeError` if a field is missing.
+    """
     values = dict(document)
     kind = _ENTRY_KINDS.get(values.pop("entry", ""))
     if kind is None:

@@ -56,6 +56,8 @@ UPDATE_RULES: dict[str, UpdateRule] = {
 
 @dataclass(frozen=True)
 class OptimizerFacts:
+    """How a kind of optimizer updates tables and dense parameters."""
+
     rule: str  # the update rule of tables: a key of `UPDATE_RULES`
     dense_class: str  # the optimizer of the dense part: a class in `torch.optim`
     # the arguments of that class for which the spec's section has fields, with the values used if

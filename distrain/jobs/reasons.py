@@ -119,12 +119,15 @@ class Reason(StrEnum):
 
 
 LEFT_OFF = frozenset({Reason.PREEMPTED, Reason.COORDINATOR_LOST})
-"""After these reasons a job may continue in another cluster, even without a checkpoint."""
+"""Reasons of an end after which the job may continue in another cluster.
+
+This holds even for a job that has no checkpoint yet.
+"""
 
 
 # Libraries have no common exception type for a lost peer or for lack of memory; only their texts
 # show it. A rank classifies its own error by these signs, and `runs` looks for them in logs.
-# Of gloo, NCCL and torch's stores; lower case.
+# Parts of error messages of gloo, NCCL and torch's stores, in lower case.
 _PEER_SIGNS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -138,9 +141,9 @@ _PEER_SIGNS = (
     "failed to recv",
     "watchdog caught collective operation timeout",
 )
-# NCCL's result codes if the rank itself made a mistake, or its GPU is broken; lower case.
+# NCCL's result codes if the rank itself made a mistake, or its GPU is broken, in lower case.
 _OWN_FAULT_SIGNS = ("ncclinvalidusage", "ncclinvalidargument", "ncclunhandledcudaerror")
-# Of CUDA's runtime and driver, NCCL, and cuBLAS when it makes its workspace; lower case.
+# Parts of error messages of CUDA's runtime and driver, NCCL, and cuBLAS, in lower case.
 _MEMORY_SIGNS = (
     "can't allocate memory",
     "cannot allocate memory",
@@ -165,7 +168,7 @@ def says_own_fault(text: str) -> bool:
 def says_peer_lost(text: str) -> bool:
     """Return True if an error's text says only that another rank is gone.
 
-    Such an error is never the first cause.
+    The failure of that other rank is then the cause, not this error.
 
     >>> says_peer_lost("RuntimeError: Connection closed by peer [::1]:123")
     True

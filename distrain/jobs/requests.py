@@ -12,7 +12,11 @@ _MOST_DEPTH = 48
 
 
 class PlainBody(BaseModel):
-    """A body without NUL, halves of surrogate pairs, infinite numbers or very deep values."""
+    """The body of a request.
+
+    Validation fails for texts with NUL or half a surrogate pair, for NaN and infinite numbers, and
+    for values nested deeper than `_MOST_DEPTH` levels.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,7 +30,10 @@ class PlainBody(BaseModel):
 
 
 def levels(value: Any) -> Iterator[list[Any]]:
-    """Yield a list of JSON values per depth: the value itself, then its keys and values, ..."""
+    """Yield a list for each depth of a JSON value: first `[value]`, then all that these contain.
+
+    A mapping contains its keys and values, a list its items.
+    """
     level = [value]
     while level:
         yield level

@@ -17,6 +17,8 @@ PREPARED = ".prepared"
 
 
 class _Below:
+    """A descriptor: the path of the file or folder `name` in the run folder."""
+
     def __init__(self, name: str):
         self._name = name
 
@@ -42,9 +44,11 @@ class RunPaths:
 
     @property
     def place(self) -> str:
+        """The URL of the run folder in an object store, or else its path."""
         return self.store or str(self.root)
 
     def place_of(self, path: Path) -> str:
+        """Return the URL in the object store, if any, of a path below `root`; else the path."""
         if not self.store:
             return str(path)
         return f"{self.store}/{path.relative_to(self.root).as_posix()}"
@@ -53,7 +57,7 @@ class RunPaths:
     features = _Below("features.yaml")  # the features document, if the run prepared a table itself
     job = _Below("job.yaml")  # the short form of the job spec, if the run prepared a table itself
     run = _Below("run.json")  # the job's id, when it was submitted, distrain's version, the machine
-    records = _Below("records")  # what the coordinator merged, attempt by attempt
+    records = _Below("records")  # the merged reports of the ranks, a file for each attempt
     metrics = _Below("metrics.jsonl")  # the records of a run that version 0.2.0 began
     progress = _Below("progress.json")  # the status that version 0.2.0 wrote
     tables = _Below("tables.zip")  # the row groups, listed by the command for the ranks
@@ -64,7 +68,7 @@ class RunPaths:
     mlflow_store = _Below("mlflow.db")  # unless the sink or the environment names a server
     mlflow_artifacts = _Below("mlflow")  # beside `mlflow_store`
     model = _Below("model")  # the saved model
-    window_models = _Below("models")  # models at the ends of windows, if they are wanted
+    window_models = _Below("models")  # models at the ends of windows (`checkpoint.window_models`)
     checkpoints = _Below("checkpoints")  # unless the spec names another place
     logs = _Below("logs")  # the ranks' logs, attempt by attempt
     audits = _Below("audit")  # hashes of trained rows, attempt by attempt
@@ -86,12 +90,15 @@ class RunPaths:
         return self.window_models / f"step-{step:010d}"
 
     def attempts(self) -> tuple[int, ...]:
+        """Return the attempts with records, logs or audits on the filesystem, the oldest first."""
         folders = (self.records, self.logs, self.audits)
         return attempts_of(path.name for folder in folders for path in _inside(folder))
 
 
 def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
-    """Return the attempts in the names of folders and record files, the oldest first.
+    """Return the attempts' numbers in names of folders and record files, ascending.
+
+    Other names are ignored.
 
     >>> attempts_of(["attempt-2", "attempt-1.jsonl", "other"])
     (1, 2)
@@ -102,7 +109,10 @@ def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def of_all_ranks(file: Path) -> dict[int, Path]:
-    """Return all ranks' files, by rank, given one of them, such as `RunPaths.log(0, 1)`."""
+    """Return the existing files of all ranks, by rank, given the path of one rank's file.
+
+    `file` is, for example, `RunPaths.log(0, 1)`, which need not exist.
+    """
     files = {}
     for path in _inside(file.parent):
         rank = path.name.removeprefix(_RANK).removesuffix(file.suffix)
@@ -116,7 +126,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def check_run_dir(paths: RunPaths) -> None:
-    """Raise an `InputError` unless a run folder exists."""
+    """Raise an `InputError` unless `paths.root` is a folder."""
     if not paths.root.is_dir():
         raise InputError(
             "no such folder" if not paths.root.exists() else "this is not a folder",
@@ -142,7 +152,10 @@ def new_job_id(name: str, now: datetime | None = None) -> str:
 
 
 def log_part(log: Path, first_byte: int) -> Path:
-    """Return the path, next to a rank's log, for the rank's output from byte `first_byte` on."""
+    """Return the path of the part of a rank's log that begins at byte `first_byte` of its output.
+
+    The part is next to the log.
+    """
     return log.with_name(f"{log.name}{_PART}{first_byte}")
 
 

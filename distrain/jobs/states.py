@@ -19,7 +19,7 @@ class JobState(StrEnum):
     RESTARTING = "restarting"  # its ranks are gone, its workers stay reserved for the next attempt
     SUCCEEDED = "succeeded"  # every rank finished its work
     FAILED = "failed"  # see the reason
-    CANCELLED = "cancelled"  # somebody asked for it
+    CANCELLED = "cancelled"  # stopped on request
 
     @property
     def is_final(self) -> bool:
@@ -27,10 +27,12 @@ class JobState(StrEnum):
 
     @property
     def holds_workers(self) -> bool:
+        """Whether the job's ranks are on workers; workers reserved for a restart do not count."""
         return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
     @property
     def waits(self) -> bool:
+        """Whether the job waits for its first or next attempt."""
         return self in (JobState.PENDING, JobState.RESTARTING)
 
 

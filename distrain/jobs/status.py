@@ -30,8 +30,8 @@ def is_storable(text: str) -> bool:
 def storable(text: str, most: int = MOST_CHARACTERS) -> str:
     r"""Return a text of at most `most` characters that every database and JSON reader accepts.
 
-    A job's message may come from users' code. If it could not be stored, every attempt to write the
-    rows of its transaction would fail.
+    Other characters are replaced, and a text that is too long is cut. A job's message may come from
+    users' code; a service could never write it to its database otherwise.
 
     >>> storable("a\0b\udcff"), storable("abcdef", 4)
     ('a\ufffdb\ufffd', 'abc…')
@@ -54,7 +54,7 @@ def is_number(value: object) -> bool:
 
 
 def finite(value: Any) -> Any:
-    """Return JSON values with `None` for each NaN or infinite number.
+    """Return JSON values with `None` for each NaN or infinite number; tuples become lists.
 
     >>> finite({"loss": float("nan"), "seconds": [1.5, float("inf")]})
     {'loss': None, 'seconds': [1.5, None]}
@@ -83,7 +83,10 @@ _OF_TARGETS = ("targets", "valid_targets")
 
 
 def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures in a document of any version; values that are not numbers are ignored.
+    """Return the figures (`FIGURES`) in a job's document of any version.
+
+    Missing and invalid figures, and those that a database cannot store, are left out. Figures that
+    are counts become integers.
 
     >>> figures_in({"step": 40.0, "loss": 0.5, "auc": "high", "later": 1})
     {'step': 40, 'loss': 0.5}
@@ -99,9 +102,10 @@ def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def targets_in(value: object) -> dict[str, dict[str, float]] | None:
-    """Return metrics by target, without undefined ones; `None` if none are left.
+    """Return metrics by target from untrusted JSON values; `None` if no metric is left.
 
-    Numbers of targets and metrics are limited, and long names are cut.
+    Undefined metrics (`None`) and invalid values are left out. At most `_MOST_TARGETS` targets, and
+    metrics of each, are kept; long names are cut.
 
     >>> targets_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
     {'price': {'rmse': 2.5}}
@@ -115,7 +119,7 @@ def targets_in(value: object) -> dict[str, dict[str, float]] | None:
 
 
 def gpus_in(places: Iterable[object]) -> int:
-    """Return how many ranks' places are on a GPU.
+    """Return the number of ranks on a GPU, given each rank's place as in `JobView.rank_places`.
 
     >>> gpus_in([{"host": "a", "device": "cuda:0"}, {"host": "a", "device": "cpu"}, None])
     1
@@ -125,7 +129,9 @@ def gpus_in(places: Iterable[object]) -> int:
 
 
 def metrics_in(value: object) -> dict[str, dict[str, float | None]]:
-    """Return metrics by target as `targets_in`, but with undefined metrics as `None`.
+    """Return metrics by target as `targets_in` does, with undefined metrics as `None`.
+
+    Targets without metrics are kept, too.
 
     >>> metrics_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
     {'price': {'rmse': 2.5, 'r2': None}, 'bad': {}}
@@ -148,10 +154,11 @@ def _name_of(name: object) -> str:
 
 
 def job_of_scheduler(document: Mapping[str, Any]) -> Job:
-    """Read a job of a scheduler of any version, which is not trusted.
+    """Return the job for a document from a scheduler of any version, which is not trusted.
 
-    Unknown keys are left out; texts are cut and cleaned; invalid figures count as unknown. Raises
-    `AttributeError`, `KeyError`, `TypeError` or `ValueError` if the document is not a job.
+    Unknown keys are left out. Invalid figures count as unknown. The texts of `_MOST` are cut, and
+    characters that cannot be stored are replaced. Raises `AttributeError`, `KeyError`, `TypeError`
+    or `ValueError` if the document is not a job, for example because it has no id.
     """
     values = {name: value for name, value in document.items() if value is not None}
     for name in _NEEDED:
@@ -184,7 +191,7 @@ _MOST_NAMED = 5
 
 
 def find_id(ids: Sequence[str], word: str) -> str | None:
-    """Return the id equal to `word`, or the only one that begins with it; `None` if none does.
+    """Return the id equal to `word`, or the only id that begins with it; `None` if there is none.
 
     >>> find_id(["mlp-1", "mlp-12", "dlrm-1"], "mlp-1"), find_id(["dlrm-1"], "dl")
     ('mlp-1', 'dlrm-1')

@@ -24,14 +24,19 @@ from distrain.workers.supervisor import COMMAND_OP, rank_key, supervise
 
 @dataclass
 class _Gang:
-    """One attempt, with its own store: keys, threads and sockets of the store end with it."""
+    """The store and the supervisors of one attempt. The store ends with this object."""
 
-    store: Any
-    futures: list[Any]
-    workers: list[str]
+    store: Any  # a `TCPStore`
+    futures: list[Any]  # the Dask futures of the supervisors, by rank
+    workers: list[str]  # the workers' addresses, by rank
 
 
 class Gangs:
+    """The gangs of a scheduler, by job and attempt; `client_name` names its Dask client.
+
+    Raises `ClusterError` if the setting of the stores' ports is invalid.
+    """
+
     def __init__(self, scheduler: Scheduler, client_name: str):
         self.scheduler = scheduler
         self._client_name = client_name
@@ -50,10 +55,10 @@ class Gangs:
         request: Submit,
         still_wanted: Callable[[], bool],
     ) -> bool:
-        """Open a store and submit a Dask task for each rank, its supervisor.
+        """Open a store, and submit a Dask task for each rank, which runs the rank's supervisor.
 
-        Returns False, and submits nothing, if `still_wanted` is False once the store is open.
-        Raises `ClusterError` if all ports for stores are in use.
+        Returns True. If `still_wanted` returns False once the store is open, returns False instead,
+        and submits nothing. Raises `ClusterError` if all ports for stores are in use.
         """
         client = await self.client()
         host = get_address_host(self.scheduler.address)
@@ -81,7 +86,10 @@ class Gangs:
     def command(
         self, gang: CheckpointGang | TakeStacks | StopGang, op: str, **words: object
     ) -> None:
-        """Send a command to the supervisors of all ranks; all get the same, new command number."""
+        """Send the command `op` with the values `words` to the supervisors of all ranks.
+
+        All get the same number, which is higher than that of the attempt's previous command.
+        """
         whose = gang.job_id, gang.attempt
         self._numbers[whose] += 1
         message = {"op": op, "number": self._numbers[whose], **words}
@@ -97,13 +105,17 @@ class Gangs:
         return True
 
     def end(self, job_id: str, attempt: int) -> None:
+        """Release an attempt's tasks and its store; ends ranks that still run."""
         self._numbers.pop((job_id, attempt), None)
         gang = self._gangs.pop((job_id, attempt), None)
         for future in gang.futures if gang else ():
             future.release()
 
     def forget_worker(self, worker: str) -> None:
-        """Release the tasks of a lost worker, which Dask would run again when it returns."""
+        """Release the tasks on a lost worker, which Dask would run again when the worker returns.
+
+        `worker` is the worker's address.
+        """
         for gang in self._gangs.values():
             for future, of_worker in zip(gang.futures, gang.workers, strict=True):
                 if of_worker == worker:
@@ -122,6 +134,7 @@ class Gangs:
             await self._client.close()
 
     async def client(self) -> Client:
+        """Return this scheduler's own client, which is connected at the first call."""
         async with self._connecting:
             if self._client is None:
                 self._client = await Client(
@@ -134,7 +147,10 @@ class Gangs:
             return self._client
 
     def _listens_at(self) -> str:
-        """Return the scheduler's listening host, which may cover several interfaces; "" if none."""
+        """Return the host at which the scheduler listens; "" if it does not listen.
+
+        The host may cover several interfaces, such as 0.0.0.0.
+        """
         listeners = self.scheduler.listeners
         return get_address_host(listeners[0].listen_address) if listeners else ""
 
@@ -152,9 +168,9 @@ def _submit(client: Client, assignment: Assignment, worker: str) -> Any:
 
 
 def client_security(security: Security) -> Security:
-    """Return a scheduler's security for a client in the same process.
+    """Return the security settings for a client in a scheduler's process, from the scheduler's.
 
-    Without a client certificate, the client uses the scheduler's.
+    If they have no client certificate, the client uses the scheduler's certificate.
     """
     ours = copy(security)
     if not ours.tls_client_cert:  # `dask scheduler --tls-cert` sets only the scheduler's

@@ -1,4 +1,4 @@
-"""Makes the views of jobs in the lifecycle, and keeps a short document of each removed job."""
+"""Makes the views of jobs, and keeps a short document (tombstone) of each removed job."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,9 +14,13 @@ from distrain.version import build
 
 
 def show(job: Job, collector: Collector, outcome: tuple[bool, str], since: int | None) -> JobView:
-    """Return a view of a job, with its progress from entry `since` on; `None`: without progress.
+    """Return a view of a job.
 
-    `outcome` is whether the job's summary is written, and the error if it could not be.
+    Args:
+        job: The job in the lifecycle.
+        collector: The progress that its ranks reported.
+        outcome: The result of `Recordings.outcome`.
+        since: The number of the first entry of the view's progress; `None`: without progress.
     """
     recorded, record_error = outcome
     waits = job.state.waits
@@ -40,7 +44,7 @@ def show(job: Job, collector: Collector, outcome: tuple[bool, str], since: int |
 
 
 def _what_it_waits_for(job: Job) -> str:
-    """Return which ranks of a running job wait for storage, as a text; "" if none do."""
+    """Return a text on the ranks of a running job that wait for storage; "" if none do."""
     if job.state not in (JobState.STARTING, JobState.RUNNING):
         return ""
     ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]
@@ -58,11 +62,12 @@ def _full_message(failure: AttemptFailure) -> str:
     return "\n".join(parts)
 
 
-KEPT = 10_000  # maximum number of tombstones; the oldest are dropped first
+KEPT = 10_000  # maximum number of tombstones (documents of ended jobs); the oldest are dropped
 _MESSAGE_CHARACTERS = 1000
 
 
 def tombstone_of(job: Job, service: str | None) -> EndedJob:
+    """Return the tombstone of an ended job, which `service` submitted (`None`: a Dask client)."""
     cause = job.culprit
     return EndedJob(
         id=job.job_id,
@@ -79,7 +84,7 @@ def tombstone_of(job: Job, service: str | None) -> EndedJob:
 
 
 def last_attempt(ended: EndedJob) -> int:
-    """Return the last attempt that a job had or was submitted for."""
+    """Return the number of the last attempt that an ended job had, or else was submitted for."""
     return max(ended.attempt, ended.first_attempt)
 
 
@@ -90,7 +95,7 @@ class Tombstones(OrderedDict[str, EndedJob]):
     """
 
     def add(self, ended: EndedJob) -> None:
-        """Keep a job's end, unless the end of a later submission of the job is kept already."""
+        """Add a tombstone, unless there is one of a later submission of the job."""
         kept = self.get(ended.id)
         if kept is None or last_attempt(kept) <= last_attempt(ended):
             self[ended.id] = ended
@@ -100,6 +105,7 @@ class Tombstones(OrderedDict[str, EndedJob]):
 
 
 def last_view(ended: EndedJob) -> JobView:
+    """Return a view of a removed job, without progress, from its tombstone."""
     return JobView(
         ended.id,
         ended.name,
@@ -113,7 +119,11 @@ def last_view(ended: EndedJob) -> JobView:
 
 
 def slot_of(state: Any) -> Slot:
-    """Return a Dask worker as a slot, with a name that stays when its nanny restarts it."""
+    """Return the slot of a worker, given Dask's `WorkerState`.
+
+    Its name is the name that the worker was given, or else its nanny's address; both stay the same
+    when the nanny restarts the worker. "" if the worker has neither.
+    """
     named = state.name is not None and state.name != state.address
     return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
 

@@ -63,7 +63,10 @@ TICK_MS = 100
 KEPT_JOBS = 200  # ended jobs that stay visible; the oldest are forgotten first
 MOST_KEPT_JOBS = 1000  # the same limit, including jobs whose end a service has not seen yet
 PROGRESS_BYTES = 4 * 2**20
-"""Memory for a job's progress. It holds some minutes; viewers read it 5 times a second."""
+"""The memory limit of a job's progress, enough for some minutes.
+
+Commands that follow a job read new entries 5 times a second.
+"""
 ENDED_PROGRESS_BYTES = 2**20  # the same for ended jobs, applied when another job is submitted
 
 log = logging.getLogger("distrain.coordinator")
@@ -74,7 +77,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
-    # whether a service has not seen the end of a job yet
+    # returns True if the service that submitted a job has not seen its last change yet
     is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
     _started = False
 
@@ -112,7 +115,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._workers_changed()
 
     def add_api(self, scheduler: Scheduler) -> None:
-        """Add the handlers that clients call, before another client can find the coordinator."""
+        """Hook for subclasses, which add the handlers that clients call; does nothing here.
+
+        `start` calls it before another client can find the coordinator.
+        """
 
     async def close(self) -> None:
         self._ticker.stop()
@@ -127,13 +133,16 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._workers_changed(without=worker)
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: Iterable[Any]) -> list[Any]:
-        """Return the workers that may be retired when a cluster shrinks: those without ranks."""
+        """Return the workers without ranks, which Dask may retire when the cluster shrinks."""
         jobs = self.lifecycle.jobs.values()
         held = {p.slot.worker for job in jobs if not job.state.is_final for p in job.placements}
         return [worker for worker in workers if worker.address not in held]
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **details: Any) -> None:
-        """Report the end of a rank whose supervisor failed, because no other process reports it."""
+        """Report the failure and end of a rank if the Dask task of its supervisor has failed.
+
+        No other process reports them then.
+        """
         whose = self.gangs.whose(key) if finish == "erred" else None
         if whose is None:
             return
@@ -152,9 +161,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         first_attempt: int = 1,
         priority: int | None = None,
     ) -> bool:
-        """Queue a job; return False if it has not ended, or had attempt `first_attempt` already.
+        """Queue a new job, or a later submission of an ended one; return True.
 
-        `priority` replaces the spec's, unless it is `None`.
+        Returns False, and changes nothing, if the job has not ended, or if it already had the
+        attempt `first_attempt`. `priority` replaces the spec's, unless it is `None`.
         """
         job, ended = self.lifecycle.jobs.get(job_id), self.tombstones.get(job_id)
         if job is not None and not (job.state.is_final and first_attempt > job.attempt):
@@ -171,15 +181,15 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return True
 
     def follow(self, job_id: str, first_attempt: int = 1) -> None:
-        """Begin to keep the progress and the history of a new job."""
+        """Create the collector and the history of a new job."""
         self.collectors[job_id] = Collector(PROGRESS_BYTES)
         self.histories[job_id] = history = JobHistory(time.time())
         history.move(first_attempt - 1, JobState.PENDING, history.submitted_s)
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
-        """Return `JobView` as JSON with the progress from entry `since` on; `None` if unknown.
+        """Return the `JobView` of a job as JSON values, with its progress from entry `since` on.
 
-        A job that was removed has no progress.
+        A job that was removed has no progress. `None` if the job is unknown.
         """
         if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
@@ -187,27 +197,32 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
+        """Return the view of a job with its progress from entry `since` on; `None`: without."""
         outcome = self.recordings.outcome(job_id)
         return show(self.lifecycle.jobs[job_id], self.collectors[job_id], outcome, since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
+        """Stream message: a worker will leave; `why` says who stops it."""
         self.tell(WorkerLeaving(worker, why))
 
     def worker_runs(self, worker: str, build: str, **_: object) -> None:
-        """Stream message: a worker's build of distrain.
+        """Stream message: a worker reports its build of distrain.
 
-        Workers with another build than the scheduler's get no ranks.
+        Only workers with the scheduler's build get ranks.
         """
         if worker in self.scheduler.workers:
             self.builds[worker] = build
             self._workers_changed()
 
     def recorded(self, job_id: str, attempt: int | None, error: str, **_: object) -> None:
-        """Stream message: a worker has closed an attempt's records, or written a summary."""
+        """Stream message: a worker has closed an attempt's records, or tried to write a summary."""
         self.recordings.heard(job_id, attempt, error)
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
-        """Stream message: an event of a rank, or of its supervisor."""
+        """Stream message: an event of a rank, or of its supervisor, as JSON values.
+
+        An event that cannot be read counts as a failure of the rank.
+        """
         # An exception from here would close the connection to the worker.
         try:
             parsed = from_json(event)
@@ -227,6 +242,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Reported(job_id, attempt, parsed))
 
     def tell(self, stimulus: Stimulus) -> None:
+        """Pass a stimulus to the lifecycle, and carry out its instructions; never raises."""
         try:
             now_s = time.monotonic()
             instructions = self.lifecycle.handle(stimulus, now_s)
@@ -239,7 +255,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             log.exception("the coordinator failed on %r", stimulus)
 
     def keep_history(self, stimulus: Stimulus, instructions: Iterable[Instruction]) -> None:
-        """Add a rank's report, and the changes of jobs' states, to the histories."""
+        """Add the stimulus, if it is a rank's report, and all `Move`s to the jobs' histories."""
         now_s = time.time()
         job = self.lifecycle.jobs.get(stimulus.job_id) if isinstance(stimulus, Reported) else None
         if isinstance(stimulus, Reported) and job is not None and job.attempt == stimulus.attempt:

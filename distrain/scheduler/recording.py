@@ -1,11 +1,11 @@
 """Has workers write records and summaries to jobs' run folders; the scheduler writes no files.
 
-While an attempt runs, each new entry is sent to the supervisor of rank 0, the only writer of the
-attempt's file. When a job has ended and that file is closed, a worker writes the summary,
-preferably rank 0's worker. If the worker is lost before it answers, another worker gets the
-message; if there is none, the next worker that connects. The last entries are sent again with the
-next attempt, since a dead worker may not have written them; readers use each record once. The
-functions for sending and the time are parameters.
+While an attempt runs, each new entry of the job's progress is sent to the supervisor of rank 0, the
+only writer of the attempt's file. When a job has ended and the last attempt's file is closed, a
+worker writes the summary, preferably rank 0's worker. If the worker is lost before it answers,
+another worker gets the request; if there is none, the next worker that connects. The last records
+are sent again with the next attempt, since a dead worker may not have written them; readers use
+each record once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,18 +21,20 @@ from distrain.workers.supervisor import COMMAND_OP, SUMMARY_OP, rank_key
 CLOSED_WITHIN_S = 45.0  # how long a summary waits until the last attempt's file is closed
 ASK_AGAIN_S = 60.0  # how long a worker may take for a summary before another one is asked
 
-SENT_AGAIN = 100  # number of last entries whose records also go into the next attempt's file
+SENT_AGAIN = 100  # records among the last 100 entries also go into the next attempt's file
 
 NO_WORKER = "no worker is available to write the summary; the next worker writes it"
 
 _OFTEN = (Heartbeat, StepsDone, EvaluationDone)
 
 Send = Callable[[str, Mapping[str, Any]], bool]
-"""Sends a message to a worker by its address; returns whether it is connected."""
+"""Sends a message to the worker at an address; returns False if the worker is not connected."""
 
 
 @dataclass
 class _Job:
+    """The state of a job's records and summary."""
+
     attempt: int = 0  # the last attempt that began
     worker: str = ""  # the worker of its rank 0
     is_open: bool = False  # whether the attempt's file exists
@@ -41,11 +43,11 @@ class _Job:
     late: Sequence[Line] = ()  # records of earlier attempts, to be sent once more
     status: StatusLines = field(default_factory=StatusLines)
     summary: Mapping[str, Any] | None = None  # the message that requests it, once the job has ended
-    ended_s: float = 0.0
+    ended_s: float = 0.0  # when the job ended
     asked: str = ""  # the worker to which `summary` was sent
-    asked_s: float = 0.0
-    recorded: bool = False
-    error: str = ""
+    asked_s: float = 0.0  # when it was sent
+    recorded: bool = False  # whether the summary is written
+    error: str = ""  # why it is not written; "" while there is no error
 
 
 class Recordings:
@@ -57,7 +59,10 @@ class Recordings:
         self.ending = set[str]()  # jobs that have ended and whose summary is not written
 
     def begin_attempt(self, job_id: str, attempt: int, worker: str, entries: EntryLog) -> None:
-        """Note that an attempt is launched, whose rank 0 is on `worker`."""
+        """Note that an attempt begins, and that its rank 0 is on the worker at address `worker`.
+
+        `entries` is the job's progress so far.
+        """
         last = entries.since(len(entries) - SENT_AGAIN)
         late = [entry_to_json(entry) for entry in last if isinstance(entry, Record)]
         num_sent = len(entries)
@@ -66,10 +71,10 @@ class Recordings:
     def add(
         self, job_id: str, event: Event, entries: EntryLog, view: Callable[[], JobView]
     ) -> None:
-        """Send the job's new entries after an event of the current attempt.
+        """Send the job's new entries; called after each event of the current attempt.
 
-        Nothing is sent until rank 0 has started. Events of other types than `_OFTEN` also send what
-        has changed in `view()`.
+        After events of types not in `_OFTEN`, a status line with the facts of `view()` that have
+        changed is sent, too. Nothing is sent until rank 0 has started.
         """
         job = self._jobs.get(job_id)
         if job is None:
@@ -79,7 +84,7 @@ class Recordings:
             self._record(job_id, job, entries, None if isinstance(event, _OFTEN) else view())
 
     def end_attempt(self, job_id: str, entries: EntryLog, view: JobView) -> None:
-        """Send the last entries of an attempt, and the command to close its file."""
+        """Send the last entries of an attempt that ends, and the command to close its file."""
         job = self._jobs.get(job_id)
         if job is not None:
             self._record(job_id, job, entries, view, op="end_records")
@@ -102,9 +107,11 @@ class Recordings:
         self.ending.add(job_id)
 
     def heard(self, job_id: str, attempt: int | None, error: str) -> None:
-        """Note that an attempt's file is closed; if `attempt` is `None`, that a worker answered.
+        """Process the answer of a worker about a job.
 
-        Then `error` says why the worker could not write the summary; "" if it was written.
+        With an `attempt`, the worker has closed that attempt's file. If `attempt` is `None`, the
+        worker has written the summary (`error` is ""), or could not (`error` is the reason); in
+        both cases the summary is not requested again.
         """
         job = self._jobs.get(job_id)
         if job is None:
@@ -116,7 +123,10 @@ class Recordings:
             job.is_closed = True
 
     def advance(self, workers: Collection[str], now_s: float) -> None:
-        """Send requests for the summaries that are due to connected `workers`."""
+        """Request the summaries that are due; `workers` are the connected workers' addresses.
+
+        `now_s` is on the same clock as that of `end_job`.
+        """
         for job_id in list(self.ending):
             job = self._jobs[job_id]
             waits = not job.is_closed and job.worker in workers
@@ -127,7 +137,7 @@ class Recordings:
             self._ask(job, workers, now_s)
 
     def outcome(self, job_id: str) -> tuple[bool, str]:
-        """Return whether a job's summary is written, and an error; "" while there is none."""
+        """Return whether a job's summary is written, and why not; "" while there is no error."""
         job = self._jobs.get(job_id)
         return (False, "") if job is None else (job.recorded, job.error)
 

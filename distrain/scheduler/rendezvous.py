@@ -15,9 +15,10 @@ PORTS = "DISTRAIN_RENDEZVOUS_PORTS"
 
 
 def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> range:
-    """Return the ports that stores may use, such as those that a firewall allows.
+    """Return the ports that stores may use, from `DISTRAIN_RENDEZVOUS_PORTS`.
 
-    They are those in `DISTRAIN_RENDEZVOUS_PORTS`, or only 0, any free port, if it is not set.
+    Users set it to the ports that a firewall allows. If it is not set or empty, the range has only
+    port 0, which means any free port.
 
     >>> rendezvous_ports({"DISTRAIN_RENDEZVOUS_PORTS": "29400-29499"})
     range(29400, 29500)
@@ -41,10 +42,9 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> range:
 
 
 class Stores:
-    """Opens one scheduler's stores.
+    """Opens one scheduler's stores, at the ports of `rendezvous_ports`.
 
     Ports are used in turn, so that late ranks of the previous attempt do not reach the new store.
-    `open` raises `ClusterError` if no port can be used.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -53,6 +53,7 @@ class Stores:
         self._lock = threading.Lock()
 
     def open(self, host: str, listens_at: str = "") -> Any:
+        """Return a new store, as `make_store`; raises `ClusterError` if all ports are in use."""
         with self._lock:
             store = make_store(host, listens_at, beginning_at(self.ports, self._next))
             self._next = store.port - self.ports[0] + 1
@@ -71,9 +72,14 @@ def beginning_at(ports: range, index: int) -> list[int]:
 def make_store(host: str, listens_at: str = "", ports: Sequence[int] = (0,)) -> Any:
     """Return a new TCPStore for the ranks of an attempt.
 
-    It listens only on `host`, the address at which ranks reach it. If no interface has that
-    address, as behind address translation, it listens on `listens_at` ("": all interfaces). It uses
-    the first free one of `ports`; 0 is any free port. Raises `ClusterError` if all are in use.
+    Args:
+        host: The address at which ranks reach the store, which listens only on it.
+        listens_at: The address to listen on if no interface has the address `host`, as behind
+            address translation; "": all interfaces.
+        ports: The first free one is used; 0 is any free port.
+
+    Raises:
+        ClusterError: All ports are in use.
     """
     from torch.distributed import TCPStore
 
@@ -87,6 +93,7 @@ def make_store(host: str, listens_at: str = "", ports: Sequence[int] = (0,)) -> 
 
 
 def listen_for_store(host: str, listens_at: str, ports: Sequence[int]) -> socket.socket:
+    """Return the listening socket of a store; parameters and errors are those of `make_store`."""
     try:
         listener = _listen_at_one_of(ports, host)
     except OSError as error:

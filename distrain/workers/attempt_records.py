@@ -25,8 +25,8 @@ CLOSE_S = 10.0
 class AttemptRecords:
     """Writes the records of one attempt.
 
-    `trouble` is called in the event loop when writing begins to fail, with a message and with
-    whether the attempt has to end.
+    `trouble` is called in the event loop with a message, and with whether the attempt has to end:
+    with False when writing begins to fail, with True when it has failed for `FULL_DISK_S`.
     """
 
     def __init__(self, assignment: Assignment, trouble: Callable[[str, bool], None]):
@@ -39,7 +39,11 @@ class AttemptRecords:
         self._ended = asyncio.Event()
 
     async def open(self) -> None:
-        """Create the file; raises `OutputError`, `InputError` or `OSError`."""
+        """Create the attempt's file.
+
+        Raises `OutputError`, `InputError` or `OSError` if that fails, or takes longer than
+        `OPEN_S`.
+        """
         self._writer.do(self._open)
         if not await self._writer.done(OPEN_S):
             raise OSError(f"the run folder does not answer for {OPEN_S:g} s")
@@ -47,14 +51,18 @@ class AttemptRecords:
             raise self._error
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Append lines to the file later, in the thread that writes."""
         self._writer.do(lambda: self._append(lines))
 
     def end(self) -> None:
-        """Note that the coordinator has sent the last lines."""
+        """Note that the coordinator has sent the last lines, so that `close` need not wait."""
         self._ended.set()
 
     async def close(self, within_s: float = END_S) -> None:
-        """Wait up to `within_s` for the call of `end`, and close the file."""
+        """Wait up to `within_s` for the call of `end`, write the pending lines, and close the file.
+
+        Never raises; lines that cannot be written are lost.
+        """
         with suppress(TimeoutError):  # the coordinator is gone
             await asyncio.wait_for(self._ended.wait(), within_s)
         self._writer.do(self._close)

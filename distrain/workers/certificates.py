@@ -5,9 +5,10 @@ from pathlib import Path
 
 
 def ends_s(certificate: str | os.PathLike[str]) -> float | None:
-    """Return the earliest expiry, in unix seconds, of the certificates in a PEM file or text.
+    """Return the unix time at which the first of the certificates in a PEM file or text expires.
 
-    `None` if it cannot be read, or if the library `cryptography` is not installed.
+    `None` if the file cannot be read, has no valid certificate, or if the library `cryptography` is
+    not installed.
     """
     try:
         from cryptography import x509

@@ -1,8 +1,7 @@
-"""Stores the state of a started cluster in the file `state.json`.
+"""Stores the state of a started cluster in the file `state.json` of the cluster's folder.
 
-The cluster's own program writes the file, so that the cluster can be found even if the process that
-started it was killed. A process is identified by its id, its start time and the machine's boot,
-since process ids are reused.
+The program that runs the cluster writes the file, so that the cluster can be found even if the
+process that started the program was killed.
 """
 
 import contextlib
@@ -23,18 +22,18 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A unique process: no later process is equal to it."""
+    """Identifies a process; since process ids are reused, its id alone does not."""
 
     pid: int
-    started_ticks: int
-    boot_id: str
+    started_ticks: int  # clock ticks from the machine's boot to its start
+    boot_id: str  # the kernel's id of this boot
     host: str
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """Return the process with an id on this machine.
+        """Return the identity of the process with an id on this machine.
 
-        `None` if it has ended, or its start time cannot be read.
+        `None` if there is no such process, or its start time cannot be read.
         """
         with contextlib.suppress(OSError):
             started = started_ticks(pid)
@@ -48,7 +47,9 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class StartedCluster:
-    process: ProcessId  # the program; the cluster ends with it
+    """The content of `state.json`."""
+
+    process: ProcessId  # the program that runs the cluster, which ends with it
     token: str  # the token of its scheduler's HTTP server
     url: str | None = None  # the scheduler's HTTP address; `None` before it answers
     scheduler: str | None = None  # the address of the scheduler's comm
@@ -58,6 +59,7 @@ class StartedCluster:
 
 
 def read_started(folder: Path) -> StartedCluster | None:
+    """Return the content of a folder's `state.json`; `None` if it is missing or invalid."""
     try:
         values = json.loads((folder / STATE_FILE).read_bytes())
         process = ProcessId(**values.pop("process"))
@@ -72,6 +74,7 @@ def write_started(folder: Path, started: StartedCluster) -> None:
 
 @contextlib.contextmanager
 def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
+    """Write an exception of the block to `state.json`, as `error` of `started`; raise it again."""
     try:
         yield
     except Exception as error:
@@ -82,9 +85,10 @@ def errors_recorded(folder: Path, started: StartedCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_one(file: Path) -> Iterator[bool]:
-    """Try to lock a file during the block, without waiting; yield False if another holds the lock.
+    """Lock a file during the block, without waiting; yield whether this process got the lock.
 
-    Raises `OutputError` if the file cannot be created.
+    It does not if another process holds the lock. Creates the file if it does not exist; raises
+    `OutputError` if that fails.
     """
     import fcntl
 

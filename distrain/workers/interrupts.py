@@ -1,4 +1,4 @@
-"""Handles Ctrl-C, which a terminal sends to every process started from it."""
+"""Handles Ctrl-C, which a terminal sends to all processes of the command that runs in it."""
 
 import signal
 import threading
@@ -7,9 +7,9 @@ from distributed import Worker, WorkerPlugin
 
 
 class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Makes workers ignore Ctrl-C, which the process that started the local cluster handles.
+    """Makes a local cluster's worker processes ignore Ctrl-C (SIGINT).
 
-    Rank processes inherit this setting.
+    The process that started the cluster handles it. Rank processes inherit this setting.
     """
 
     name = "distrain-ignore-interrupts"

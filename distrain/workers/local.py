@@ -40,7 +40,10 @@ _QUIET_LOOPS = {
 }
 
 _FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
-"""Worker processes are forked from one that has imported their modules (`begin_imports`)."""
+"""Dask's setting to fork worker processes from a process that has imported their modules.
+
+`begin_imports` starts that process.
+"""
 
 _AT_START = {
     "PYTHONSAFEPATH": "1",  # nothing is imported from the current folder
@@ -50,7 +53,7 @@ _AT_START = {
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""Environment variables of the process that imports, unless they are set already."""
+"""Environment variables that `begin_imports` sets for its process, unless they are set already."""
 
 _starts = threading.Lock()
 
@@ -89,7 +92,8 @@ ON_REQUEST = "distrain.dashboard-on-request"
 def begin_imports() -> None:
     """Start the process from which worker processes are forked, if it does not run yet.
 
-    Returns at once: that process imports what workers need while this one does other work.
+    Returns at once. The new process imports the modules that workers need, while this process does
+    other work.
     """
     get_context("forkserver").set_forkserver_preload(["distrain.workers.supervisor"])
     added = {name: value for name, value in _AT_START.items() if name not in os.environ}
@@ -116,10 +120,19 @@ def local_cluster(
 ) -> Iterator[Any]:
     """Yield a client of a new cluster of worker processes on this machine.
 
-    With `private`, Dask's connections require a certificate that exists only in these processes'
-    memory, so that other users of the machine cannot connect. Ended workers are replaced. If that
-    fails, the cluster is closed, and `why_lost` returns the reason. Raises `ClusterError` if the
-    cluster does not start, or if there are too few GPUs.
+    Workers that end are replaced. If that fails, the cluster is closed, and `why_lost` returns the
+    reason.
+
+    Args:
+        num_workers: The number of worker processes.
+        threads_per_worker: The number of Dask threads of each.
+        device: `cpu`; `cuda`: each worker gets a GPU; `auto`: `cuda` if there are enough GPUs.
+        dashboard_address: Where the scheduler's HTTP server listens, such as `127.0.0.1:0`.
+        private: Whether Dask's connections require a certificate that exists only in the memory of
+            these processes, so that other users of the machine cannot connect.
+
+    Raises:
+        ClusterError: The cluster does not start, or there are too few GPUs.
     """
     import dask
     from distributed import Client, LocalCluster, utils
@@ -167,9 +180,9 @@ def local_cluster(
 
 
 def check_builds(client: Any) -> None:
-    """Raise `ClusterError` if a worker imported other code of distrain than this process.
+    """Raise `ClusterError` if a worker of the client's cluster has another build than this process.
 
-    The scheduler would never place ranks on that worker, and the job would wait for it.
+    The scheduler would never place ranks on that worker, and jobs would wait.
     """
     if {*client.run(build).values()} - {build()}:
         raise ClusterError(
@@ -182,9 +195,9 @@ def check_builds(client: Any) -> None:
 def local_threads(num_threads: int) -> Iterator[Any]:
     """Yield a client of a new cluster whose only worker consists of threads of this process.
 
-    It starts in half a second of processor time, instead of one and a half for a worker process.
-    It has no dashboard and no coordinator. Dask's HTTP servers listen on the loopback interface,
-    without any routes.
+    The cluster takes half a second of processor time to start, a worker process one and a half. It
+    has no dashboard and no coordinator. Its HTTP servers listen on the loopback interface, without
+    any routes. Raises `ClusterError` if the cluster does not start.
     """
     from distributed import Client, Scheduler, SpecCluster, Worker
 
@@ -209,10 +222,11 @@ def local_threads(num_threads: int) -> Iterator[Any]:
 
 @contextmanager
 def _start_with(changes: Mapping[str, Any]) -> Iterator[None]:
-    """Start a cluster with Dask's settings; convert any error into a one-line `ClusterError`.
+    """Change Dask's settings during the block, which starts a cluster.
 
-    One thread at a time: if two blocks of changed settings overlap, the one that ends last restores
-    what the other one had set, for the rest of the process.
+    Any error of the block, except a `DistrainError`, becomes a `ClusterError` of one line. Only one
+    thread at a time is in such a block: if two overlapped, the one that ends last would restore the
+    settings of the other for the rest of the process.
     """
     import dask
 
@@ -238,7 +252,10 @@ def _start_with(changes: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _check_main_guard() -> None:
-    """Raise `ClusterError` if the main script has no main guard, so that workers would run it."""
+    """Raise `ClusterError` if worker processes would run the main script again.
+
+    They would if it has no `if __name__ == "__main__":`.
+    """
     main = sys.modules["__main__"]
     file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     if file is None or (spec is not None and spec.name.rpartition(".")[2] == "__main__"):
@@ -259,7 +276,7 @@ def _check_main_guard() -> None:
 
 
 def _check_no_task() -> None:
-    """Raise `ClusterError` in a task of a worker process, where a further cluster never starts."""
+    """Raise `ClusterError` if this is a Dask task in a worker process, where no cluster starts."""
     from distributed import get_worker
 
     try:
@@ -276,7 +293,7 @@ def _check_no_task() -> None:
 
 
 _Kind = tuple[Callable[[Any], object], str]
-"""A setting's parser, and a description of valid values."""
+"""A parser that raises an error for an invalid value, and a description of valid values."""
 
 _TIMES = (
     "comm.timeouts.connect",
@@ -314,9 +331,9 @@ def check_dask_settings() -> None:
 
 
 def dashboard_link(client: Any) -> str:
-    """Return the address of a client's dashboard.
+    """Return the URL of the dashboard of a client's cluster, made from Dask's template.
 
-    If Dask's template for it has unknown variables, a text that says so is returned.
+    If the template has unknown variables, the result is a text that says so.
     """
     try:
         return str(client.dashboard_link)
@@ -330,7 +347,7 @@ _ONE_PROCESS = (
 
 
 def _check_loopback() -> None:
-    """Raise `ClusterError` if the loopback interface does not work; Dask would try for 30 s."""
+    """Raise `ClusterError` if the loopback interface does not work; Dask would retry for 30 s."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), 5).close()
@@ -343,9 +360,9 @@ def _check_loopback() -> None:
 
 
 def check_shared_memory() -> os.statvfs_result:
-    """Return the `statvfs` of the shared memory, with its size.
+    """Return the `statvfs` of the shared memory's filesystem, which has its size.
 
-    Raises `ClusterError` if it is not writable, since Dask would hang.
+    Raises `ClusterError` if nothing can be written there, since Dask would hang.
     """
     try:
         with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
@@ -360,7 +377,7 @@ def check_shared_memory() -> os.statvfs_result:
 
 
 def check_this_machine(num_workers: int, device: str) -> int:
-    """Check this machine, and return the number of its GPUs; 0 for the device `cpu`.
+    """Check that a local cluster can start; return the number of GPUs, or 0 for the device `cpu`.
 
     Raises `ClusterError` if the loopback interface or the shared memory does not work, or if the
     device is `cuda` and there are fewer GPUs than workers.
@@ -377,9 +394,9 @@ def check_this_machine(num_workers: int, device: str) -> int:
 
 
 def device_of_workers(num_workers: int) -> str:
-    """Return the device of each worker of a local cluster.
+    """Return the device that workers of a local cluster would have with `auto`.
 
-    `cuda` if dask-cuda is installed and there is a GPU for each worker, else `cpu`.
+    This is `cuda` if dask-cuda is installed and there is a GPU for each worker, otherwise `cpu`.
     """
     has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
     return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"

@@ -15,13 +15,19 @@ _OF_GLOO = "GLOO_SOCKET_IFNAME"
 
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the network interface for this worker's ranks.
+    """Return the network interface for the ranks of a Dask worker, such as `eth0`.
 
-    This is the interface in `DISTRAIN_INTERFACE`, or else the one with `address`, the Dask worker's
-    address, which other hosts can reach. gloo's default is the address of the host's own name,
-    which on many machines is 127.0.0.1. `None` (no interface has `address`) leaves the choice to
-    gloo and NCCL. Raises `ClusterError` if an interface in the environment does not exist, or has
-    no address.
+    This is the interface in `DISTRAIN_INTERFACE`, or else the one that has `address`. `None` if no
+    interface has it; gloo and NCCL then choose. gloo's choice is the address of the host's own
+    name, which on many machines is 127.0.0.1.
+
+    Args:
+        address: The worker's IP address or host name, which other hosts can reach.
+        environ: The worker's environment.
+
+    Raises:
+        ClusterError: An interface in `DISTRAIN_INTERFACE` or `GLOO_SOCKET_IFNAME` does not exist,
+            or has no IP address.
     """
     for name in environ.get(_OF_GLOO, "").split(","):
         _check(_OF_GLOO, name.strip())
@@ -47,7 +53,7 @@ def _check(variable: str, requested: str) -> None:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the interface that has an address on this host; `None` if none has it.
+    """Return the interface of this host that has an IP address; `None` if there is none.
 
     >>> interface_of("127.0.0.1")
     'lo'
@@ -60,7 +66,10 @@ def interface_of(address: str) -> str | None:
 
 
 def ip_addresses() -> dict[str, list[str]]:
-    """Return IP addresses by interface, without IPv6 link-local ones, which peers cannot use."""
+    """Return the IP addresses of this host by interface, without IPv6 link-local addresses.
+
+    Other hosts cannot use link-local addresses. An interface without others has an empty list.
+    """
     interfaces: dict[str, list[str]] = {}
     for name, addresses in psutil.net_if_addrs().items():
         ips = [one.address for one in addresses if one.family in (socket.AF_INET, socket.AF_INET6)]
@@ -69,7 +78,7 @@ def ip_addresses() -> dict[str, list[str]]:
 
 
 def is_ipv6(address: str) -> bool:
-    """Return True if a host is given as an IPv6 address.
+    """Return True if a text is an IPv6 address.
 
     >>> is_ipv6("fd00::2"), is_ipv6("10.0.0.2"), is_ipv6("node-2")
     (True, False, False)
@@ -78,9 +87,9 @@ def is_ipv6(address: str) -> bool:
 
 
 def speaks_ipv6(interface: str | None, address: str) -> bool:
-    """Return True if ranks use IPv6.
+    """Return True if ranks use IPv6, given the result of `choose_interface` for `address`.
 
-    They do if the worker's address is IPv6 and the interface has an IPv6 address.
+    They do if the worker's address is an IPv6 address, and the chosen interface, if any, has one.
     """
     if not is_ipv6(address):
         return False

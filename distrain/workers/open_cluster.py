@@ -1,4 +1,4 @@
-"""Opens the cluster for a request: an existing one, threads, or a new local one."""
+"""Opens the cluster for a request: an existing cluster, threads, or a new local cluster."""
 
 import asyncio
 import ssl
@@ -18,15 +18,22 @@ from distrain.workers.local import (
 
 CONNECT_TIMEOUT_S = 15.0
 SPEAKS_FIRST_S = 2.0
-"""How long to wait for a scheduler's first bytes before probing for another kind of server."""
+"""How long to wait for a server's first bytes. A scheduler sends first; other servers may not."""
 
 
 @contextmanager
 def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
-    """Yield a client of a scheduler, given by its address, a `distributed.Client` or a cluster.
+    """Yield a client of a running scheduler.
 
-    Afterwards the cluster keeps running, and a given client stays open. Raises `ClusterError` if
-    the scheduler does not answer within `timeout_s`, or is something else.
+    Afterwards the cluster keeps running, and a given client stays open.
+
+    Args:
+        scheduler: The scheduler's address, a `distributed.Client`, or a Dask cluster.
+        timeout_s: How long to wait for the scheduler at an address.
+
+    Raises:
+        ClusterError: The scheduler does not answer in time, the server at the address is not a
+            Dask scheduler, or `scheduler` is closed or not one of the above.
     """
     from distributed import Client
 
@@ -71,6 +78,7 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 
 
 def address_of(scheduler: Any) -> str | None:
+    """Return the address of a scheduler, which is given as in `connect`; `None` if it has none."""
     if isinstance(scheduler, str):
         return scheduler
     # A closed client has no scheduler.
@@ -80,7 +88,10 @@ def address_of(scheduler: Any) -> str | None:
 
 
 def _check_certificates(address: str) -> None:
-    """Raise `ClusterError` for `tls://` without a certificate; Dask's own error is unclear."""
+    """Raise `ClusterError` if an address begins with `tls://`, and no certificate is configured.
+
+    Dask's own error is unclear.
+    """
     from distributed import Security
 
     if not address.startswith("tls://"):
@@ -122,9 +133,10 @@ async def _check_is_scheduler(address: str, timeout_s: float) -> None:
 async def _first_bytes(host: str, port: int, tls: Any, timeout_s: float) -> bytes:
     """Return the first bytes that a server sends; b"" if it closes the connection.
 
-    Dask's comm sends first, HTTP servers wait. Dask would interpret an HTTP answer as the length
-    of a message, and loop forever over its parts; a scheduler would do the same with a probe of 8
-    bytes or more.
+    A scheduler sends first. If nothing arrives within `SPEAKS_FIRST_S`, a probe is sent, to which
+    HTTP servers answer. Dask's client must not connect to these: it would interpret the answer as
+    the length of a message, and loop forever. A scheduler would do the same with a probe of 8 bytes
+    or more.
     """
     name = host if tls is not None else None
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
@@ -141,16 +153,20 @@ async def _first_bytes(host: str, port: int, tls: Any, timeout_s: float) -> byte
 
 @dataclass(frozen=True)
 class ClusterRequest:
+    """The cluster that a command or a job needs."""
+
     scheduler: Any = None  # an address, a `distributed.Client` or a cluster; `None`: a new one
-    num_workers: int = 2
-    threads_per_worker: int = 1  # Dask threads per worker
-    device: str = "cpu"  # `cuda`: one GPU per worker; `auto`: if there are enough
+    num_workers: int = 2  # worker processes of a new cluster
+    threads_per_worker: int = 1  # Dask threads of each of them
+    device: str = "cpu"  # `cuda`: a GPU for each worker; `auto`: the same if there are enough GPUs
     dashboard_address: str = ":0"  # for a new cluster; port 0 means any free port
     in_process: bool = False  # whether a new cluster consists of threads of this process
 
 
 @dataclass(frozen=True)
 class WorkerSource:
+    """A way to get a cluster."""
+
     serves: Callable[[ClusterRequest], bool]  # whether it can serve a request
     opening: Callable[[ClusterRequest], str]  # the progress text while opening
     # returns a context manager that yields a `distributed.Client`, and stops what it started;
@@ -187,6 +203,7 @@ SOURCES: tuple[WorkerSource, ...] = (
 
 
 def source_of(request: ClusterRequest) -> WorkerSource:
+    """Return the first of `SOURCES` that serves a request."""
     return next(source for source in SOURCES if source.serves(request))
 
 
@@ -194,6 +211,11 @@ def source_of(request: ClusterRequest) -> WorkerSource:
 def open_cluster(
     request: ClusterRequest, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Any]:
+    """Yield a client of the cluster for a request; afterwards stop a cluster started for it.
+
+    `say` is called with a text on what is done. Raises `ClusterError` if the cluster does not
+    answer or start.
+    """
     source = source_of(request)
     say(source.opening(request))
     with ExitStack() as opened:
@@ -208,5 +230,8 @@ def open_cluster(
 
 
 def check_cluster(request: ClusterRequest) -> None:
-    """Raise `ClusterError` if this machine cannot provide the workers; start nothing."""
+    """Raise `ClusterError` if the request needs a local cluster that this machine cannot start.
+
+    Starts nothing.
+    """
     source_of(request).check(request)

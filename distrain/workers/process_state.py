@@ -19,15 +19,19 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ProcessState:
+    """The state of a process, as the kernel reports it."""
+
     state: str  # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
     catches: frozenset[int] = frozenset()  # numbers of the signals that it handles
 
     @property
     def can_answer(self) -> bool:
+        """Whether the process runs, sleeps, or waits for I/O, so that it may handle a signal."""
         return self.state[0] in "RSDI"
 
 
 def process_state(pid: int) -> ProcessState:
+    """Return the state of a process; `GONE` if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -48,10 +52,10 @@ def resident_bytes(pid: int) -> int:
 
 
 async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
-    """Return a process's state, and the Python stacks that it writes to `path` on SIGUSR2.
+    """Return a process's state as text, and the Python stacks that it appends to `path` on SIGUSR2.
 
     The stacks are "" if the process does not handle the signal, or does not write them within
-    `STACKS_WAIT_S`.
+    `STACKS_WAIT_S`. At most `STACKS_BYTES` are read.
     """
     now = process_state(pid)
     # Without a handler, as in a process that is just starting, the signal would kill it.

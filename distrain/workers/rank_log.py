@@ -1,8 +1,9 @@
 """Writes a rank's output to a log of bounded size: the beginning and the end are kept.
 
 A rank that prints endlessly must not fill the disk, and neither the rank nor its supervisor's event
-loop may wait for the disk. Bytes that cannot be written in time are dropped. Every kept byte is
-stored under its position in the whole output (`distrain.runs.log_bytes`).
+loop may wait for the disk. If too many bytes wait to be written, some are replaced by a note. Every
+byte of the resulting text that is kept is stored under its position in that text
+(`distrain.runs.log_bytes`).
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from distrain.jobs.run_paths import log_end, log_part
 from distrain.runs.log_bytes import gap_note, log_pieces, log_size
 from distrain.storage.background import BackgroundWriter, Inbox
 
-KEPT_BYTES = 64 * 2**20  # kept bytes of a log's beginning, and again of its end
+KEPT_BYTES = 64 * 2**20  # bytes kept of a log's beginning, and as many of its end
 WAITING_BYTES = 64 * 2**20  # bytes that may wait for a slow filesystem
 TAIL_LINES = 30
 TAIL_BYTES = 2**16  # largest size of a rank's last lines
@@ -23,11 +24,12 @@ _PARTS = 16  # most parts after the beginning; every gap starts a new part
 
 
 class BoundedLog:
-    """The first and the last bytes of a log.
+    """A log on disk whose middle is removed when it becomes too large.
 
-    The beginning is written to the file `path`, the rest to parts beside it, each named by the
-    position of its first byte. Writes are not buffered, so a crash of this process loses nothing.
-    The total size is at most `3 * kept_bytes`; files of an earlier writer are kept.
+    The first `kept_bytes` are written to the file `path`, the rest to parts beside it, each named
+    by the position of its first byte in the whole output. The total size is at most
+    `3 * kept_bytes`. Writes are not buffered, so a crash of this process loses nothing. If an
+    earlier writer has left files of this log, they are kept, and the log is continued.
     """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES):
@@ -43,7 +45,7 @@ class BoundedLog:
         self.left_out_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Write bytes; if that fails, they are left out. Never raises."""
+        """Write bytes. If that fails, the log has a gap in their place. Never raises."""
         left = memoryview(data)
         while left:
             try:
@@ -111,9 +113,10 @@ class BoundedLog:
 
 
 class RankLogWriter:
-    """A rank's log, written by a thread.
+    """A rank's log, which the thread of `writer` writes to the file `path`.
 
-    If more than `WAITING_BYTES` wait to be written, the oldest are dropped.
+    If more than `WAITING_BYTES` wait to be written, bytes are dropped, and the log has a note about
+    them.
     """
 
     def __init__(self, path: Path, writer: BackgroundWriter):
@@ -125,7 +128,7 @@ class RankLogWriter:
         self._last_bytes = bytearray()
 
     async def open(self, within_s: float) -> None:
-        """Open the log; after `within_s` continue anyway, and buffer the output.
+        """Open the log. If that takes longer than `within_s`, return; output then waits for it.
 
         Raises `OSError` if the log cannot be opened.
         """
@@ -135,13 +138,14 @@ class RankLogWriter:
             raise self._error
 
     def write(self, data: bytes) -> None:
-        """Write bytes; never raises, never waits."""
+        """Queue bytes to be written; never raises, never waits."""
         self._last_bytes += data[-TAIL_BYTES:]
         del self._last_bytes[:-TAIL_BYTES]
         self._inbox.put(data, len(data))
 
     @property
     def last_lines(self) -> str:
+        """The last `TAIL_LINES` lines that were written, at most `TAIL_BYTES`."""
         lines = self._last_bytes.decode(errors="replace").splitlines(keepends=True)
         return "".join(lines[-TAIL_LINES:])
 
@@ -166,6 +170,8 @@ class RankLogWriter:
 
 
 class LogPump(asyncio.Protocol):
+    """Writes all bytes from a pipe to a log; `ended` is set when the pipe is closed."""
+
     def __init__(self, log: RankLogWriter):
         self._log = log
         self.ended = asyncio.Event()

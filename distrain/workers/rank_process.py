@@ -35,9 +35,9 @@ RANK_PROGRAM = (sys.executable, "-P", "-m", "distrain.train.rank")
 EVENT_LINE_LIMIT_BYTES = 64 * 2**20
 MEMORY_POLL_S = 0.25
 DRAIN_S = 2.0
-"""How long pipes are read after the process has ended, since a child may keep them open.
+"""How long pipes are read after the process has ended, since its children may keep them open.
 
-Also how long to wait afterwards until the log is written.
+Also the longest wait afterwards for the log to be written.
 """
 
 SETTLE_S = 10.0  # how long the last uploads may delay the report of a rank's end
@@ -53,12 +53,16 @@ ALLOCATOR = {
 
 
 class RankProcess:
-    """One rank's process, started with the command line `program`.
+    """One rank's process.
 
-    `report` is called with the events of the rank and of its supervisor, as JSON values. `settle`
-    is called in a thread before the end is reported, to upload written files. `interface` is the
-    network interface for gloo and NCCL; `None` leaves the choice to them. With `ipv6` peers reach
-    this host at an IPv6 address.
+    Args:
+        assignment: The rank's work.
+        report: Called with each event of the rank and of its supervisor, as JSON values.
+        program: The command line of the process, to which two numbers are added: the file
+            descriptor for events, and this process's id.
+        interface: The network interface for gloo and NCCL; `None` leaves the choice to them.
+        ipv6: Whether other ranks reach this host at an IPv6 address.
+        settle: Called in a thread before the end is reported, to upload the written files.
     """
 
     def __init__(
@@ -86,9 +90,11 @@ class RankProcess:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Run the process to its end and report its events; return its exit code.
+        """Run the process to its end, and report its events; return its exit code.
 
-        If the process cannot be started, this is reported, and 1 returned.
+        The last event is `RankExited`. If the log cannot be opened or the process cannot be
+        started, a `RankFailed` is reported before it, and 1 returned. If the rank was stopped
+        before this call, nothing is started, and 0 returned.
         """
         if self._stopped:
             self._report_event(RankExited(self._rank, 0, stopped=True))
@@ -106,15 +112,15 @@ class RankProcess:
             self._writer.close()
 
     def command(self, message: dict[str, Any]) -> None:
-        """Send a command; a rank that has ended ignores it."""
+        """Send a command to the process; does nothing if it has ended or is not started yet."""
         if self._process is not None:
             self._write(self._process, json.dumps(message))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after `grace_s`, without waiting for it.
+        """Have the rank save a checkpoint and end, and kill it after `grace_s`; returns at once.
 
-        A rank that does not train yet is killed at once. `number` is the command's number, equal on
-        all ranks.
+        A rank that does not train yet is killed immediately. `number` is the command's number,
+        which is equal on all ranks.
         """
         self._stopped = True
         # Before the training has started, there is nothing to save.
@@ -126,16 +132,17 @@ class RankProcess:
         self._kill_timers.append(timer)
 
     def kill(self) -> None:
-        """End the rank now, or as soon as it has started."""
+        """Kill the rank's processes now, or as soon as the rank has started."""
         self._stopped = True
         self._kill_group()
 
     def fail(self, reason: Reason, message: str) -> None:
-        """End the rank now, with a failure reported by its supervisor."""
+        """Report a failure on behalf of the rank, and kill its processes."""
         self._report_event(RankFailed(self._rank, reason, f"rank {self._rank}: {message}"))
         self._kill_group()
 
     def ask_for_stacks(self) -> None:
+        """Report the process's state and stacks as `StacksTaken`, later; returns at once."""
         self._begin(self._take_stacks())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -257,7 +264,7 @@ class RankProcess:
             await asyncio.sleep(MEMORY_POLL_S)
 
     async def _end(self) -> None:
-        """End the process group in every case: a cancelled task must not leave its rank running."""
+        """Kill the process group, even if this task was cancelled, so that no process is left."""
         for timer in self._kill_timers:
             timer.cancel()
         self._kill_group()
@@ -285,7 +292,7 @@ class RankProcess:
 
 
 class _Exit(asyncio.SubprocessProtocol):
-    """Sets `seen` when the process ends, even if one of its children keeps its pipes open."""
+    """Sets the event `seen` when the process ends, even if its children keep its pipes open."""
 
     def __init__(self) -> None:
         self.seen = asyncio.Event()

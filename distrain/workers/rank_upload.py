@@ -1,9 +1,10 @@
 """Uploads a rank's files from its worker to a run folder in an object store.
 
-The rank and its supervisor write files to a folder on the worker. A thread uploads new parts of the
-log and, for rank 0, of the attempt's records. `distrain.runs.log_bytes` reads these parts; the last
-part grows by being uploaded again. No other process writes these objects. If the store does not
-answer, the thread retries later, without delaying the rank.
+The rank and its supervisor write files to a folder on the worker. A thread uploads the log and, for
+rank 0, the attempt's records, in parts of up to `PART_BYTES`, which `distrain.runs.log_bytes`
+reads. When the file grows, the last part is uploaded again with the new bytes. No other process
+writes these objects. If the store does not answer, the thread retries later, without delaying the
+rank.
 """
 
 import logging
@@ -44,7 +45,7 @@ class RankUpload:
         self._thread.start()
 
     def upload_new(self) -> bool:
-        """Upload all new data; return whether that succeeded. Never raises."""
+        """Upload the new bytes of log and records; return whether that succeeded. Never raises."""
         with self._lock:
             try:
                 self._upload_growing()
@@ -57,9 +58,9 @@ class RankUpload:
             return True
 
     def close(self, within_s: float) -> None:
-        """Upload the remaining files, and remove the worker's folder if that succeeded.
+        """Have the thread upload the remaining files and, if that succeeds, remove their folder.
 
-        Waits for at most `within_s`.
+        Waits for the thread for at most `within_s`.
         """
         self._ending.set()
         self._thread.join(within_s)
@@ -90,7 +91,7 @@ class RankUpload:
             self._is_closed = True
 
     def _upload_rest(self) -> bool:
-        """Upload row hashes and stacks; return whether that succeeded.
+        """Upload the files with row hashes and stacks; return whether that succeeded.
 
         The rank itself uploads its model and checkpoints.
         """
@@ -110,7 +111,7 @@ class RankUpload:
 
 
 class _Growing:
-    """A growing file, which is uploaded in parts."""
+    """A growing file, which is uploaded in parts by calls of `put`."""
 
     def __init__(self, path: Path, put: Callable[[Path, bytes], None]):
         self._path, self._put = path, put
@@ -128,7 +129,7 @@ class _Growing:
             os.close(folder)
 
     def _upload_part(self, folder: int) -> bool:
-        """Upload the next bytes; return whether there were any."""
+        """Upload the next new bytes, up to the end of a part; return whether there were any."""
         offset = self._next + len(self._part)
         first, data = next_bytes(folder, self._path.name, offset, PART_BYTES - len(self._part))
         if not data:
@@ -144,7 +145,7 @@ class _Growing:
 
 
 def files_dir(local_directory: str, job_id: str, attempt: int, rank: int) -> Path:
-    """Create an empty folder on a worker for one rank's files, and return it."""
+    """Create an empty folder for one rank's files below a worker's local folder, and return it."""
     folder = Path(local_directory) / "distrain-files" / f"{job_id}-a{attempt}-r{rank}"
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)

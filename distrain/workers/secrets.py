@@ -10,7 +10,10 @@ from distrain.storage.outputs import whole_file
 PRIVATE_MODE = 0o600
 TOKEN_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN"
 FILE_VARIABLE = "DISTRAIN_DASHBOARD_TOKEN_FILE"
-"""The path of a file with the token, such as a systemd credential or a mounted secret."""
+"""The environment variable with the path of a file that contains the token.
+
+The file is, for example, a systemd credential or a mounted secret.
+"""
 MIN_LENGTH = 16  # fewest characters of a token; shorter ones can be guessed
 _MAKE_ONE = "Set it to a secret, such as the output of `openssl rand -hex 32`"
 
@@ -22,9 +25,11 @@ _SKEW = datetime.timedelta(days=1)
 
 
 def token_of_environment() -> str | None:
-    """Return the token in `TOKEN_VARIABLE`, or else in the file that `FILE_VARIABLE` names.
+    """Return the token of the environment, without surrounding spaces.
 
-    `None` if neither is set; raises `ClusterError` if the token or the file cannot be used.
+    It is the value of `TOKEN_VARIABLE` or, if that is not set, the content of the file that
+    `FILE_VARIABLE` names. `None` if neither is set. Raises `ClusterError` if the file cannot be
+    read, or the token is empty, too short, or not printable ASCII.
     """
     name, token_text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     if token_text is None:
@@ -66,6 +71,10 @@ def _in_the_file() -> str | None:
 
 
 def write_certificate(path: Path) -> None:
+    """Write a new key and its self-signed certificate to a PEM file that only this user can read.
+
+    All processes of a cluster use the same file, also as their certificate authority.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -93,6 +102,7 @@ def write_certificate(path: Path) -> None:
 
 
 def write_private(path: Path, text: bytes) -> None:
+    """Write or replace a file that only this user can read."""
     with whole_file(path) as partial:
         made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
         with open(made, "wb") as file:
@@ -100,7 +110,7 @@ def write_private(path: Path, text: bytes) -> None:
 
 
 def tls_environment(path: Path) -> dict[str, str]:
-    """Return the environment variables that make Dask require TLS with the certificate in a file.
+    """Return the environment variables that make Dask require TLS with the PEM file at `path`.
 
     >>> tls_environment(Path("/f/tls.pem"))["DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY"]
     '/f/tls.pem'
@@ -114,7 +124,7 @@ def tls_environment(path: Path) -> dict[str, str]:
 
 
 def has_certificates() -> bool:
-    """Return True if Dask's configuration (files or variables) names certificates."""
+    """Return True if Dask's configuration (files or variables) names a certificate authority."""
     import dask
 
     return bool(dask.config.get("distributed.comm.tls.ca-file", None))

@@ -1,8 +1,8 @@
-"""`python -m distrain.workers.serve_local FOLDER`: a cluster on this machine, until SIGTERM.
+"""`python -m distrain.workers.serve_local FOLDER`: runs a cluster on this machine until SIGTERM.
 
-The job service starts this program in its own session, and finds the cluster through
-`FOLDER/state.json`. If several are started for one folder, the first to lock `FOLDER/alive.lock`
-starts the cluster, and the others exit at once with code 0.
+The job service starts this program in a session of its own, and finds the cluster through
+`FOLDER/state.json`. If the program is started several times for one folder, the first process that
+locks `FOLDER/alive.lock` starts the cluster, and the others exit at once with code 0.
 """
 
 import argparse

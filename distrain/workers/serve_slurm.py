@@ -1,11 +1,10 @@
-"""`srun python -m distrain.workers.serve_slurm FOLDER`: a Slurm job that is a Dask cluster.
+"""`srun python -m distrain.workers.serve_slurm FOLDER`: runs a Dask cluster as a Slurm job.
 
-Each task is a worker, and uses one GPU of its node, by its local id. The first task also runs the
-scheduler. It writes `FOLDER/state.json`, and `FOLDER/client.env`, which a shell sources to use the
-cluster. Dask's connections require a certificate made for this cluster, unless Dask's configuration
-names other certificates. On SIGUSR1, which Slurm sends before the time limit, and on SIGTERM, the
-worker's ranks save a checkpoint and the worker leaves. A task reads its rank and node from Slurm's
-environment variables.
+Each task of the job runs a worker, which uses one GPU of its node, chosen by the task's local id.
+The first task also runs the scheduler. It writes `FOLDER/state.json`, and `FOLDER/client.env`,
+which a user's shell sources to use the cluster. Dask's connections require a certificate made for
+this cluster, unless Dask's configuration names other certificates. On SIGUSR1, which Slurm sends
+before the time limit, and on SIGTERM, the worker's ranks save a checkpoint and the worker leaves.
 """
 
 import argparse
@@ -34,14 +33,16 @@ from distrain.workers.secrets import (
 )
 
 INTERFACE_VARIABLE = "DISTRAIN_INTERFACE"
-"""The workers' environment variable that names the interface of their ranks."""
+"""The environment variable of workers that names the network interface of their ranks."""
 
 NOTICE_S = 120
-"""Time between the signal and the job's end, in which ranks save checkpoints and tasks end."""
+"""Seconds between the signal that Slurm sends before the time limit, and the job's end."""
 
 
 def life_of(environment: Mapping[str, str]) -> str:
-    """Return an id of this start of a Slurm job, since a requeued job has the same job id.
+    """Return an id of this start of a Slurm job, made from Slurm's environment variables.
+
+    A job that is requeued keeps its job id, but gets another id here.
 
     >>> life_of({"SLURM_JOB_ID": "12"}), life_of({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
     ('12-0', '12-2')
@@ -50,10 +51,10 @@ def life_of(environment: Mapping[str, str]) -> str:
 
 
 def gpu_of(environment: Mapping[str, str]) -> str:
-    """Return the GPU of this task, as in CUDA_VISIBLE_DEVICES.
+    """Return the GPU that this task uses, as a value for CUDA_VISIBLE_DEVICES.
 
-    Tasks that share a node's GPUs see all of them, so that NCCL can copy between them; each task
-    uses the GPU at its local id. If Slurm shows the task a single GPU, it uses that one. Raises
+    If CUDA_VISIBLE_DEVICES has several GPUs, those of all tasks on the node, it is the one at the
+    task's local id. If it has one GPU, it is that one. If it is not set, it is the local id. Raises
     `ClusterError` if the node has fewer GPUs than tasks.
 
     >>> gpu_of({"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_LOCALID": "2"})
@@ -74,15 +75,15 @@ def gpu_of(environment: Mapping[str, str]) -> str:
 
 
 def listening_words(environment: Mapping[str, str]) -> list[str]:
+    """Return the options of `dask scheduler` and `dask worker` for the address to listen on."""
     interface = environment.get(INTERFACE_VARIABLE)
     return ["--interface", interface] if interface else ["--host", address_of_node(environment)]
 
 
 def address_of_node(environment: Mapping[str, str]) -> str:
-    """Return this node's name, or its IP address if other nodes cannot use the name.
+    """Return this node's name, or its IP address if other nodes of the job cannot use the name.
 
-    They cannot if the job has several nodes and the name resolves to a loopback address, or not at
-    all.
+    They cannot if the name resolves to a loopback address, or not at all.
     """
     name = socket.gethostname()
     if int(environment.get("SLURM_JOB_NUM_NODES") or 1) < 2 or not _is_loopback(name):
@@ -103,7 +104,10 @@ CLIENT_FILE = "client.env"
 POLL_S = 0.5
 SCHEDULER_S = 300.0  # how long the scheduler may take to start from a slow shared filesystem
 LEAVE_S = NOTICE_S - 10.0
-"""How long the first task waits for the other workers to leave, before its scheduler ends."""
+"""How long the first task waits for the workers of other tasks before it ends the scheduler.
+
+Also how long a scheduler or worker may take to end before it is killed.
+"""
 _IGNORE_SIGTERM = "distrain.workers.serve_slurm"  # its `dask_setup` ignores the signal
 _NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})
 
@@ -126,16 +130,19 @@ def dask_setup(_server: object) -> None:
     """Ignore SIGTERM in Dask's scheduler and nannies, which load this module as a preload.
 
     Slurm sends SIGTERM to every process of a step. The scheduler must not end while ranks save
-    checkpoints, and a nanny would end at once; instead, its task makes it leave by SIGINT.
-    Dask sets its handlers before it calls preloads; a nanny's worker inherits this setting.
+    checkpoints, and a nanny would end at once. Instead, the task sends SIGINT to its nanny, which
+    then leaves. Dask sets its own handlers before it calls preloads; a nanny's worker inherits this
+    setting.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-class _Left(Exception): ...
+class _Left(Exception): ...  # the task is asked to leave while it waits for the scheduler to start
 
 
 class _Task:
+    """One task of the Slurm job."""
+
     def __init__(self, folder: Path, device: str, environment: Mapping[str, str]):
         self._folder, self._device, self._environment = folder, device, dict(environment)
         self._job = environment["SLURM_JOB_ID"]
@@ -179,9 +186,9 @@ class _Task:
         self._leaving = True
 
     def _wait_for_others(self) -> None:
-        """Wait until the workers of other tasks have left, since they need the scheduler.
+        """Wait until the workers of other tasks have left, at most `LEAVE_S`.
 
-        The wait takes at most `LEAVE_S`.
+        They need the scheduler of this task.
         """
         until_s = time.monotonic() + LEAVE_S
         others = int(self._environment.get("SLURM_NTASKS", "1")) - 1

@@ -1,4 +1,4 @@
-"""Context managers that overlapping blocks of several threads share."""
+"""`SharedContext`: a context manager for overlapping blocks in several threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,10 +6,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 
 class SharedContext:
-    """Enters a context manager with the first of several open blocks, and leaves it with the last.
+    """A context manager that several blocks share.
 
-    If each block changed and restored the same setting, blocks that do not end in the reverse order
-    of their begins would restore what another one had set.
+    It is made by `make` and entered when the first block begins, and left when the last open block
+    ends. If instead each block changed and restored the same setting, blocks that do not end in the
+    reverse order of their beginnings would restore the values of other blocks.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]):
@@ -20,7 +21,7 @@ class SharedContext:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Context manager of one block."""
+        """Return a context manager for one block."""
         with self._lock:
             if self._num_blocks == 0:
                 self._open.enter_context(self._make())

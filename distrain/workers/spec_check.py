@@ -1,7 +1,7 @@
-"""Checks a job spec in a separate process beside a Dask worker: `distrain plan`, with limits.
+"""Checks a job spec with `distrain plan`, in a process that a Dask worker starts.
 
-The check opens files and imports packages named in the spec, so it must run neither in the
-scheduler nor in the worker's own process. The worker stays available for ranks meanwhile.
+The check opens files and imports packages that the spec names, so it must run neither in the
+scheduler nor in the worker's own process. Meanwhile, the worker can run ranks.
 """
 
 import json
@@ -22,7 +22,7 @@ MOST_OUTPUT_BYTES = 4 * 2**20
 _LAST_WORDS_BYTES = 4000
 _POLL_S = 0.1
 
-# The check is killed if this worker ends, and has a lower priority than ranks.
+# The process's program. It is killed when the worker ends, and has a lower priority than ranks.
 _PROGRAM = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -36,10 +36,10 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 
 
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
-    """Return the output of `distrain plan --json` for a JSON spec, in a Dask task.
+    """Return the output of `distrain plan --json` for a spec; called as a Dask task.
 
-    If the check does not end within `limit_s`, or fails itself, only `could_not_check` is returned,
-    with the reason.
+    `spec_text` is the spec as JSON. If the check does not end within `limit_s`, fails itself, or
+    its task is released, the result has only the key `could_not_check`, with the reason.
     """
     worker = get_worker()
     key = worker.get_current_task()
@@ -71,7 +71,7 @@ def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
 def _wait(
     process: "subprocess.Popen[bytes]", folder: Path, limit_s: float, is_wanted: Callable[[], bool]
 ) -> str:
-    """Wait for the process; return why the wait was given up, or "" if the process ended."""
+    """Wait for the process; return "" when it has ended, or why it should be killed."""
     until_s = time.monotonic() + limit_s
     while True:
         with suppress(subprocess.TimeoutExpired):

@@ -1,6 +1,8 @@
-"""Runs the rank processes of one Dask worker, and executes the coordinator's commands.
+"""Supervises rank processes in a Dask worker: a task (`supervise`) for each, and a worker plugin.
 
-The supervisor of rank 0 also writes the records of its attempt, which the coordinator sends.
+The task starts the rank's process, and sends its events to the coordinator. The plugin executes the
+coordinator's commands. The supervisor of rank 0 also writes the records of its attempt, which the
+coordinator sends.
 
 A rank is a subprocess, not a thread of the Dask worker: a thread cannot be killed, torch allows
 one default process group per process, and NCCL's watchdog ends its whole process.
@@ -46,7 +48,11 @@ BUILD_OP = "distrain-build"
 
 
 class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Runs the rank processes of one Dask worker, and executes the coordinator's commands."""
+    """Executes the coordinator's commands for the ranks of one Dask worker.
+
+    `running` has the ranks' processes, and `records` the open records of attempts whose rank 0 is
+    here, both by the Dask keys of the supervisors' tasks.
+    """
 
     name = "distrain-supervisor"
 
@@ -68,7 +74,11 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
-        """Stream message: execute a command for the rank of a Dask task, or for its supervisor."""
+        """Stream message: execute a command of the coordinator.
+
+        `key` is the Dask key of the supervisor's task; `words` has the command's name as `op`, and
+        its values.
+        """
         if words["op"] in ("record", "end_records"):
             self._record(key, words)
             return
@@ -94,7 +104,10 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     def write_summary(
         self, job_id: str, run_dir: str, view: dict[str, Any], first_attempt: int, **_: object
     ) -> None:
-        """Stream message: write the summary of an ended job, whose ranks may have run elsewhere."""
+        """Stream message: write the summary of an ended job, and answer with `RECORDED_OP`.
+
+        The job's ranks may have run on other workers. `view` is a `JobView` as JSON values.
+        """
 
         def write() -> str:
             try:
@@ -115,15 +128,16 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         task.add_done_callback(self._tasks.discard)
 
     def leave(self, why: str) -> float:
-        """RPC: have the coordinator stop this worker's ranks; return the seconds that it may take.
+        """RPC: tell the coordinator that this worker will leave; return the ranks' grace period.
 
-        0 if the worker has no ranks. The coordinator places no more ranks on it.
+        The coordinator stops the ranks, and places no more ranks here. The result is in seconds; 0
+        if the worker has no ranks.
         """
         self.worker.batched_send({"op": LEAVING_OP, "worker": self.worker.address, "why": why})
         return self.grace_s()
 
     def grace_s(self) -> float:
-        """Return the longest time that a rank of this worker has to stop; 0 if it has no ranks."""
+        """Return the longest `deadlines.stop_grace_s` of this worker's ranks; 0 without ranks."""
         running = self.running.values()
         return max((process.spec.deadlines.stop_grace_s for process in running), default=0.0)
 
@@ -144,10 +158,10 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
 
 
 async def supervise(assignment_text: str) -> int:
-    """Run one rank to its end and return its exit code, as a Dask task on the rank's worker.
+    """Run one rank to its end, and return its exit code; called as a Dask task on its worker.
 
-    `assignment_text` is the JSON of an `Assignment`. A failure to start the rank is reported as its
-    event, and the exit code is 1.
+    `assignment_text` is an `Assignment` as JSON text. If the rank cannot be started, its
+    `RankFailed` and `RankExited` are sent, and 1 is returned.
     """
     assignment = Assignment.loads(assignment_text)
     worker = get_worker()
@@ -213,13 +227,16 @@ async def supervise(assignment_text: str) -> int:
 
 
 def _has_scheduler(worker: Worker) -> bool:
-    """Return False if the connection has closed: no entries arrive, and the worker ends."""
+    """Return True if the worker is connected to its scheduler.
+
+    Otherwise the worker will end, and no further entries of the records arrive.
+    """
     comm = worker.batched_stream.comm
     return comm is not None and not comm.closed()
 
 
 def _with_upload(assignment: Assignment, local_directory: str) -> tuple[Assignment, RankUpload]:
-    """Return the assignment with a folder on this worker, and the thread that uploads it."""
+    """Return the assignment with a folder on this worker, and a started upload of that folder."""
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))

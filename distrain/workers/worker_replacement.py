@@ -11,12 +11,15 @@ CHECK_S = 1.0
 START_S = 300.0
 """How long a worker process may take to start before it is killed and restarted."""
 GIVE_UP_S = 900.0
-"""How long a worker may be missing before the cluster ends, once its other workers are idle."""
+"""How long a worker may be missing before the cluster is closed, if all other workers are idle."""
 MAX_WAIT_S = 60.0
 """The longest pause between attempts to start a worker that fails immediately."""
 
 _KEEP_NANNIES = {"distributed.deploy.lost-worker-timeout": "1000 days"}
-"""The setting with which Dask never gives up a restarting worker; its default is 15 s."""
+"""Dask's setting for the time after which it gives up a worker that restarts.
+
+The value means never; the default is 15 s.
+"""
 
 
 def _set_keep_nannies() -> Any:
@@ -26,15 +29,16 @@ def _set_keep_nannies() -> Any:
 
 
 nannies_kept = SharedContext(_set_keep_nannies)
-"""While it is held, nannies are kept whose workers are lost."""
+"""While a block of it is open, Dask keeps the nannies of lost workers."""
 
 
 class WorkerReplacer:
-    """Restarts workers that ended for good, and kills worker processes that hang at start.
+    """Restarts workers that have ended, and kills worker processes that hang while they start.
 
-    A nanny restarts its worker process. It gives up if the process cannot be started at all, and
-    waits without limit for a process that hangs, even when the nanny is closed. If workers are
-    missing for `GIVE_UP_S`, the cluster is closed, and `why_lost` is the reason.
+    Usually a nanny restarts its worker process. But it gives up if the process cannot be started at
+    all, and waits without limit for a process that hangs, even when the nanny itself is closed. If
+    a worker is missing for `GIVE_UP_S` and the others are idle, the cluster is closed; `why_lost`
+    is the reason, `None` before.
     """
 
     def __init__(self, cluster: Any):
@@ -48,7 +52,10 @@ class WorkerReplacer:
         self.why_lost: str | None = None
 
     async def run(self) -> None:
-        """Call `check` periodically, in the cluster's event loop, until the cluster ends."""
+        """Call `check` every `CHECK_S`, in the cluster's event loop, until the cluster ends.
+
+        Then kill the worker processes that are still starting, for which Dask would wait.
+        """
         while self._cluster.status.name == "running" and self.why_lost is None:
             await self.check(time.monotonic())
             await asyncio.sleep(CHECK_S)
@@ -57,9 +64,10 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def check(self, now_s: float) -> None:
-        """Restart or kill workers missing from the scheduler, or close the cluster.
+        """Restart or kill workers that are missing from the scheduler, or close the cluster.
 
-        `now_s` is the time of `time.monotonic`.
+        `now_s` is the time by `time.monotonic`. After failures, the pauses between restarts grow to
+        `MAX_WAIT_S`.
         """
         workers = self._cluster.scheduler.workers.values()
         present = {worker.name for worker in workers}
@@ -101,7 +109,10 @@ class WorkerReplacer:
                 await _kill(nanny)
 
     async def _start(self, name: Any) -> None:
-        """Start a nanny in place of an ended one, and wait for its worker; never raises."""
+        """Start a nanny for a worker, in place of one that has ended, and wait for the worker.
+
+        Never raises; an error is kept for `why_lost`.
+        """
         spec, scheduler = self._cluster.worker_spec[name], self._cluster.scheduler
         try:
             address = scheduler.contact_address or scheduler.address
@@ -120,15 +131,15 @@ async def _kill(nanny: Any) -> None:
 
 
 def why_lost(client: Any) -> str | None:
-    """Return why the client's local cluster was closed; `None` while it runs.
+    """Return why `WorkerReplacer` closed the client's local cluster; `None` if it did not.
 
-    Also `None` for clusters without `replace_workers`.
+    Also `None` for clusters for which `replace_workers` was not called.
     """
     replacer = getattr(getattr(client, "cluster", None), "distrain_replacer", None)
     return replacer.why_lost if replacer is not None else None
 
 
 def replace_workers(cluster: Any) -> None:
-    """Start to replace the lost workers of a running cluster, until it ends."""
+    """Have lost workers of a running `LocalCluster` replaced, until the cluster ends."""
     cluster.distrain_replacer = replacer = WorkerReplacer(cluster)
     cluster.loop.add_callback(replacer.run)

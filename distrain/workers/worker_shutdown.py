@@ -1,10 +1,10 @@
 """Lets ranks save a checkpoint before their worker is shut down.
 
-Spot instances, Slurm and Kubernetes send SIGTERM and kill some time later. A nanny closes its
-worker on SIGTERM, after the nanny's plugins have finished: `NannyLeavePlugin` waits for the ranks
-there. If the worker's own process gets the signal, `DeferredSigterm` delays it. Dask also closes
-a worker at the end of its `--lifetime`, even while it runs tasks: `LifetimeNotice` stops its ranks
-before.
+Spot instances, Slurm and Kubernetes send SIGTERM, and kill the process some time later. On SIGTERM,
+a nanny closes its worker after the nanny's plugins have finished; `NannyLeavePlugin` makes it wait
+for the ranks. If the worker's own process gets the signal, `DeferredSigterm` delays the process's
+end. Dask also closes a worker at the end of its `--lifetime`, even while it runs tasks;
+`LifetimeNotice` stops the ranks before that.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ ANSWER_S = 3.0
 POLL_S = 0.1
 
 BEFORE_END_S = 10.0
-"""The time between the end of the ranks' grace period and the end of a worker's lifetime."""
+"""Seconds between the end of the ranks' grace period and the end of their worker's lifetime."""
 CHECK_S = 5.0
 
 
@@ -51,9 +51,10 @@ class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is unt
 
 
 async def leave(worker: Any) -> None:
-    """Ask a worker by RPC to stop its ranks; wait for their end, at most for the grace period.
+    """Ask a worker by RPC to stop its ranks, and wait for their end, at most the grace period.
 
-    Raises `TimeoutError` if the worker does not answer within `ANSWER_S`.
+    `worker` is Dask's RPC object for the worker's address. Raises `TimeoutError` if the worker does
+    not answer within `ANSWER_S`.
     """
     why = "its nanny is closing"
     grace_s = await asyncio.wait_for(getattr(worker, LEAVE_RPC)(why=why), ANSWER_S)
@@ -66,11 +67,16 @@ async def leave(worker: Any) -> None:
 
 
 class DeferredSigterm:
-    """Delays stop signals to a worker's process until its ranks have stopped.
+    """Delays the effect of stop signals to a worker's process until its ranks have stopped.
 
-    Signals are delayed only in processes that belong to a worker: a process started by a nanny, or
-    `dask worker`, which has its own handler. A second signal takes effect at once. `leave` is
-    called with the reason, and returns the seconds that the ranks may take.
+    Does so only in processes that belong to a worker: a process started by a nanny, or `dask
+    worker`, which has its own handler. A second signal takes effect at once.
+
+    Args:
+        worker: The Dask worker in this process.
+        leave: Called with the reason at the first signal; stops the ranks, and returns the seconds
+            that they may take.
+        has_ranks: Returns True while ranks run.
     """
 
     def __init__(
@@ -118,11 +124,16 @@ class DeferredSigterm:
 
 
 class LifetimeNotice:
-    """Stops a worker's ranks before the end of the worker's lifetime, and keeps others away.
+    """Stops a worker's ranks before the end of the worker's lifetime.
 
-    `leave` is called with the reason. `grace_s` returns the seconds that the ranks may take. At
-    most half of the lifetime is left then. Does nothing for workers without a lifetime, and for
-    those in a process that does not belong to them.
+    It does so when the ranks' grace period and `BEFORE_END_S` are left of the lifetime, but not in
+    its first half. Does nothing if the worker has no lifetime, or if its process does not belong to
+    the worker.
+
+    Args:
+        worker: The Dask worker in this process.
+        leave: Called once with the reason; stops the ranks, and keeps further ranks away.
+        grace_s: Returns the seconds that the ranks may take.
     """
 
     def __init__(

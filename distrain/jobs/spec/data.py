@@ -19,7 +19,10 @@ _TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 
 
 def _number_or_time(value: Any, _: Any) -> Any:
-    """Return a valid value; report a wrong one as one mistake, not as one per type of the union."""
+    """Validate `WindowsSpec.size`: return a valid value, raise `ValueError` for any other.
+
+    pydantic's own validation would report a mistake for each type of the union.
+    """
     if value is None or (isinstance(value, str) and _TIME.fullmatch(value)):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
@@ -48,7 +51,7 @@ class WindowsSpec(Section):
 
     @property
     def size_ns(self) -> int | None:
-        """The size in nanoseconds if it is a time; `None` if it is a number or unset."""
+        """`size` in nanoseconds if it is a time such as `12h`; `None` for a number or `None`."""
         found = _TIME.fullmatch(self.size) if isinstance(self.size, str) else None
         return int(found[1]) * _UNITS_S[found[2]] * 10**9 if found else None
 
@@ -204,8 +207,8 @@ class LoadingSpec(Section):
 class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
     """The paths of the rows, and how rows are read."""
 
-    # Paths may differ, because the files' fingerprints are compared instead; the columns are
-    # checked together with the embedding tables.
+    # Paths may differ, because checkpoints contain the files' fingerprints, which are compared. The
+    # schema may, because the columns are compared together with the embedding tables.
     may_differ = (
         *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
         *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
@@ -231,7 +234,11 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
 
     @property
     def logit_shift(self) -> float:
-        """The logit correction for a model trained on a share of the negatives."""
+        """The logarithm of `negatives`, 0 or less.
+
+        It is added to the first target's logits outside of training, to correct them for the rows
+        with label 0 that training left out.
+        """
         return math.log(self.negatives)
 
     @property
@@ -240,7 +247,7 @@ class DataSpec(LoadingSpec, RowsSpec, FilesSpec):
 
     @model_validator(mode="after")
     def _raw_rows(self) -> "DataSpec":
-        """Reject options that need prepared rows, with values in the footers, if rows are raw."""
+        """Reject options that apply only to prepared rows if `workflow` says that rows are raw."""
         defaults = type(self).model_fields
         others = [n for n in _OF_PREPARED_ROWS if getattr(self, n) != defaults[n].default]
         if self.workflow is not None and others:

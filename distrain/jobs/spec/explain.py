@@ -1,4 +1,4 @@
-"""Explains pydantic's errors in terms of the document: path, mistake, allowed values."""
+"""Explains pydantic's errors in terms of the YAML document: path, mistake, allowed values."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,14 @@ _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
 
 def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[str]:
-    """Return one line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
+    """Return one line for each of pydantic's errors.
+
+    Errors that a union's types cause together give one line.
+
+    Args:
+        errors: The result of `ValidationError.errors()`.
+        root: The model that the document was validated as.
+    """
     told = _of_one_type(errors, root)
     inner = {item["loc"][:-1] for item in told}
     # pydantic reports a list whose only item is wrong as too short as well.
@@ -90,7 +97,7 @@ def _is_of_type(item: Any) -> bool:
 
 
 def _any_of(errors: Sequence[Any]) -> str:
-    """Return one message that names everything that the errors would accept.
+    """Return one message for the errors of a union's types, with what each type accepts.
 
     >>> _any_of([{"type": "bool_type"}, {"type": "literal_error", "ctx": {"expected": "'auto'"}}])
     "true or false or 'auto' is needed"
@@ -143,7 +150,11 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
 
 
 def _example(section: Any) -> str:
-    """Return two keys that a mapping may have, with their defaults."""
+    """Return an example of a section's content, `KEY: DEFAULT` for up to two of its keys.
+
+    For a union with a discriminator, it is the discriminator's key and first value. For a mapping
+    whose keys are not fixed, it is `NAME: VALUE`.
+    """
     tag, kinds = _kinds_of(section)
     if kinds:
         return f"{tag}: {next(iter(kinds))}"
@@ -219,8 +230,8 @@ def _keys_below(place: Any) -> set[str]:
 def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any, list[int]]:
     """Follow an error's `loc` from `root` through sections, mappings, lists and unions.
 
-    Returns the document's keys on the way, the type that contains the last of them, and the
-    positions in `loc` that name a type of a union instead of a key.
+    Returns the document's keys on this path, the type that contains the last key, and the positions
+    of the elements of `loc` that are not keys, but name a type of a union.
     """
     keys: list[Any] = []
     unions: list[int] = []
@@ -253,7 +264,10 @@ def _name(kind: Any) -> str:
 
 
 def _inside(place: Any, part: Any) -> Any:
-    """Return the type of a section's, mapping's or list's item `part`; `None` if unknown."""
+    """Return the type of the value at key `part` of a section, mapping or list type `place`.
+
+    `None` if `place` is another type, or has no such key.
+    """
     if isinstance(place, type) and issubclass(place, BaseModel):
         by_key = {field.alias or name: field for name, field in place.model_fields.items()}
         return _bare(by_key.get(part) or place.model_fields.get(part))
@@ -264,9 +278,9 @@ def _inside(place: Any, part: Any) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """Return an annotation without `None` and metadata.
+    """Return a type annotation (or field) without `Annotated`'s metadata and, if optional, `None`.
 
-    A union with a discriminator stays whole, as a `FieldInfo`.
+    A union with a discriminator is returned as a `FieldInfo`.
     """
     if isinstance(annotation, FieldInfo):
         if annotation.discriminator is not None:
@@ -281,7 +295,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
-    """Return the key that selects the section of a union, and the sections by the key's value.
+    """Return a union's discriminator, such as `kind`, and its sections by the value of that key.
 
     `"", {}` if `place` is not a union with a discriminator.
     """

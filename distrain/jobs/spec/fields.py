@@ -8,14 +8,17 @@ from distrain.errors import DataError
 from distrain.storage.urls import check_url
 
 FUNCTION = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
-"""The pattern of a function or class in a module: `package.module:NAME`."""
+"""The pattern of a reference to a function or class: `package.module:NAME`."""
 LARGEST = 2**31 - 1
 MOST_LAYERS = 1024
 """Maximum number of layers in one stack: even a layer without parameters takes memory."""
 
 
 def _no_truth_value(value: object) -> object:
-    """Refuse booleans: since `True` is 1 in Python, `num_ranks: yes` would train on one rank."""
+    """Return a value, but raise `ValueError` for a boolean.
+
+    Since `True` is 1 in Python, `num_ranks: yes` would otherwise train on one rank.
+    """
     if isinstance(value, bool):
         raise ValueError("a number is needed (YAML reads yes, no, on and off as truth values)")
     return value
@@ -62,8 +65,8 @@ Pooling = Literal["mean", "sum", "sqrtn"]
 class Section(BaseModel):
     """The base of all sections of a job spec: frozen; unknown keys are rejected."""
 
-    # fields that may change when a job continues from a checkpoint, because neither rows nor
-    # arithmetic depend on them
+    # names of fields that may change when a job continues from a checkpoint, because neither the
+    # rows of a step nor its arithmetic depend on them
     may_differ: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(

@@ -9,40 +9,47 @@ from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 
 _MANY_STEPS = 4_000
-"""The number of steps aimed at with several epochs; early stopping usually ends training sooner."""
+"""The approximate number of steps of several epochs, if there are validation rows.
+
+Early stopping usually ends the training sooner.
+"""
 
 _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
-"""Rows per id of the largest column, above which a second epoch does not overfit ids."""
+"""With this many rows per id of the largest column, a second epoch does not overfit ids."""
 
 _SMALLER_OF_ONE_PASS = 2
 _LEAST_BATCH = 32
-"""The smallest batch for one epoch, whose batches are divided by `_SMALLER_OF_ONE_PASS`.
+"""A job of one epoch uses batches smaller by `_SMALLER_OF_ONE_PASS`, but of at least this size.
 
-One epoch learns more in twice as many steps: the AUC rose by 0.0007 on Criteo's rows.
+Twice as many steps learn more: AUC +0.0007 on Criteo's rows.
 """
 
 _VALIDATIONS = 4
 _JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
 _ONCE = {"kind": "adagrad", "lr": 0.02}
 _OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
-"""The optimizers for one epoch, and for several epochs, which overfit more easily."""
+"""`_ONCE` is the optimizer for one epoch, `_OFTEN` for several epochs, which overfit more."""
 
 _PIECES = 12
 _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
-"""From this number of rows on, averaging weights and a refit have little effect.
+"""The number of rows of a large table.
 
-Averages take memory, and a refit takes as long as the training.
+For a large table, averaging weights and a refit have little effect. Averages take memory, and a
+refit takes as long as the training.
 """
 
 _MOST_CROSSED = 1_024
-"""The widest input of cross layers, whose weight matrices have the square of this size."""
+"""The widest input for which `default_kind` chooses cross layers.
+
+Their weight matrices have the square of the input's width as their size.
+"""
 
 _LOW_RANK = 64
-"""The rank of wide cross layers' matrices on tables of fewer than `_MANY_ROWS`.
+"""The rank of cross layers' matrices if the input is wide, and the table has few rows.
 
-On Criteo's rows, 690 columns wide, the AUC is that of a full rank in half the CPU time.
+On Criteo's rows, with an input of 690 values, the AUC is that of a full rank in half the CPU time.
 """
 
 _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -53,7 +60,7 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     # The newest event's vector has to represent all events, since it is made without the target.
     "sasrec": {"model": {"embedding_dim": 32}},
 }
-"""Settings that suit models, by kind and by section of the spec."""
+"""Settings for kinds of models: by kind, section of the spec, and field."""
 
 _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "two_tower": {
@@ -76,27 +83,31 @@ _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 _RETRIEVAL_EPOCHS = 10
 _LEAST_CANDIDATES = 1024
-"""The smallest batch of two towers: each row's item is compared with the step's other items."""
+"""The smallest batch of two towers for retrieval.
+
+The model compares the item of each row with the items of the other rows of the step.
+"""
 
 
 @dataclass(frozen=True)
 class TableFacts:
     """Properties of a table that its training depends on."""
 
-    rows: int
-    has_valid: bool
+    rows: int  # training rows
+    has_valid: bool  # whether there are validation rows
     # mean and standard deviation of the targets, by column
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    windows: int = 1
+    windows: int = 1  # number of windows of the training rows
     # whether `prep` split the validation rows off the training rows, since the user named none
     valid_is_split_off: bool = False
 
 
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
-    """Return the default kind of model: `dcn_v2` if ids are rare and the input narrow, else `mlp`.
+    """Return the default kind of model, `dcn_v2` or `mlp`.
 
-    Ids are rare if one epoch suits the table; a second one would overfit them. Without a schema or
-    facts of the table, the result is `mlp`.
+    It is `dcn_v2` if the table is so large, and its ids so rare, that one epoch suits it (a second
+    one would overfit the ids), and the input is at most `_MOST_CROSSED` values wide. Without a
+    schema, facts of the table, rows or categorical columns, it is `mlp`.
     """
     if schema is None or table is None or table.rows < 1 or not schema.categorical:
         return "mlp"
@@ -112,12 +123,16 @@ def _width(schema: Schema) -> int:
 def fit_to(
     document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
 ) -> None:
-    """Write training settings that suit the table into a spec's document, in place.
+    """Write training settings that suit a table into a spec's document, in place.
 
     Nothing is changed for an empty table.
 
     Args:
-        options: The names of the fields that the model's section can have.
+        document: The job spec as plain values, with the sections `data`, `model`, `train`,
+            `embeddings`, `evaluate` and `checkpoint`.
+        schema: The table's schema.
+        table: The table's properties.
+        options: The names of all fields that the section `model` may have.
     """
     if table.rows < 1:
         return
@@ -196,9 +211,10 @@ def is_retrieval(model: Mapping[str, Any]) -> bool:
 
 
 def judging_metric(model: Mapping[str, Any]) -> str | None:
-    """Return the metric for validations: of retrieval, or of the first task with a kind.
+    """Return the metric that decides which validation is the best, given the section `model`.
 
-    `None` if there is no such task.
+    This is `recall_at_10` for retrieval, otherwise `TASK.METRIC` of the first task whose kind is
+    set. `None` if there is no such task.
     """
     if is_retrieval(model):
         return RETRIEVAL_METRIC

@@ -18,12 +18,13 @@ from distrain.jobs.spec.training import LANES, MOST_LANES, EvaluateSpec, TrainSp
 
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 RANKS_THAT_SEND_ALL = 8
-"""Up to this many ranks send each report to the scheduler, unless `train.log_every_s` is set."""
+"""The most ranks that send every report to the scheduler, unless `train.log_every_s` is set."""
 
 REPORTS_PER_S = 32
-"""Reports per second that more than `RANKS_THAT_SEND_ALL` ranks send together by default.
+"""Reports per second that all ranks of a larger job together send by default.
 
-They take the scheduler some 2 % of a core.
+A larger job has more than `RANKS_THAT_SEND_ALL` ranks. Its reports take about 2 % of a core of the
+scheduler.
 """
 
 
@@ -55,6 +56,7 @@ class JobSpec(Section):
 
     @property
     def functions(self) -> dict[str, str]:
+        """The user's functions and classes (`package.module:NAME`), by the field with the name."""
         found = {f"evaluate.metrics.{name}": one for name, one in self.evaluate.metrics.items()}
         if isinstance(self.model, CustomSpec):
             found["model.function"] = self.model.function
@@ -62,15 +64,16 @@ class JobSpec(Section):
 
     @property
     def best_metric(self) -> str | None:
+        """The metric that decides which validation is the best; `None` if none does."""
         stopping = self.train.early_stopping
         return self.checkpoint.keep_best if stopping is None else stopping.metric
 
     @property
     def log_every_s(self) -> float:
-        """Least seconds between two reports of a rank to the scheduler; 0: every report is sent.
+        """The minimum seconds between two reports of a rank to the scheduler; 0: send every report.
 
         By default, more than 8 ranks together send 32 reports a second, so that the scheduler's
-        load does not grow with their number.
+        load does not grow with the number of ranks.
         """
         said, ranks = self.train.log_every_s, self.resources.num_ranks
         if said is not None:
@@ -86,7 +89,10 @@ class JobSpec(Section):
 
     @model_validator(mode="after")
     def _lanes_chosen(self) -> "JobSpec":
-        """Replace unset lanes by a number, which stays if the number of ranks changes later."""
+        """Set `train.lanes`, if unset, to the smallest multiple of 24 that fits `num_ranks`.
+
+        The number is then part of the spec, and stays the same if the number of ranks changes.
+        """
         ranks = self.resources.num_ranks
         lanes = lanes_for(ranks)
         if "lanes" in self.train.model_fields_set or lanes == LANES:

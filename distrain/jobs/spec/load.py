@@ -34,7 +34,7 @@ def parse_spec(
 ) -> JobSpec:
     """Make a JobSpec from a document of plain values and from `section.field=value` overrides.
 
-    `source` is the file's name for errors.
+    The document is not changed. Errors name the file `source`, if it is given.
 
     >>> spec = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}},
     ...                   ["train.optimizer.lr=0.5"])
@@ -42,7 +42,7 @@ def parse_spec(
     0.5
 
     Raises:
-        SpecError: The document has mistakes; all are listed, each with its path.
+        SpecError: The document or an override has mistakes; all are listed, each with its path.
     """
     from pydantic import ValidationError
 
@@ -68,11 +68,12 @@ def parse_spec(
 
 
 def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a copy of a document, nested mappings included, whose keys are all texts."""
     return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a nested document by their dotted names.
+    """Return the values of a nested document by their dotted names; an empty mapping is a value.
 
     >>> flat({"name": "a", "train": {"optimizer": {"lr": 0.1}}})
     {'name': 'a', 'train.optimizer.lr': 0.1}
@@ -123,9 +124,9 @@ def _override(document: dict[str, Any], assignment: str) -> str | None:
 
 
 MOST_VALUES = 1_000_000
-"""Maximum number of values in a YAML document with its aliases expanded.
+"""Maximum number of values in a YAML document after its aliases (`*NAME`) are expanded.
 
-A few lines could expand to 2**30 values.
+Without a limit, a few lines of aliases to lists of aliases could expand to 2**30 values.
 """
 
 # What PyYAML raises, besides its own errors, for text that it cannot read, such as a month 13,
@@ -138,8 +139,8 @@ _EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z"
 _TAG = "tag:yaml.org,2002:"
 _FLOAT_TAG, _FIRST_CHARACTERS = f"{_TAG}float", list("-+.0123456789")
 
-# With `keep_words`, only these are not texts: a user who writes yes, 007, 12:30 or 2024-05-01
-# means these characters.
+# The types, patterns and first characters of values that are not read as texts with `keep_words`:
+# a user who writes yes, 007, 12:30 or 2024-05-01 means these characters.
 _FEWEST_WORDS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -186,10 +187,10 @@ def read_document(
 def parse_document(
     text: str, source: str, what: str, writes_one: str, keep_words: bool = False
 ) -> object:
-    """Parse the content of a file or URL: JSON if `source` ends in `.json`, otherwise YAML.
+    """Parse the content of the file or URL `source`: as JSON if it ends in `.json`, else as YAML.
 
-    `what`, `writes_one` and `keep_words` are those of `read_document`. Raises SpecError if the text
-    is neither.
+    The other parameters are those of `read_document`. Raises `SpecError` if the text cannot be
+    parsed.
     """
     try:
         return _parse_json(text) if source.endswith(".json") else parse_yaml(text, keep_words)
@@ -209,9 +210,9 @@ def parse_yaml(text: str, keep_words: bool = False) -> Any:
     {'no': 'yes', '1.50': '007', 'is_new': True}
 
     Args:
-        keep_words: If true, keys are texts as they are written, and so are all values except
-            `true`, `false`, `null` and decimal numbers; else YAML 1.1 reads `yes` as true and 010
-            as 8.
+        keep_words: If True, all keys, and all values except `true`, `false`, `null` and decimal
+            numbers, are read as texts, exactly as written. If False, YAML 1.1 applies, which reads
+            `yes` as true and 010 as 8.
 
     Raises:
         ValueError: The text is not YAML, a mapping names a key twice, or the aliases (`*NAME`)

@@ -18,7 +18,7 @@ PATHS = (
     "checkpoint.dir",
     "train.init_from",
 )
-"""Fields that hold paths or URLs, one or several."""
+"""The fields that contain a path or URL, or a tuple of them."""
 
 _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
@@ -52,10 +52,13 @@ def with_absolute_paths(spec: JobSpec) -> JobSpec:
 
 
 def absolute(path: str) -> str:
-    """Return a local path with `~` expanded, made absolute; a URL is returned unchanged.
+    """Return a local path with `~` expanded, made absolute; URLs and blank texts are unchanged.
 
     >>> absolute("s3://bucket/run"), absolute("/data/./day_*")
     ('s3://bucket/run', '/data/day_*')
+
+    Raises:
+        ValueError: The path begins with `~NAME`, and there is no user of that name.
     """
     if is_remote(path) or not path.strip():
         return path

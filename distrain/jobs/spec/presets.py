@@ -1,4 +1,4 @@
-"""Makes job specs for a folder of `distrain prep`, fitted to its schema."""
+"""Makes job specs for folders that `distrain prep` wrote, with settings that fit their schemas."""
 
 import re
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ from distrain.schema.schema import Schema
 def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
     """Return a job for the MLP of NVTabular's notebook "Scaling Criteo: Training with TensorFlow".
 
-    `data` is a folder of `distrain prep`, with `train` and `valid`.
+    `data` is the folder that `distrain prep` wrote, with the folders `train` and `valid`.
     """
     return JobSpec(
         name="criteo-mlp",
@@ -31,9 +31,9 @@ def criteo_mlp(data: str, num_ranks: int = 1) -> JobSpec:
 
 
 def criteo_dlrm(data: str, num_ranks: int = 1) -> JobSpec:
-    """Return a job for a small DLRM: embeddings of 16, bottom 128-64, top 64-128-256, Adagrad.
+    """Return a job for a small DLRM with embeddings of width 16 and Adagrad.
 
-    `data` is a folder of `distrain prep`, with `train` and `valid`.
+    `data` is the folder that `distrain prep` wrote, with the folders `train` and `valid`.
     """
     return JobSpec(
         name="criteo-dlrm",
@@ -75,11 +75,17 @@ def check_kind(kind: str) -> None:
 def job_for(
     kind: str, data: str, schema: Schema | None, table: TableFacts | None = None
 ) -> dict[str, Any]:
-    """Return a job spec's document for a preset or a model kind, with settings from the schema.
+    """Return a job spec as plain values for a preset or a kind of model, with the schema's columns.
 
-    With a `table`, training settings are fitted to it; presets have their own. Targets become
-    `model.tasks` if there are several, or if one is not binary. The schema's column of weights and
-    its column of windows become `data.weight` and `data.windows`.
+    The schema's targets become `model.tasks` if there are several, or if one is not binary. Its
+    columns of weights and of windows become `data.weight` and `data.windows`.
+
+    Args:
+        kind: A key of `PRESETS` or `MODELS`.
+        data: The folder that `distrain prep` wrote, with the folders `train` and `valid`.
+        schema: The schema of the data; `None` if unknown.
+        table: Properties of the data, for which training settings are chosen (`fit_to`), except for
+            presets, which have their own; `None` if unknown.
 
     Raises:
         SpecError: There is no such model, or it does not suit the schema's columns or targets.
@@ -119,7 +125,10 @@ def job_for(
 
 
 def windows_of(schema: Schema) -> WindowsSpec | None:
-    """Return the windows that the data was prepared for; `None` if there are none."""
+    """Return the windows that the data was prepared for, as recorded in its schema.
+
+    `None` if the schema records no windows.
+    """
     columns = schema.select_by_tag(Tags.TIME).columns
     found = [column for column in columns if "window_size" in column.properties]
     if not found:
@@ -138,7 +147,7 @@ def _tasks(schema: Schema) -> dict[str, Any]:
 
 
 def _task_name(column: str, taken: Collection[str]) -> str:
-    """Return a task name from the column's name, with a number if it is taken."""
+    """Return a valid task name made from a column's name, with a number if it is in `taken`."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", column).lstrip("-") or "task"
     endings = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
     names = (name[: 63 - len(ending)] + ending for ending in endings)
@@ -152,9 +161,9 @@ def _task(column: ColumnSchema) -> dict[str, Any]:
 
 
 def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
-    """Return the fields of `model` that depend on the schema's columns.
+    """Return fields of the section `model` that depend on the schema, besides `kind` and `tasks`.
 
-    Raises SpecError if the schema lacks columns that the model needs.
+    Raises `SpecError` if the schema lacks columns that the model needs.
     """
     flat = Schema(tuple(c for c in schema.categorical if not c.holds_lists)) if schema else Schema()
     if kind == "dlrm_cross":

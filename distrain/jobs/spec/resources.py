@@ -46,7 +46,7 @@ class ResourcesSpec(Section):
 class CheckpointSpec(Section):
     """When and where checkpoints are written, and how many are kept.
 
-    A checkpoint is also written when a job is asked to stop. It fits any number of ranks.
+    A checkpoint is also written when a job is asked to stop. Any number of ranks can load it.
     """
 
     dir: str | None = Field(

@@ -22,18 +22,23 @@ MAY_DIFFER = (
         for field in section.may_differ
     ),
 )
-"""Fields of the spec, and whole sections, on which neither rows nor arithmetic depend.
+"""Fields and sections of the spec on which neither rows nor arithmetic depend.
 
-With another number of ranks, or a step recorded as a CUDA graph, the same numbers are added in
-another order.
+Exceptions: with another number of ranks, or if steps are recorded as a CUDA graph, the same numbers
+are added in another order.
 """
 
 MAY_DIFFER_WITHOUT_DECAY = ("train.epochs", "train.max_steps")
-"""How long to train; these may not differ if the learning rate decays, since it depends on them."""
+"""The fields of the training's length, which may differ only if no learning rate has decayed yet.
+
+A decaying rate depends on the length.
+"""
 
 
 def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
-    """Return True if a rate within the first `steps` steps depends on the job's number of steps.
+    """Return True if a learning rate in the first `steps` steps depends on the job's length.
+
+    It does from the first step after the peak on, if the schedule has a decay.
 
     >>> course = ScheduleSpec(warmup_steps=2, decay="linear", decay_start_step=10)
     >>> decays_within(11, course), decays_within(12, course)
@@ -43,9 +48,9 @@ def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
 
 
 def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | None:
-    """Return the field and kind of a decay that depends on the job's length within `steps` steps.
+    """Return the field and the value of a decay, such as `train.schedule.decay` and `linear`.
 
-    `None` if no rate within the first `steps` steps depends on it.
+    `None` if no learning rate of the first `steps` steps depends on the job's length.
     """
     train = spec.train
     for field, course in (("schedule", train.schedule), ("table_schedule", train.table_schedule)):
@@ -57,10 +62,14 @@ def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | No
 def different_fields(
     saved: Mapping[str, Any], spec: JobSpec, steps_done: int | None = None
 ) -> list[str]:
-    """Describe each field that must not change and differs, with its value in both specs.
+    """Return a text on each field that differs from the checkpoint's spec, but must not.
 
-    `saved` is the spec in the checkpoint, and `steps_done` its number of training steps; `None` if
-    unknown.
+    Each text has the field's two values. The list is empty if the job may continue.
+
+    Args:
+        saved: The spec in the checkpoint, as plain values.
+        spec: The spec with which the job is to continue.
+        steps_done: The checkpoint's number of training steps; `None` if unknown.
     """
     # Parsed, so that fields which did not exist when it was saved get their defaults.
     before, now = (

@@ -1,7 +1,7 @@
-"""A filter of rows as text, such as `country == 'de' and age > 18`, parsed to tests of columns.
+"""Parses a filter of rows, such as `country == 'de' and age > 18`, to tests of columns.
 
-Python's own parser reads the text. Only comparisons, `in`, `is null`, `and`, `or` and `not` of its
-grammar are allowed, and nothing is executed.
+Python's own parser reads the text. Of Python's grammar, only comparisons, `in`, `is null`, `and`,
+`or` and `not` are allowed. Nothing is executed.
 """
 
 import ast
@@ -47,7 +47,8 @@ class ColumnTest:
     Attributes:
         operator: `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, or `is` for the test of null.
         value: The value or column to compare with; for `in` a tuple of values, for `is` `()`.
-        negated: Whether rows pass if the test is false; rows whose test gives null never pass.
+        negated: If True, the rows for which the test is false pass. Rows for which it is null never
+            pass.
     """
 
     column: ColumnName
@@ -68,13 +69,13 @@ Condition: TypeAlias = ColumnTest | Joined
 
 
 def parse_filter(text: str) -> Condition:
-    """Parse a condition; `not` is moved inside, so that it applies only to single tests.
+    """Parse a filter; a `not` before `and`, `or` is moved to the single tests.
 
     >>> parse_filter("not (age > 18 and city in ('Bonn',))").word
     'or'
 
     Raises:
-        SpecError: The text is not a condition; the error names the character.
+        SpecError: The text is not a filter, or has too many tests; the error has the position.
     """
     try:
         with warnings.catch_warnings():
@@ -98,6 +99,7 @@ def parse_filter(text: str) -> Condition:
 
 
 def tests_in(condition: Condition) -> Iterator[ColumnTest]:
+    """Yield all tests of a condition, in the order of the text."""
     if isinstance(condition, ColumnTest):
         yield condition
     else:
@@ -184,7 +186,6 @@ def _refuse_comments(text: str) -> None:
 
 
 def _source(text: str, node: ast.expr) -> str:
-    """Return the source text of a node."""
     return text.strip().encode()[node.col_offset : node.end_col_offset].decode()
 
 

@@ -30,7 +30,7 @@ _COMMENTS = {
 
 
 def short_yaml(spec: JobSpec) -> str:
-    """Return YAML that `parse_spec` reads as `spec`; most fields with default values are omitted.
+    """Return a spec as YAML without most default values; `parse_spec` reads it as the same spec.
 
     >>> from distrain.jobs.spec.load import parse_spec
     >>> document = {"data": {"train": "day_0"}, "model": {"kind": "mlp", "dropout": 0.5}}
@@ -46,7 +46,9 @@ def short_yaml(spec: JobSpec) -> str:
 
 
 def default_spec(spec: JobSpec) -> JobSpec:
-    """Return the spec with only the required settings of `spec`, and defaults elsewhere.
+    """Return a spec with the values of `spec` in `model.kind` and in the required fields.
+
+    All other fields have their defaults.
 
     >>> from distrain.jobs.spec.load import parse_spec
     >>> document = {"data": {"train": "day_0"}, "model": {"kind": "mlp", "dropout": 0.5}}

@@ -15,13 +15,16 @@ _KINDS = (Tags.BINARY, *TARGET_TAGS.values())
 
 
 def with_targets(schema: Schema, spec: JobSpec) -> Schema:
-    """Return the schema with exactly the job's targets and weights, in the order of its tasks.
+    """Return the schema with the targets and weights that the job's spec names, and no others.
 
-    A column that the job names is only a target or a weight, regardless of its tags. Columns that
-    the schema lacks are added; the files' footers show later whether they exist.
+    The targets are in the order of the spec's tasks. A column that the spec names has no other
+    role, regardless of its tags. Columns that the schema lacks are added; the files' footers show
+    later whether they exist. Without `model.tasks`, the schema's own targets stay; without
+    `data.weight`, its own weights.
 
     Raises:
-        SpecError: A column has two roles, or two tasks use one column as different kinds.
+        SpecError: A column is a target and a weight, two tasks use one column as different kinds of
+            targets, or a task has options that its kind does not use, or an impossible mean.
     """
     tasks: Mapping[str, TaskSpec] = getattr(spec.model, "tasks", {})
     targets: dict[str, ColumnSchema] = {}
@@ -91,7 +94,11 @@ def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
 
 
 def _kind_of(schema: Schema, name: str) -> TargetKind:
-    """Return the target kind in the column's tags, or else by whether it has ids or numbers."""
+    """Return the kind of a target for which the task names none.
+
+    It is the kind in the column's tags. Otherwise a categorical column of more than two values is
+    `multiclass`, a continuous column `regression`, and any other column `binary`.
+    """
     if name not in schema:
         return "binary"
     found = schema[name]
@@ -119,7 +126,10 @@ def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
 
 
 def _column(schema: Schema, name: str, tags: tuple[str, ...]) -> ColumnSchema:
-    """Return the schema's column, or a new one, with `tags` in place of its roles and kinds."""
+    """Return the schema's column `name`, or a new one, with `tags` instead of tags of roles.
+
+    Tags of the target's kind are replaced, too; other tags stay.
+    """
     found = schema[name] if name in schema else ColumnSchema(name)
     others = (tag for tag in found.tags if tag not in _ROLES and tag not in _KINDS)
     return replace(found, tags=(*tags, *others))

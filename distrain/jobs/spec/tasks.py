@@ -12,7 +12,7 @@ from distrain.jobs.spec.fields import Depth, PositiveInt, Real, Section, Widths
 RegressionLoss = Literal["mse", "mae", "huber", "poisson"]
 TASK_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,62}$"
 INPUT_NAMES = ("categorical", "continuous")
-"""The inputs of exported models, which no output may have as its name."""
+"""The names of exported models' inputs; no task, which names an output, may have one of them."""
 
 
 class TaskSpec(Section):

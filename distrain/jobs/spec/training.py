@@ -28,12 +28,12 @@ from distrain.jobs.spec.fields import (
 )
 
 LANES = 24
-"""The default number of lanes (virtual shards of the data), if the number of ranks divides it."""
+"""The number of lanes (equal parts of an epoch's rows) if the number of ranks divides it."""
 MOST_LANES = 65536
 
 
 def lanes_for(num_ranks: int) -> int:
-    """Return the smallest multiple of 24 that is divisible by a number of ranks.
+    """Return the smallest multiple of 24 that `num_ranks` divides.
 
     >>> [lanes_for(ranks) for ranks in (1, 8, 16, 128)]
     [24, 24, 48, 384]
@@ -50,7 +50,10 @@ def _or_auto(schema: dict[str, Any]) -> None:
 
 
 def _auto_or_number(value: Any, _: Any) -> Any:
-    """Return a valid value; report a wrong one as one mistake, not as one per type of the union."""
+    """Validate a number from 1 or `auto`: return a valid value, raise an error for any other.
+
+    pydantic's own validation would report a mistake for each type of the union.
+    """
     return value if value == "auto" else _POSITIVE.validate_python(value)
 
 
@@ -58,13 +61,16 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
-"""The fewest steps per epoch that `auto` aims at: models hardly learn in fewer."""
+"""The number of steps per epoch that `auto` aims at, at least: models hardly learn in fewer."""
 
 _BATCHES = 32, 65536
 
 
 def batch_for(rows: int) -> int:
-    """Return the largest power of two from 32 to 65,536 with at least 250 steps per epoch.
+    """Return the batch size for a number of rows.
+
+    It is the largest power of two, up to 65,536, with at least 250 steps per epoch; 32 if that
+    would be smaller.
 
     >>> [batch_for(rows) for rows in (1_000, 60_000, 140_110, 10**6, 45_000_000)]
     [32, 128, 512, 2048, 65536]
@@ -82,7 +88,11 @@ JUDGING_METRICS = {
 """The metrics that can decide which validation is the best, by kind of target."""
 
 RETRIEVAL_METRIC = "recall_at_10"
-"""The share of validation rows whose item is among the ten best of all rows' items."""
+"""The metric of retrieval.
+
+It is the share of validation rows with label 1 whose item is among the ten best items for the row.
+The items of all validation rows are compared.
+"""
 
 MORE_IS_BETTER = frozenset({"auc", "r2", "accuracy", "top_5", RETRIEVAL_METRIC})
 
@@ -100,9 +110,9 @@ def _known_metric(metric: str) -> str:
 
 
 ValidationMetric = Annotated[str, AfterValidator(_known_metric)]
-"""The metric that decides which validation is the best.
+"""The name of the metric that decides which validation is the best.
 
-A metric of the first binary target, `recall_at_10`, or `TARGET.METRIC` of any target.
+It is a metric of the first binary target, `recall_at_10`, or `TARGET.METRIC` of any target.
 """
 
 
@@ -175,7 +185,7 @@ class ScheduleSpec(Section):
 
     @property
     def last_peak_step(self) -> int:
-        """The last step, from 0, at the peak rate, if the rate decays afterwards."""
+        """The number, from 0, of the last step at the peak rate, if the schedule has a decay."""
         return max(self.decay_start_step or 0, self.warmup_steps)
 
 
@@ -376,6 +386,7 @@ class TrainSpec(Section):
 
     @property
     def of_tables(self) -> OptimizerSpec:
+        """The optimizer of the embedding tables."""
         return self.table_optimizer or self.optimizer
 
     @property

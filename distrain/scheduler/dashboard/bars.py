@@ -29,7 +29,10 @@ from distrain.scheduler.dashboard.watching import View
 
 
 def time_by_phase() -> Panel:
-    """Return stacked bars of each rank's wall time by phase, in this attempt or the last report."""
+    """Return the panel with stacked bars of each rank's wall time by phase, in percent.
+
+    It is the time in this attempt or, by `set_window`, that in each rank's last report.
+    """
     window = "total_seconds"
     last: Document | None = None
     source = source_of("rank", "worker", *PHASES, *(f"{phase}_s" for phase in PHASES))
@@ -70,7 +73,10 @@ def time_by_phase() -> Panel:
 
 
 def step_time() -> Panel:
-    """Return bars of each rank's step time; a significantly slow rank is red, and in the title."""
+    """Return the panel with bars of each rank's step time.
+
+    The slowest rank, if it is significantly slower than the median, is red and named in the title.
+    """
     source = source_of("rank", "worker", "step_time_ms", "is_slow")
     tips = [("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")]
     drawn = draw("Time of a step", "ms a step", **_over_ranks(), tooltips=tips)

@@ -35,7 +35,7 @@ _WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elaps
 
 
 class Curves:
-    """The data sources of a job's curves, and of a second job's for comparison."""
+    """The Bokeh data sources of a job's curves, and of those of the job to compare with."""
 
     def __init__(self) -> None:
         self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)
@@ -43,6 +43,7 @@ class Curves:
         self._of_other: list[LegendItem] = []
 
     def show(self, view: View) -> None:
+        """Add a view's new points; show the second job's legend entries only if there is one."""
         extend(self.train, train_series(view.metrics.get("train", {})), view.replaces)
         extend(self.valid, valid_series(view.metrics.get("valid", {})), view.replaces)
         other = view.other or View((), None, {}, replaces=len(self.other_train.data["step"]) > 0)
@@ -52,9 +53,9 @@ class Curves:
             item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
-        """Draw column `y` of training and, if it has that column, of validation, over column `x`.
+        """Draw column `y` over column `x` in a figure, and return the glyphs.
 
-        Returns the glyphs, of the compared job too.
+        The curves are those of training and, if it has that column, of validation, for both jobs.
         """
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
@@ -83,7 +84,7 @@ class Curves:
     def fit(self, drawn: figure, y: str, title: str) -> None:
         """Set the range of the y axis to all points except outliers at the start of training.
 
-        The title says how many points are outside.
+        If there are such outliers, their number is added to the title. Does nothing without points.
         """
         trains = [list(source.data[y]) for source in (self.train, self.other_train)]
         whole = [*self.valid.data[y], *self.other_valid.data[y]]
@@ -135,7 +136,10 @@ def rows_per_second_by_rank() -> Panel:
 
 
 class RankLines:
-    """A line per rank. Lines are reused for later ranks, so their number is bounded."""
+    """A line for each rank, in a figure.
+
+    When another job is shown, its ranks reuse the lines, so that the number of lines is bounded.
+    """
 
     def __init__(self, drawn: figure, legend: Legend):
         self._figure, self._legend = drawn, legend
@@ -143,7 +147,7 @@ class RankLines:
         self._line_of: dict[str, GlyphRenderer] = {}
 
     def show(self, ranks: dict[str, Series], replaces: bool) -> None:
-        """Append new points of these ranks; with `replaces`, show only these points and ranks."""
+        """Append points to the ranks' lines; with `replaces`, remove all other points and ranks."""
         if replaces:
             gone = [line for line in self._lines if len(line.data_source.data["elapsed_s"])]
             self._line_of = {}
@@ -193,9 +197,9 @@ def loss() -> Panel:
 
 
 def auc() -> Panel:
-    """Return the panel of the AUC, with bands for the error of counting scores in bins.
+    """Return the panel of the AUC, with bands for its error due to binned scores.
 
-    For a job without an AUC, it shows the metric of `score_name`.
+    For a job without an AUC, it shows the metric that `score_name` returns.
     """
     curves = Curves()
     tooltips = [("AUC", "@auc{0.0000}"), ("off by bins", "at most @auc_bound{0.000000}"), *_WHERE]

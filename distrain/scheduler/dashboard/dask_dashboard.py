@@ -19,10 +19,10 @@ INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
 class DashboardOnRequest:
-    """Replaces itself by Dask's dashboard, with the pages, when one of its URLs is requested.
+    """Replaces itself by Dask's dashboard, with distrain's pages, at the first request for it.
 
-    The dashboard's imports take 0.8 s, and most runs on a local cluster end unseen. It is one of
-    the applications of a scheduler's HTTP server.
+    Importing the dashboard takes 0.8 s, and in most runs on a local cluster it is never opened. An
+    object of this class is one of the applications of a scheduler's HTTP server.
     """
 
     def __init__(self, scheduler: Scheduler, prefix: str):
@@ -30,7 +30,10 @@ class DashboardOnRequest:
         self._prefix = prefix
 
     def find_handler(self, request: HTTPServerRequest, **options: Any) -> Any:
-        """Return the dashboard's handler of a request that no other application has answered."""
+        """Load the dashboard, and return its handler for a request.
+
+        Called for requests that no earlier application of the server answers.
+        """
         return self._loaded().find_handler(request, **options)
 
     def _loaded(self) -> Any:
@@ -50,7 +53,7 @@ class DashboardOnRequest:
 
 
 class _LoadedForPlots(Router):
-    """Loads a dashboard before Dask's handler lists its single figures."""
+    """Loads the dashboard before Dask's handler lists the dashboard's single figures."""
 
     def __init__(self, dashboard: DashboardOnRequest, prefix: str):
         self._dashboard = dashboard
@@ -62,6 +65,10 @@ class _LoadedForPlots(Router):
 
 
 def add_dashboard_on_request(scheduler: Scheduler, prefix: str) -> None:
+    """Add a dashboard with distrain's pages to a scheduler, which is loaded at its first request.
+
+    `prefix` is the prefix of the server's paths, `/` or `/PREFIX/`.
+    """
     application, dashboard = scheduler.http_application, DashboardOnRequest(scheduler, prefix)
     application.add_application(dashboard)
     # Dask has a handler of its own for the list, which comes before all applications.
@@ -70,7 +77,10 @@ def add_dashboard_on_request(scheduler: Scheduler, prefix: str) -> None:
 
 
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:
-    """Add the pages once to a running scheduler; return whether it has a dashboard."""
+    """Add distrain's pages to a scheduler's dashboard, unless it has them already.
+
+    Returns True, or False if the scheduler has no dashboard.
+    """
     served = scheduler.http_application.applications
     dashboards = [place for place, app in enumerate(served) if hasattr(app, "app_paths")]
     if not dashboards:
@@ -93,9 +103,9 @@ def add_pages(scheduler: Scheduler, prefix: str) -> bool:
 
 
 class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untyped
-    """Answers with Dask's list of single figures, extended by those of this module.
+    """Answers with Dask's list of single figures, and distrain's figures in addition.
 
-    Dask lists only the figures of its first Bokeh application.
+    Dask itself lists only the figures of its first Bokeh application.
     """
 
     def write(self, chunk: Any) -> None:
@@ -106,7 +116,7 @@ class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untype
 
 
 def _pages() -> dict[str, Callable[..., None]]:
-    """Return the functions that fill Bokeh documents, by URL."""
+    """Return the functions that fill the Bokeh documents of distrain's pages, by URL."""
     from distrain.scheduler.dashboard.page import PANELS, individual_doc, training_doc
 
     return {PAGE_URL: training_doc, NAVIGATION_URL: training_doc} | {
@@ -119,7 +129,10 @@ def _is_individual(url: str) -> bool:
 
 
 def _add_entries(variables: dict[str, Any]) -> dict[str, Any]:
-    """Add the pages to a navigation bar's lists, which Dask makes once per scheduler."""
+    """Add distrain's pages to a navigation bar's lists, in place, and return `variables`.
+
+    `variables` are Dask's template variables, which Dask makes once per scheduler.
+    """
     pages, plots = variables["pages"], variables["plots"]
     if (entry := NAVIGATION_URL.strip("/")) not in pages:
         pages.insert(pages.index("status") + 1 if "status" in pages else 0, entry)

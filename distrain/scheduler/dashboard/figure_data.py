@@ -1,4 +1,4 @@
-"""Converts a job's JSON documents to the columns of figures; no I/O, no Bokeh."""
+"""Converts jobs' JSON documents to the columns of figures; no I/O, no Bokeh."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,20 +20,24 @@ GIB = 2.0**30
 
 
 def train_series(train: Document) -> Series:
-    """Return the curves of training as columns of equal length, NaN if unknown.
+    """Return the columns of training curves, given `train` of a `metrics_document`.
 
-    `auc` is the column of `score_name`. The exact value is between `auc_low` and `auc_high`.
+    Unknown values are NaN. `auc` has the values of the column that `score_name` returns; the exact
+    AUC is between `auc_low` and `auc_high`.
     """
     names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound", "lr")
     return _scored(train, names)
 
 
 def valid_series(valid: Document) -> Series:
+    """Return the columns of validation curves, as `train_series`, without speed and rate."""
     return _scored(valid, ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_bound"))
 
 
 def score_name(points: Document) -> str:
-    """Return the column to draw as the AUC: `auc`, or `TARGET.METRIC` if the job has no AUC.
+    """Return the name of the column to draw: `auc`, or `TARGET.METRIC` for a job without an AUC.
+
+    This is the first of these columns that has a known value.
 
     >>> score_name({"auc": [0.5], "a.rmse": [2.0]}), score_name({"auc": [None], "a.rmse": [2.0]})
     ('auc', 'a.rmse')
@@ -46,16 +50,17 @@ def score_name(points: Document) -> str:
 
 
 def score_title(points: Document) -> str:
-    """Return the title of the figure that draws the column `score_name`."""
+    """Return the title of the figure that draws the column that `score_name` returns."""
     target, _, metric = score_name(points).rpartition(".")
     named = f"{target_name(target)}: {MAIN_METRICS.get(metric, metric)}"
     return named if target else "AUC (band: error of its bins)"
 
 
 def rank_series(ranks: Document) -> dict[str, Series]:
-    """Return rows per second over time, by name: `rank 0`, `rank 1`, ...
+    """Return columns `elapsed_s` and `rows_per_s` for each of the lines `rank 0`, `rank 1`, ...
 
-    For jobs with many ranks, the names are `slowest`, `median` and `fastest`.
+    For jobs with many ranks, the lines are `slowest`, `median` and `fastest`. `ranks` is that of a
+    `metrics_document`.
 
     >>> list(rank_series({"10": {}, "2": {}})), list(rank_series({"slowest": {}, "fastest": {}}))
     (['rank 2', 'rank 10'], ['slowest', 'fastest'])
@@ -71,9 +76,10 @@ def rank_series(ranks: Document) -> dict[str, Series]:
 
 
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
-    """Return each rank's wall time by phase, in percent, and as `PHASE_s` in seconds.
+    """Return the columns `rank`, `worker`, and for each phase `PHASE` (percent) and `PHASE_s`.
 
-    `window` is `total_seconds` (this attempt) or `seconds` (the last report).
+    They are wall times in this attempt (`window` is `total_seconds`), or in the last report
+    (`seconds`). `ranks` is that of a `job_document`.
     """
     columns: Columns = _labels(ranks)
     windows = [rank.get(window) or {} for rank in ranks]
@@ -85,9 +91,10 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
 
 
 def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
-    """Return columns `rank`, `worker`, `step_time_ms`, and `is_slow`.
+    """Return the columns `rank`, `worker`, `step_time_ms`, and `is_slow`.
 
-    `is_slow` is `yes` for the slowest rank if it is significantly slower than the median.
+    `is_slow` is `yes` for the slowest rank if it is significantly slower than the median, otherwise
+    `no`. `ranks` and `slowest` are those of a `job_document`.
     """
     name = int(slowest["rank"]) if slowest and stands_out(slowest) else None
     columns = _labels(ranks)
@@ -112,9 +119,9 @@ def step_time_title(slowest: Document | None) -> str:
 
 
 def memory_columns(ranks: Sequence[Document]) -> Columns:
-    """Return columns for the ranks that reported memory.
+    """Return the columns `rank`, `worker`, `host_gib` and `device_gib` of ranks that report memory.
 
-    `host_gib` is that of the process, `device_gib` that of its tensors on the GPU.
+    `host_gib` is the memory of the rank's process, `device_gib` that of its tensors on the GPU.
     """
     reporting = [rank for rank in ranks if rank.get("memory")]
     return _labels(reporting) | {
@@ -124,7 +131,10 @@ def memory_columns(ranks: Sequence[Document]) -> Columns:
 
 
 def gpu_columns(ranks: Sequence[Document]) -> Columns:
-    """Return columns for the ranks with a GPU: utilisation and memory in percent, memory in GiB."""
+    """Return the columns of the ranks with a GPU: its utilisation in percent, and its memory.
+
+    Unknown values are 0. The memory is that of all processes on the GPU.
+    """
     with_gpu = [rank for rank in ranks if rank.get("gpu")]
     gpus = [rank["gpu"] for rank in with_gpu]
     used = [gpu.get("memory_used_bytes") or 0 for gpu in gpus]

@@ -1,4 +1,4 @@
-"""Makes the texts about jobs: the table, the selector, and the lines above the figures; no I/O."""
+"""Makes the page's texts about jobs: its table, its selector, the lines above figures; no I/O."""
 
 from collections.abc import Sequence
 from html import escape
@@ -26,6 +26,7 @@ FOLLOW, NOTHING = "the running one, or the newest", "nothing"
 
 
 def job_columns(jobs: Sequence[Document]) -> Columns:
+    """Return the columns of the table of jobs, given their `job_summary` documents."""
     return {
         "job_id": [str(job["id"]) for job in jobs],
         "name": [str(job.get("name") or "") for job in jobs],
@@ -41,7 +42,10 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
 
 
 def job_options(jobs: Sequence[Document], first: str = FOLLOW) -> list[tuple[str, str]]:
-    """Return the selector's entries as (value, label): `first` as `NEWEST`, then all jobs."""
+    """Return a selector's entries as (value, label): (`NEWEST`, `first`), then all jobs.
+
+    A job's value is its id.
+    """
     labels = [
         (str(job["id"]), f"{job.get('name') or ''} ({job['state']}) {job['id']}".strip())
         for job in jobs
@@ -54,7 +58,11 @@ def headline(
 ) -> str:
     """Return the lines above the figures, as HTML; all texts from users are escaped.
 
-    `missing` is the id of a requested job that is unknown; `other` is the job to compare with.
+    Args:
+        job: The `job_document` of the shown job; `None` if there is none.
+        address: The scheduler's address, for the command that submits a job.
+        missing: The id of the requested job if it is unknown, otherwise "".
+        other: The document of the job to compare with, if any.
     """
     if job is None and missing:
         return (
@@ -90,7 +98,9 @@ def headline(
 
 
 def _link(job: Document) -> str:
-    """Return a link to the job's page in the service that submitted it, if it has one.
+    """Return a link to the job's page in the service that submitted it, as HTML.
+
+    "" if the job has no such page, or its URL is not one of HTTP.
 
     >>> _link({"page": "https://a/jobs/b"}), _link({"page": "javascript:alert(1)"}), _link({})
     (' · <a href="https://a/jobs/b">job page</a>', '', '')
@@ -115,7 +125,7 @@ def _scores(split: str, job: Document, before: str) -> str:
 
 
 def _trouble_text(job: Document) -> str:
-    """Return why the previous attempt ended, or why this one is stopping; "" if neither."""
+    """Return why the previous attempt ended, or why this one stops, as a text; "" if neither."""
     if job.get("reason"):
         return ""  # the state shows the reason
     texts = [str(m["text"]).splitlines()[0] for m in job.get("timeline", ()) if _is_trouble(m)]
@@ -128,6 +138,7 @@ def _is_trouble(moment: Document) -> bool:
 
 
 def spec_html(job: Document | None) -> str:
+    """Return a job's tags, and its spec in a part of the page that can be opened, as HTML."""
     if job is None or "spec" not in job:
         return ""
     tags = ", ".join(f"{name}: {value}" for name, value in (job.get("tags") or {}).items())
@@ -155,6 +166,7 @@ def _slowest_text(job: Document) -> str:
 
 
 def state_text(job: Document) -> str:
+    """Return a job's state, with the reason of a bad end in parentheses."""
     why = Job.read({**job, "why_pending": ""}).why
     return f"{job['state']} ({why})" if why else str(job["state"])
 

@@ -25,7 +25,10 @@ from distrain.scheduler.dashboard.panel import Panel
 from distrain.scheduler.dashboard.watching import DOCUMENTS, Documents, View, Watch
 
 _UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
-"""Bokeh's scripts for formulas and WebGL, which are not used: half of what a page would load."""
+"""Bokeh's scripts for formulas and WebGL, which the pages do not use.
+
+They would be half of the bytes that a page loads.
+"""
 
 # Styles do not affect Bokeh's canvases, so a filter inverts the lightness of the whole page and
 # keeps its hues, as for the report's pictures.
@@ -56,7 +59,13 @@ _WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """The page in one browser, with its visitor's choices; `other` follows the compared job."""
+    """The Training page as one visitor sees it, with the visitor's choices.
+
+    Args:
+        watch: Follows the job that is shown.
+        address: The scheduler's address.
+        other: Follows the job to compare with.
+    """
 
     def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch
@@ -84,6 +93,7 @@ class TrainingPage:
         self.root = self._lay_out(by_name)
 
     def look(self) -> None:
+        """Update the page to the present state of the jobs; called every second."""
         view = self._watch.look()
         if self._other.wanted != NEWEST:
             view = replace(view, other=self._other.look())
@@ -168,6 +178,10 @@ class TrainingPage:
 
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
+    """Fill a Bokeh document with the Training page of a scheduler.
+
+    The URL's `?job=` and `?with=` are the ids of the jobs to show and to compare with.
+    """
     documents = _documents_of(scheduler)
     watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
     page = TrainingPage(watch, scheduler.address, other)
@@ -181,9 +195,10 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
 
 
 def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
-    """Return a function that fills a Bokeh document with one figure.
+    """Return a function that fills a Bokeh document with the single figure that `make` returns.
 
-    The figure is of the job in the URL's `?job=`, or else as for `NEWEST`.
+    It shows the job whose id is in the URL's `?job=`, otherwise the one that `pick` chooses for
+    `NEWEST`.
     """
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
@@ -209,15 +224,15 @@ def _asked_for(doc: BokehDocument, name: str) -> str:
 
 
 def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
-    """Return a function for a scheduler's `Documents`; it returns `None` until they exist."""
+    """Return a function that returns a scheduler's `Documents`, or `None` if it has none yet."""
     return lambda: scheduler.extensions.get(DOCUMENTS)
 
 
 @cache
 def _light_template(dask: Environment) -> Template:
-    """Return Dask's template `simple.html` with changes.
+    """Return Dask's page template `simple.html` with changes; `dask` is Dask's environment.
 
-    It has a language and a dark mode, can be zoomed, and does not load unused scripts.
+    The page declares its language, has a dark mode, can be zoomed, and loads no unused scripts.
     """
     loader = dask.loader
     assert isinstance(loader, BaseLoader)

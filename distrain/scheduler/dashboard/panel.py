@@ -1,4 +1,4 @@
-"""A panel is one figure of the dashboard with its update functions; helpers to draw figures."""
+"""`Panel`, one figure of the dashboard with its update functions; helpers to draw figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,15 @@ _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
 @dataclass(frozen=True)
 class Panel:
+    """A figure or table of the Training page."""
+
     name: str  # the NAME in `/individual-distrain-NAME`
     root: LayoutDOM  # the model to lay out
     show: Callable[[View], None]  # brings the figure up to date; called on each look
-    set_x: Callable[[str], None] | None = None  # for `rows_total` or `elapsed_s`
-    set_window: Callable[[str], None] | None = None  # for `total_seconds` or `seconds`
+    # sets the column of the x axis, `rows_total` or `elapsed_s`; `None` if it is fixed
+    set_x: Callable[[str], None] | None = None
+    # sets which times are shown, `total_seconds` or `seconds`; `None` if the figure has no choice
+    set_window: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         self.root.name = self.name
@@ -69,6 +73,7 @@ def compact_numbers() -> CustomJSTickFormatter:
 
 
 def legend_above(drawn: figure) -> Legend:
+    """Add an empty legend above a figure, and return it."""
     legend = Legend(
         items=[],
         orientation="horizontal",
@@ -88,6 +93,7 @@ def legend_above(drawn: figure) -> Legend:
 
 
 def show_over(drawn: figure, x: str) -> None:
+    """Set a figure's x axis to rows (`x` is `rows_total`) or to time (any other `x`)."""
     axis = drawn.xaxis[0]
     if x == "rows_total":
         axis.axis_label = "rows trained"
@@ -106,13 +112,14 @@ def source_of(*names: str) -> ColumnDataSource:
 
 
 KEPT_POINTS = 4_096
-"""Maximum points of a curve in a browser; the history's series are much shorter."""
+"""Maximum points of a curve in a browser; the curves in the job's history are much shorter."""
 
 
 def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
-    """Change a source's data to `columns`; return True if all rows were replaced.
+    """Change a source's data to `columns`.
 
-    If possible, only new rows or changed cells are sent to the browser.
+    If possible, only new rows or changed cells are sent to the browser. Returns True if instead all
+    rows were replaced; False also if nothing has changed.
     """
     old: Mapping[str, Sequence[Any]] = source.data
     lengths = {len(column) for column in old.values()}
@@ -136,6 +143,7 @@ def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
 
 
 def extend(source: ColumnDataSource, points: Series, replaces: bool) -> None:
+    """Append points to a source; with `replaces`, remove its earlier points."""
     if replaces:
         source.data = {name: values[-KEPT_POINTS:] for name, values in points.items()}
     elif any(len(values) for values in points.values()):

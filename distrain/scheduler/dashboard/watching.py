@@ -1,4 +1,4 @@
-"""Follows one job: chooses it, and gets its document and the points since the last look."""
+"""Follows one job for a page: chooses the job, gets its document and its curves' new points."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,30 +12,36 @@ DOCUMENTS = "distrain-documents"  # the key of `Documents` in a scheduler's exte
 
 
 class Documents(Protocol):
+    """The methods of `http.monitor.Monitor` that pages use."""
+
     def jobs(self) -> Document:
-        """Return all jobs, newest first, under `jobs`."""
+        """Return the `job_summary` of all jobs, the newest first, under `jobs`."""
 
     def job(self, job_id: str) -> Document | None:
-        """Return one job with its ranks and time line; `None` if it is unknown."""
+        """Return the `job_document` of a job; `None` if the job is unknown."""
 
     def metrics(self, job_id: str, since: str | None) -> Document | None:
-        """Return a job's series from a cursor on; `None` if the job is unknown."""
+        """Return the `metrics_document` of a job; `None` if the job is unknown."""
 
 
 @dataclass(frozen=True)
 class View:
+    """The data that a page shows after one look."""
+
     jobs: Sequence[Document]  # all jobs, newest first
     job: Document | None  # the followed job with its ranks and time line, if any
-    metrics: Mapping[str, Any] = field(default_factory=dict)  # its new points
-    replaces: bool = False  # whether these points replace all that was drawn
-    missing: str = ""  # the job that was asked for, if it is unknown
+    # the followed job's `metrics_document`, with the points since the last look
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    replaces: bool = False  # whether these points replace all points drawn so far
+    missing: str = ""  # the id of the wanted job, if it is unknown
     other: "View | None" = None  # the view of the job to compare with
 
 
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
-    """Return the job to follow: `wanted`, or `None` if it is unknown.
+    """Return the id of the job to follow: `wanted`, or `None` if it is unknown.
 
-    For `NEWEST`, the newest running job, else the newest waiting one, else the newest one.
+    If `wanted` is `NEWEST`, it is the newest running job, else the newest job that has not ended,
+    else the newest job, else `None`. `jobs` begins with the newest one.
 
     >>> jobs = [{"id": "b", "state": "failed"}, {"id": "a", "state": "running"}]
     >>> pick(jobs, ""), pick(jobs, "b"), pick(jobs, "forgotten"), pick([], "")
@@ -51,9 +57,10 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Returns the new data of the job `wanted`, or as chosen for `NEWEST`, at each `look`.
+    """Follows the job that `pick` chooses for `wanted`; each `look` returns its new data.
 
-    `documents` returns `None` while the scheduler has no coordinator; then there are no jobs.
+    `documents` returns the scheduler's documents, or `None` while it has no coordinator, and so no
+    jobs. `wanted` may be changed between looks.
     """
 
     def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):
@@ -63,6 +70,10 @@ class Watch:
         self._cursor: str | None = None
 
     def look(self) -> View:
+        """Return all jobs, the followed job's document, and the new points of its curves.
+
+        All points are returned, with `replaces`, if another job is followed since the last look.
+        """
         documents = self.documents()
         jobs = documents.jobs()["jobs"] if documents else []
         job_id = pick(jobs, self.wanted)

@@ -53,10 +53,12 @@ RANK = (
 
 @dataclass(frozen=True)
 class Moment:
-    at_s: float
-    kind: str
+    """An entry of a job's time line."""
+
+    at_s: float  # unix time
+    kind: str  # `state`, `checkpoint`, `validated`, `notice`, or `restart`
     attempt: int
-    step: int | None
+    step: int | None  # training steps at this time; `None` if unknown
     text: str
 
 
@@ -64,7 +66,7 @@ class JobHistory:
     """The history of one job since its submission, at `submitted_s` in unix time.
 
     The series `train` and `valid` have the columns `TRAIN` and `VALID`, and a column
-    `TARGET.METRIC` for each target except the first binary one.
+    `TARGET.METRIC` for each main metric of each target except the first binary one.
     """
 
     def __init__(self, submitted_s: float):
@@ -80,7 +82,7 @@ class JobHistory:
         self.last_valid: Record | None = None
         self._validations: OrderedDict[int, Record] = OrderedDict()  # by step, the newest ones
         self.step = 0  # steps taken; steps that a restart repeats are counted once
-        self.rows_per_s: float | None = None  # in this attempt; `None` while it takes no steps
+        self.rows_per_s: float | None = None  # of the last record; `None` while it takes no steps
         self._timed_rows, self._timed_s = 0, 0.0
         self.state_since_s = submitted_s  # when the state last changed, in unix time
         self.num_points = 0  # number of points ever added to the series
@@ -93,7 +95,8 @@ class JobHistory:
         self.page: str | None = None  # the URL of its page in the service
         self.num_entries = 0  # entries of the job's progress that were added
         self.revision = 0  # the revision of its last change (`http/changes.py`)
-        self.seen: tuple[object, int] = (None, 0)  # what that revision is of
+        # the state at that revision: a value that differs after each other change, `num_reports`
+        self.seen: tuple[object, int] = (None, 0)
         self.num_reports = 0  # the ranks' reports so far, without heartbeats
         self._elapsed_before_s = 0.0
         self._first_step = 0
@@ -103,18 +106,21 @@ class JobHistory:
 
     @property
     def generation(self) -> int:
-        """A number that grows whenever points that were returned before are replaced or removed."""
+        """A number that grows whenever points of the series are replaced or removed.
+
+        A cursor contains it; if it has changed since, the reader needs all points again.
+        """
         series = (self.train, self.valid, *self.ranks.values())
         return self._first_generation + sum(one.generation for one in series)
 
     @property
     def moments(self) -> list[Moment]:
-        """The time line: the last `KEPT_MOMENTS` of each kind, the oldest first."""
+        """The time line: the last `KEPT_MOMENTS` moments of each kind, the oldest first."""
         return sorted((m for kind in self._moments.values() for m in kind), key=lambda m: m.at_s)
 
     @property
     def progressed_s(self) -> float:
-        """The unix time of the last progress of a rank, or of the last change of state if later."""
+        """The unix time of a rank's last progress or, if later, of the last change of state."""
         return max((self.state_since_s, *(rank.progressed_s for rank in self.now.values())))
 
     @property
@@ -123,7 +129,10 @@ class JobHistory:
         return self._timed_rows / self._timed_s if self._timed_s else None
 
     def valid_of(self, model_step: int | None) -> Record | None:
-        """Return the validation after `model_step` steps, or else the last one; `None` if none."""
+        """Return the validation after `model_step` steps, or else the last validation.
+
+        `None` if there is no validation. `model_step` may be `None` (unknown).
+        """
         return (
             self.last_valid
             if model_step is None
@@ -131,6 +140,7 @@ class JobHistory:
         )
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
+        """Process an event of a rank of attempt `attempt`, which arrived at unix time `now_s`."""
         if attempt != self.attempt:
             self.attempt, self.now = attempt, {}
         self.num_reports += not isinstance(event, Heartbeat)
@@ -157,6 +167,7 @@ class JobHistory:
                 rank.observe(event, now_s)
 
     def take(self, entries: Iterable[Entry], now_s: float) -> None:
+        """Add new entries of the job's progress to the curves and the time line."""
         for entry in entries:
             match entry:
                 case AttemptStarted():
@@ -169,6 +180,7 @@ class JobHistory:
                     self._add_moment(now_s, "notice", None, entry.text)
 
     def move(self, attempt: int, state: JobState, now_s: float, why: str = "") -> None:
+        """Note that the job is in state `state` since unix time `now_s`."""
         text = f"{state}: {why}" if why else str(state)
         self._add_moment(now_s, "state", self.step or None, text, attempt)
         self.state_since_s = now_s
@@ -185,7 +197,7 @@ class JobHistory:
             series.thin(ENDED_CAPACITY, self.num_points)
 
     def _resume(self, entry: AttemptStarted) -> None:
-        """Remove the steps that the attempt will repeat."""
+        """Remove the points and validations of the steps that a new attempt will repeat."""
         self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
         for series in (self.train, self.valid, *self.ranks.values()):
             series.take_back(entry.step)
@@ -236,7 +248,10 @@ class JobHistory:
         self._add_rank(str(event.rank), event.step, elapsed_s, rank, window)
 
     def _add_extremes(self, record: Record) -> None:
-        """Add points of the slowest, the median and the fastest rank, by their last reports."""
+        """Add a point to each of the curves `slowest`, `median` and `fastest`.
+
+        Of the ranks' last reports, these are the ones with the longest, median and shortest steps.
+        """
         timed = [rank for rank in self.now.values() if rank.step_time_s is not None]
         timed.sort(key=lambda rank: rank.step_time_s or 0.0)
         if timed:
@@ -269,9 +284,10 @@ class JobHistory:
         self._moments.setdefault(kind, deque(maxlen=KEPT_MOMENTS)).append(moment)
 
     def slowest(self) -> dict[str, Any] | None:
-        """Return the rank with the longest step time in its last report, and the median.
+        """Return the slowest rank as `rank`, its `step_time_s`, and the `median_step_time_s`.
 
-        The step time excludes waits for other ranks. `None` if fewer than two ranks reported one.
+        Step times are those of the ranks' last reports, without the phase `exchange`. `None` if
+        fewer than two ranks have reported a step time.
         """
         times = {rank: now.step_time_s for rank, now in self.now.items()}
         known = {rank: s for rank, s in times.items() if s is not None}
@@ -291,7 +307,10 @@ def _point(record: Record, columns: Iterable[SeriesColumn]) -> dict[str, float |
 
 
 def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Record) -> Series:
-    """Return the series; if it has no points, a new one with a column for each further target."""
+    """Return the series; if it is empty, a new one that also has columns for a record's `targets`.
+
+    `columns` are the columns for the first binary target.
+    """
     names = _main_metrics_of(record)
     if not names or series.last is not None or len(series.columns) > len(columns):
         return series
@@ -299,7 +318,7 @@ def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Recor
 
 
 def _main_metrics_of(record: Record) -> dict[str, float | None]:
-    """Return the main metrics of each target but the first binary one, by `TARGET.METRIC`."""
+    """Return the main metrics of all targets except the first binary one, by `TARGET.METRIC`."""
     return {
         f"{target}.{metric}": metrics[metric]
         for target, metrics in metrics_in(record.targets).items()

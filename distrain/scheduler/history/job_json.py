@@ -1,4 +1,4 @@
-"""Jobs as JSON values, the only input of pages and terminals; no I/O."""
+"""Makes the JSON documents of jobs, the only input of pages and terminals; no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job and its history at the unix time `now_s`."""
+    """A job, with its history and GPUs, at the unix time `now_s`: the input of its documents."""
 
     view: JobView  # without progress
     job: LifecycleJob
@@ -83,7 +83,7 @@ class Watched:
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
-    """Return a job's document for lists, with more figures for pages and `distrain top`."""
+    """Return a job's document with further figures, for lists, pages and `distrain top`."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.valid_of(view.model_step)
     bound = train.auc_bound if train else history.train.tail().get("auc_bound")
@@ -104,7 +104,10 @@ def job_summary(job: Watched) -> dict[str, Any]:
 
 
 def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
-    """Return a job's summary with its ranks (`shown_ranks`, or all), time line and spec."""
+    """Return a job's summary with its ranks, time line, spec and further facts, for its page.
+
+    Without `all_ranks`, the document has the ranks of `shown_ranks`.
+    """
     view = job.view
     return {
         **job_summary(job),
@@ -123,10 +126,11 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 
 
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
-    """Return a job's curves, or only the points since a cursor.
+    """Return a job's curves, or only the points added since an earlier answer.
 
-    If the answer's `restart` is true, it has all points: there was no cursor, or points before the
-    cursor have been replaced since. Raises `ValueError` if `since` is not a cursor.
+    `since` is the `cursor` of that answer. If `restart` is true, the answer has all points, because
+    no cursor was given, or because earlier points have been replaced. Raises `ValueError` if
+    `since` is not a cursor.
     """
     generation, number = _parse_cursor(since) if since is not None else (-1, 0)
     restart = generation != history.generation or number > history.num_points + 1
@@ -141,7 +145,7 @@ def metrics_document(history: JobHistory, since: str | None = None) -> dict[str,
 
 
 def timeline(job: Watched) -> list[Moment]:
-    """Return the moments of a job, including its restarts, the oldest first."""
+    """Return the moments of a job's history and its last restarts, the oldest first."""
     submitted_s = job.history.submitted_s
     moments = job.history.moments
     for r in job.view.restarts[-_KEPT_RESTARTS:]:
@@ -173,9 +177,9 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Return the seconds left at the recent speed.
+    """Return the seconds until all rows are trained, at the recent speed.
 
-    `None` unless the job runs and took steps, or if its number of rows is unknown.
+    `None` if the job does not run, has not reported steps yet, or its number of rows is unknown.
     """
     view, history = job.view, job.history
     last = history.last_train

@@ -30,7 +30,9 @@ _ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", Rank
 
 @dataclass(frozen=True)
 class Window:
-    steps: int
+    """The new steps of a rank's report."""
+
+    steps: int  # number of steps
     wall_s: float  # wall time of the steps, without validation and checkpoints
     # `wall_s` without the phase `exchange`, in which a rank also waits for slower ranks. The wall
     # times of all ranks are equal, so only `own_s` shows which rank is slow
@@ -40,13 +42,15 @@ class Window:
 
 @dataclass
 class RankNow:
+    """The state of one rank, from its last events in the current attempt."""
+
     pid: int | None = None
     host: str | None = None
     device: str | None = None
-    doing: str = "setup"
-    waiting_for: str = ""
-    step: int = 0
-    rows_per_s: float | None = None
+    doing: str = "setup"  # as in `Heartbeat`, or how the rank ended, such as `finished`
+    waiting_for: str = ""  # as in `Heartbeat`
+    step: int = 0  # steps taken since the start of the job
+    rows_per_s: float | None = None  # in its last report
     step_time_s: float | None = None  # `Window.own_s` per step in its last report
     seconds: Mapping[str, float] = field(default_factory=dict)  # by phase in its last report
     total_seconds: dict[str, float] = field(default_factory=dict)  # by phase in this attempt
@@ -74,7 +78,7 @@ class RankNow:
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Process a report of steps; return its window, or `None` if it contains no new steps."""
+        """Process a report of steps; return its new steps, or `None` if it has none."""
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
@@ -99,8 +103,8 @@ class RankNow:
 def stands_out(slowest: Mapping[str, Any] | None) -> bool:
     """Return True if the slowest rank is significantly slower than the median rank.
 
-    Among equally fast ranks, the slowest one varies by chance. `slowest` is the value of
-    `JobHistory.slowest`.
+    Among equally fast ranks, it is a matter of chance which one is the slowest. `slowest` is the
+    result of `JobHistory.slowest`; False if that is `None`.
 
     >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
     (False, False)
@@ -109,9 +113,10 @@ def stands_out(slowest: Mapping[str, Any] | None) -> bool:
 
 
 def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:
-    """Return at most `limit` ranks, ascending; of more, the slowest, the middle and the fastest.
+    """Return the ranks to show, ascending: all ranks, or `limit` of them if there are more.
 
-    A rank without a time counts as the fastest.
+    The `limit` ranks are the slowest, the middle and the fastest, a third each. A rank whose time
+    is `None` counts as the fastest.
 
     >>> shown_ranks({rank: float(rank) for rank in range(9)}, limit=3)
     [0, 4, 8]
@@ -128,7 +133,7 @@ def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -
 
 
 class StepTimes:
-    """Counts of steps by their wall time, and the sum of their times.
+    """A histogram of the steps' wall times, with bounds `STEP_BOUNDS_S`, and the sum of the times.
 
     >>> times = StepTimes()
     >>> times.add_mean(0.004, 10)
@@ -142,6 +147,7 @@ class StepTimes:
         self.sum_s = 0.0
 
     def add(self, counts: Sequence[int], sum_s: float) -> None:
+        """Add the numbers of steps in each bin, and the sum of their times."""
         self.counts = [mine + its for mine, its in zip(self.counts, counts, strict=True)]
         self.sum_s += sum_s
 
@@ -151,7 +157,7 @@ class StepTimes:
         self.sum_s += step_s * steps
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return each bucket's upper bound in seconds, and the number of steps up to that bound."""
+        """Return each bin's upper bound in seconds, and the number of steps up to that bound."""
         total, pairs = 0, []
         for bound_s, count in zip((*STEP_BOUNDS_S, float("inf")), self.counts, strict=True):
             total += count

@@ -1,9 +1,9 @@
 """Controls the access to a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
 
-Dask has no authentication. This module replaces the Tornado application that routes the requests of
-Dask's servers with one that requires the token. Only `/health` is open, for probes. With or without
-a token, websockets opened by pages of other sites are refused. Without a token, orders are accepted
-only from programs on the scheduler's own machine.
+Dask has no authentication. This module changes the Tornado application that routes the requests to
+Dask's servers, so that it requires the environment's token, if there is one. Only `/health` stays
+open, for probes. With or without a token, websockets opened by pages of other sites are refused.
+Without a token, orders are accepted only from programs on the scheduler's own machine.
 """
 
 import hmac
@@ -32,19 +32,20 @@ _READING = ("GET", "HEAD")
 
 
 def install_access() -> None:
-    """Check the access to Dask's HTTP servers that start later in this process.
+    """Make Dask's HTTP servers that start later in this process check the access.
 
     They refuse websockets of other sites' pages and, if the environment has a token, requests
-    without it. Raises `ClusterError` if the environment's token cannot be used.
+    without the token. Raises `ClusterError` if the environment's token cannot be used.
     """
     token_of_environment()
     node.RoutingApplication = _guarded
 
 
 def guard_running(application: RoutingApplication) -> None:
-    """Check the access to a running server, given its Tornado application; repeats do nothing.
+    """Make a running HTTP server check the access as in `install_access`, unless it does already.
 
-    Raises `ClusterError` if the environment's token cannot be used.
+    `application` is the server's Tornado application. Raises `ClusterError` if the environment's
+    token cannot be used.
     """
     token = token_of_environment()
     if "find_handler" not in vars(application):
@@ -56,6 +57,8 @@ def guard_running(application: RoutingApplication) -> None:
 
 
 class Guard:
+    """Checks the token of requests, and makes the cookie that replaces it in browsers."""
+
     def __init__(self, token: str):
         self._token = token.encode()
         # A browser stores this instead of the token. The name depends on the token, because the
@@ -67,6 +70,7 @@ class Guard:
         return hmac.compare_digest(given.encode(), self._token)
 
     def lets_pass(self, headers: HTTPHeaders) -> bool:
+        """Return True if a request's headers have the token or the cookie."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(token.strip()):
             return True
@@ -85,7 +89,7 @@ class Guard:
 
 
 def _guarded(*args: Any, **options: Any) -> RoutingApplication:
-    """Return Dask's router, which requires the token if the environment has one."""
+    """Return a new router of Dask, made with these arguments, that checks the access."""
     application = RoutingApplication(*args, **options)
     guard_running(application)
     return application
@@ -125,7 +129,10 @@ def _find_handler(
 
 
 def _allowed_origins() -> Sequence[str]:
-    """Return the hosts allowed by the settings of Bokeh and Dask, except Dask's default `*`."""
+    """Return the hosts whose pages may open websockets by Bokeh's and Dask's settings.
+
+    Dask's default `*` is left out.
+    """
     from bokeh.settings import settings
 
     of_bokeh: list[str] = settings.allowed_ws_origin()
@@ -168,10 +175,10 @@ class _Welcome(web.RequestHandler):
 
 
 def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
-    """Return True if a page of another site opens a websocket, unless `allowed` matches its host.
+    """Return True if a request opens a websocket, and comes from a page of another site.
 
     A browser sends the scheduler's cookie with any page's websocket, so that the page could read
-    the dashboard as its visitor. The browser also sends the page's site as `Origin`.
+    the dashboard as its visitor. `allowed` is the same as in `is_foreign_page`.
 
     >>> asked = {"Upgrade": "websocket", "Host": "s:8787"}
     >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://s:8787"}))
@@ -185,9 +192,10 @@ def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> b
 
 
 def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
-    """Return True if a page of another site sends a request, unless `allowed` matches its host.
+    """Return True if a request comes from a page of another site.
 
-    The site is in the header `Origin`; programs other than browsers send none.
+    The page's site is in the header `Origin`, which programs other than browsers do not send.
+    `allowed` are patterns of sites (`HOST` or `HOST:PORT`, with `*`) for which the result is False.
 
     >>> is_foreign_page(HTTPHeaders({"Host": "s:8787", "Origin": "null"}))
     True
@@ -209,7 +217,7 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 
 
 def trouble_with(request: HTTPServerRequest) -> Refusal | None:
-    """Return why a request that gives an order is refused; `None` if it is allowed."""
+    """Return the refusal of a request that gives an order; `None` if the order is allowed."""
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(
             403,
@@ -230,10 +238,10 @@ def trouble_with(request: HTTPServerRequest) -> Refusal | None:
 
 
 def _is_of_this_machine(request: HTTPServerRequest) -> bool:
-    """Return True if a request comes from this machine: without a proxy, and for a local host name.
+    """Return True if a request comes from a program on this machine, and not through a proxy.
 
-    A page of another site may resolve its own name to this machine's address; the browser then
-    sends that name as the host.
+    The header `Host` must be local, too: another site's name may resolve to this machine's address;
+    a browser then sends that name as `Host`.
     """
     names = list(request.headers)
     if any(name in _OF_PROXIES or name.startswith(_PREFIX_OF_PROXIES) for name in names):

@@ -1,7 +1,7 @@
-"""Adds the HTTP routes to a scheduler: with the preload before it starts, or while it runs.
+"""Adds the HTTP routes to a scheduler before it starts (by the preload), or while it runs.
 
-Dask builds its routes when a scheduler starts. To a running scheduler, a client that has installed
-the coordinator adds them through a plugin; the routes then refuse orders.
+Dask creates a scheduler's routes when the scheduler starts. In a scheduler that already runs, a
+client installs the coordinator, and then a plugin that adds the routes; these routes refuse orders.
 """
 
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Make schedulers that start later in this process serve documents and orders.
+    """Make schedulers that start later in this process serve the HTTP routes, with orders.
 
     Raises:
         ClusterError: The environment's token cannot be used.
@@ -58,7 +58,10 @@ class JobsPlugin(CoordinatorPlugin):
 
 
 def show_pages(scheduler: Scheduler) -> None:
-    """Add pages to a scheduler's dashboard; with `ON_REQUEST`, a dashboard that loads when used."""
+    """Add the pages about jobs to a scheduler's dashboard.
+
+    With Dask's setting `ON_REQUEST`, also add the dashboard, which is loaded at its first request.
+    """
     application = scheduler.http_application
     prefix = _prefix_of(application)
     if dask.config.get(ON_REQUEST, False):
@@ -68,16 +71,17 @@ def show_pages(scheduler: Scheduler) -> None:
 
 
 def show_jobs(scheduler: Scheduler) -> None:
-    """Add the jobs to a scheduler's documents and Prometheus metrics."""
+    """Give the dashboard's pages access to a scheduler's jobs, and export them to Prometheus."""
     api: CoordinatorApi = scheduler.extensions[EXTENSION]
     scheduler.extensions[DOCUMENTS] = api.monitor
     export(api.monitor, _certificate_ends_s(scheduler))
 
 
 def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
-    """Return when a scheduler's certificates expire, in unix seconds by name.
+    """Return when a scheduler's certificates expire, as unix times by the certificates' names.
 
-    They are read once, since a scheduler keeps the certificates with which it was started.
+    Missing and unreadable certificates are left out. The result stays true while the scheduler
+    runs, since it keeps the certificates with which it was started.
     """
     security, http = scheduler.security, "distributed.scheduler.dashboard.tls"
     files = {
@@ -90,13 +94,13 @@ def _certificate_ends_s(scheduler: Scheduler) -> dict[str, float]:
 
 
 class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Shows the jobs of a scheduler that was started without the preload."""
+    """Adds the HTTP routes to a running scheduler that was started without the preload."""
 
     name = "distrain-http"
     idempotent = True
 
     def start(self, scheduler: Scheduler) -> None:
-        """Add routes, metrics and pages, unless they are there.
+        """Add HTTP routes, Prometheus metrics and dashboard pages, unless the scheduler has them.
 
         Raises `ClusterError` if the scheduler has no coordinator.
         """
@@ -116,14 +120,14 @@ class HttpRoutesPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is
 
 
 def ensure_coordinator(client: Client) -> None:
-    """Install a coordinator in the client's scheduler, unless `--preload distrain.preload` did."""
+    """Install a coordinator in the client's scheduler, unless it has one."""
     client.register_plugin(JobsPlugin(), name=PLUGIN_NAME)
 
 
 def ensure_http_routes(client: Client) -> None:
-    """Add routes, metrics and pages to the client's scheduler.
+    """Add HTTP routes, metrics and pages to the client's scheduler, unless it has them.
 
-    Raises `ClusterError` if the scheduler has no coordinator, or they cannot be added.
+    Raises `ClusterError` if the scheduler has no coordinator, or if adding them fails.
     """
     try:
         client.register_plugin(HttpRoutesPlugin())

@@ -18,6 +18,8 @@ class Body(PlainBody):
 
 
 class PreflightOrder(Body):
+    """A request to have a worker check the data of a job spec."""
+
     spec: dict[str, Any]
     owner: Annotated[str, Field(max_length=200)] = Field(
         "", description="The user who requests the check. Checks of one user run one after another."
@@ -58,9 +60,10 @@ _DUMP = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(","
 
 
 class Refusal(Exception):
-    """Raised for a request that is not carried out; `document` is the `Problem` to answer with.
+    """Raised for a request that is not carried out.
 
-    `more` are further keys of that document.
+    `status` is the HTTP status, and `document` the `Problem` of the answer as JSON values, with the
+    further keys `more`.
     """
 
     def __init__(self, status: int, code: str, detail: str, hint: str, **more: Any):

@@ -1,8 +1,9 @@
 """Returns the jobs that changed since a revision, in bounded answers.
 
-A revision is a number for a job's last change, ascending over all jobs. An answer contains jobs in
-the order of their last changes. Its size and its number of jobs are limited, because it blocks the
-scheduler's loop. If jobs are left, the answer has `more`, and its revision is that of its last job.
+Each change of any job has a number, the revision, which is higher than those of all earlier
+changes. An answer contains jobs in the order of their last changes. Its size and its number of jobs
+are limited, because it blocks the scheduler's loop. If jobs are left, the answer says so, and its
+revision is that of its last job.
 """
 
 import math
@@ -18,6 +19,8 @@ MOST_JOBS = 100  # maximum jobs in one answer, which take the scheduler's loop s
 
 
 class Changes:
+    """Numbers the changes of a coordinator's jobs, and returns the changed jobs."""
+
     def __init__(self, monitor: Monitor, clock: Callable[[], float] = time.monotonic):
         self.coordinator = monitor.coordinator
         self.newest = 0  # the last revision
@@ -27,7 +30,10 @@ class Changes:
         self._collected_s = -math.inf  # when jobs with only new progress last got new revisions
 
     def acknowledge(self, service: str, revision: int) -> None:
-        """Note that a service has seen all changes up to a revision, if it has jobs here."""
+        """Note that a service has seen all changes up to a revision.
+
+        Does nothing for a service without jobs in this scheduler.
+        """
         if any(one.service == service for one in self.coordinator.histories.values()):
             newest = max(revision, self._acknowledged.get(service, 0))
             self._acknowledged[service] = min(newest, self.newest)
@@ -42,10 +48,11 @@ class Changes:
         return history.revision > self._acknowledged.get(history.service, 0)
 
     def since(self, revision: int, collect_s: float = 0.0) -> tuple[int, bool, list[str]]:
-        """Return the jobs that changed since a revision, as JSON texts; all jobs if it is 0.
+        """Return the jobs that changed since a revision; 0: all jobs.
 
-        The revision from which the next answer continues, and whether jobs are left, come first.
-        Jobs with only new progress count as changed at most every `collect_s`.
+        Returns the revision to pass in the next call, whether more jobs have changed than this
+        answer contains, and the jobs' documents as JSON texts. Jobs with only new progress count as
+        changed at most every `collect_s`.
         """
         self._look(revision, collect_s)
         revisions = ((one.revision, name) for name, one in self.coordinator.histories.items())
@@ -64,8 +71,8 @@ class Changes:
     def _look(self, revision: int, collect_s: float) -> None:
         """Give each job that has changed since its last revision a new revision.
 
-        Jobs with only new progress get one if `collect_s` have passed since this was last done, or
-        if the answer to a request since `revision` contains them anyway.
+        Jobs with only new progress get one only if `collect_s` have passed since such jobs last got
+        one, or if their revision is above `revision`, so that the answer contains them anyway.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
@@ -74,9 +81,9 @@ class Changes:
                 self._collected_s = now_s
 
     def _look_at(self, job_id: str, *, news: bool = True) -> bool:
-        """Give a job a new revision if it has changed; return whether it has.
+        """Give a job a new revision if it has changed since its last; return whether it has.
 
-        With `news`, reports of its ranks count as changes.
+        Reports of its ranks count as changes only with `news`.
         """
         history = self.coordinator.histories[job_id]
         now = self._fingerprint(self.coordinator.lifecycle.jobs[job_id]), history.num_reports

@@ -16,6 +16,8 @@ EXTENSION = "distrain-api"  # its name among the scheduler's extensions
 
 
 class CoordinatorApi:
+    """The requests about jobs that a coordinator answers, as methods."""
+
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
         self.monitor = Monitor(coordinator)
@@ -24,11 +26,15 @@ class CoordinatorApi:
         self.preflights = Preflights(coordinator.gangs.client)
 
     def changes_text(self, since: int, epoch: str, service: str, collect_s: float = 0.0) -> str:
-        """Return the changes since a revision as JSON; all jobs if the scheduler was restarted.
+        """Return the changes since a revision, and the numbers of workers, as a JSON text.
 
-        It was, if `epoch` is not the coordinator's. `service` is the calling service, which
-        acknowledges all changes up to `since`; "" for other callers. Jobs with only new progress
-        may be held back for `collect_s`, to be sent together.
+        Args:
+            since: The `revision` of the caller's last answer; 0: return all jobs.
+            epoch: The `epoch` of that answer. If it is not the coordinator's, the scheduler was
+                restarted, and all jobs are returned.
+            service: The calling service, which acknowledges all changes up to `since`; "" for
+                other callers.
+            collect_s: How long jobs with only new progress may be held back, to be sent together.
         """
         if epoch != self.coordinator.epoch or since > self.changes.newest:
             since = 0
@@ -43,7 +49,7 @@ class CoordinatorApi:
         return f'{dumps(head)[:-1]},"jobs":[{",".join(jobs)}]}}'
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any]:
-        """Return one job without its progress; raises `Refusal` if it was removed or is unknown."""
+        """Return the `job_document` of a job; raises `Refusal` if it was removed or is unknown."""
         document = self.monitor.job(job_id, all_ranks=all_ranks)
         if document is not None:
             return document
@@ -54,7 +60,11 @@ class CoordinatorApi:
         raise unknown(job_id)
 
     def workers(self) -> list[dict[str, Any]]:
-        """Return each worker's address, name, host and GPU, whether it is usable, and its rank."""
+        """Return the workers that have the scheduler's build: their addresses, names, hosts, GPUs.
+
+        For each, `usable` is whether ranks may be placed on it, and `job` and `rank` are those of
+        its rank, or `None`.
+        """
         lifecycle: Lifecycle = self.coordinator.lifecycle
         held = _held(lifecycle)
         usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers

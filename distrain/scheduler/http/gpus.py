@@ -1,4 +1,4 @@
-"""GPU figures from the heartbeats of Dask workers."""
+"""Reads figures about GPUs from the heartbeats of Dask workers."""
 
 from distributed.scheduler import WorkerState
 
@@ -20,6 +20,7 @@ def gpu_of(worker: WorkerState | None) -> Gpu | None:
 
 
 def gpu_name(worker: WorkerState | None) -> str | None:
+    """Return the name of a worker's GPU, `GPU` if it is unknown; `None` if there is no GPU."""
     if worker is None or gpu_of(worker) is None:
         return None
     return str((worker.extra.get("gpu") or {}).get("name") or "GPU")

@@ -1,4 +1,4 @@
-"""The Tornado handler that serves the JSON routes next to those of Dask's scheduler."""
+"""The Tornado handler of distrain's JSON routes in the HTTP server of Dask's scheduler."""
 
 from http import HTTPStatus
 from typing import Any
@@ -18,8 +18,8 @@ MOST_BODY_BYTES = 2**20
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     """Answers with JSON, also for errors; limits the size of request bodies.
 
-    `takes_orders` is False, and orders are refused, if the scheduler was started without the
-    preload.
+    If `takes_orders` is False, as in a scheduler that was started without the preload, orders are
+    refused.
     """
 
     def initialize(self, dask_server: Any = None, takes_orders: bool = True) -> None:
@@ -27,7 +27,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self._takes_orders = takes_orders
 
     def prepare(self) -> None:
-        """Reject unknown routes, callers without access and large bodies before reading a body."""
+        """Refuse unknown routes, unauthorised orders and large bodies before a body is read."""
         self._received = bytearray()
         self.request.connection.set_max_body_size(MOST_BODY_BYTES)
         try:
@@ -51,7 +51,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 
     @property
     def _path(self) -> str:
-        """The path below `PREFIX`, without the prefix of a proxy."""
+        """The request's path from `/v1` on, without a proxy's prefix and `PREFIX`."""
         _, version, rest = str(self.request.path).partition(f"{PREFIX}/v1")
         return version.removeprefix(PREFIX) + rest
 

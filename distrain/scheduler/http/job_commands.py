@@ -1,6 +1,7 @@
-"""Orders about a job, and what carries them out: submit, cancel, re-prioritise; each at most once.
+"""Carries out the orders about a job: submit, cancel, change the priority.
 
-If an order cannot be carried out, the methods raise `Refusal`, from which the answer is made.
+Each order is carried out at most once, however often it is sent. If an order cannot be carried out,
+the methods raise `Refusal`, from which the answer is made.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Order(Body):
-    """A request that changes a job; a service adds its id and the submission that it means."""
+    """A request to change a job. A service adds its own id, and the submission to change."""
 
     service: Word | None = Field(
         None, description="The id of the service; null: the order comes from a Dask client."
@@ -37,6 +38,8 @@ class Order(Body):
 
 
 class PutOrder(Order):
+    """The order to submit a job."""
+
     epoch: Word | None = Field(
         None, description="The epoch of the scheduler that the service has chosen."
     )
@@ -49,14 +52,18 @@ class PutOrder(Order):
 
 
 class CancelOrder(Order, CancelOptions):
-    pass
+    """The order to cancel a job."""
 
 
 class PriorityOrder(Order):
+    """The order to change the priority of a waiting job."""
+
     priority: Priority
 
 
 class JobCommands:
+    """The orders about jobs, as methods that return the HTTP status of the answer."""
+
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
@@ -65,8 +72,8 @@ class JobCommands:
         """Queue a job, and return 201; return 200 if it is queued or running already.
 
         Also returns 200 if a Dask client submits a job that has succeeded with the same spec.
-        Raises `Refusal` if the job is another owner's, the submission has ended, the spec has
-        mistakes, or, for services, the scheduler was restarted since `order.epoch`.
+        Raises `Refusal` if the job has another owner, the submission has ended, or the spec has
+        mistakes; for an order of a service also if the scheduler was restarted since `order.epoch`.
         """
         if order.service is not None and order.epoch != self.coordinator.epoch:
             raise self._epoch_changed()
@@ -88,14 +95,16 @@ class JobCommands:
         return 201
 
     def cancel(self, job_id: str, order: CancelOrder) -> int:
-        """Cancel a job's submissions up to `order.first_attempt`; return 202, or 200 if it ended.
+        """Cancel a job, and return 202; return 200 to a Dask client if the job has ended already.
 
-        A repeated order with a shorter grace shortens the grace. After a service's order, a `put`
-        of such a submission is refused, even if the job was never here.
+        A repeated order with a shorter grace period shortens the grace period. After an order of a
+        service, a `put` of submissions up to `order.first_attempt` is refused, even if this
+        scheduler never had the job.
 
         Raises:
-            Refusal: The job is another owner's, or here in a later submission. For a service: the
-                job was not alive. For a Dask client: the job is unknown.
+            Refusal: The job has another owner, or is here in a submission later than
+                `order.first_attempt`. To a service: the job has ended or is unknown. To a Dask
+                client: the job is unknown.
         """
         job = self.coordinator.lifecycle.jobs.get(job_id)
         is_live = job is not None and not job.state.is_final
@@ -117,6 +126,11 @@ class JobCommands:
         return 202
 
     def set_priority(self, job_id: str, order: PriorityOrder) -> int:
+        """Change the priority of a waiting job, and return 200.
+
+        Raises `Refusal` if the job is unknown, has ended, does not wait, has another owner, or is
+        here in a later submission.
+        """
         job = self._live(job_id, order)
         if not job.state.waits:
             raise Refusal(
@@ -130,16 +144,19 @@ class JobCommands:
         return 200
 
     def ended(self, job_id: str) -> EndedJob | None:
-        """Return the document of an ended job, even if the job itself was removed.
+        """Return the document of a job's last submission that has ended, even if it was removed.
 
-        `None` if the job has not ended or was never here. `attempt` is the last attempt that it had
-        or was submitted for; to resume the job, submit it with a later one.
+        `None` if no submission has ended here. The document's `attempt` is the last attempt that
+        the submission had or was made for; to resume the job, submit it with a later attempt.
         """
         ended = self._last_end(job_id)
         return ended and ended.model_copy(update={"attempt": last_attempt(ended)})
 
     def _last_end(self, job_id: str) -> EndedJob | None:
-        """Return the end of a job's last submission, even if the job was removed; else `None`."""
+        """Return the document of a job's last submission that has ended; `None` if there is none.
+
+        This is the tombstone if the job was removed.
+        """
         job, buried = self.coordinator.lifecycle.jobs.get(job_id), self.coordinator.tombstones
         ends = [buried[job_id]] if job_id in buried else []
         if job is not None and job.state.is_final:
@@ -185,7 +202,10 @@ class JobCommands:
             raise Refusal(409, "other_service", f"job {job_id} belongs to {whose}", hint)
 
     def _owner(self, job_id: str) -> str | None:
-        """Return the service that submitted a job, even a removed one; `None`: a Dask client."""
+        """Return the id of the service that submitted a job; `None`: a Dask client did.
+
+        The job may have been removed.
+        """
         history = self.coordinator.histories.get(job_id)
         return self.coordinator.tombstones[job_id].service if history is None else history.service
 
@@ -195,9 +215,9 @@ ORDERS: tuple[tuple[str, str, type[Order], Callable[..., int]], ...] = (
     ("PATCH", "", PriorityOrder, JobCommands.set_priority),
     ("POST", "/cancel", CancelOrder, JobCommands.cancel),
 )
-"""The orders about a job: method, path below the job's, body, and what carries them out.
+"""The orders: HTTP method, path below the job's, type of the body, and method of `JobCommands`.
 
-That returns the HTTP status of the answer.
+That method returns the HTTP status of the answer.
 """
 
 
@@ -210,7 +230,7 @@ def _spec_of(order: PutOrder) -> JobSpec:
 
 
 def _never_begun(job_id: str, order: CancelOrder, first_attempt: int) -> EndedJob:
-    """Return the end of a submission that was cancelled before it arrived."""
+    """Return the tombstone of a submission that was cancelled before it arrived."""
     return EndedJob(
         id=job_id,
         state=JobState.CANCELLED.value,
@@ -228,5 +248,6 @@ def _end_of(ended: EndedJob) -> str:
 
 
 def unknown(job_id: str) -> Refusal:
+    """Return the refusal of a request about an unknown job."""
     listed = "`distrain jobs` lists the jobs of this scheduler; it forgets the oldest."
     return Refusal(404, "not_found", f"no job {job_id!r}", listed)

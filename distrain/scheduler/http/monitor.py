@@ -23,12 +23,13 @@ class Monitor:
         return {"jobs": [job_summary(job) for job in self.watched()]}
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
+        """Return the `job_document` of a job; `None` if the job is unknown or was removed."""
         if job_id not in self.coordinator.histories:
             return None
         return job_document(self.watched_job(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
-        """Return a job's curves, or only points since a cursor; `None` if the job is unknown.
+        """Return a job's `metrics_document`; `None` if the job is unknown or was removed.
 
         Raises `ValueError` if `since` is not a cursor.
         """
@@ -40,6 +41,7 @@ class Monitor:
         return map(self.watched_job, reversed(self.coordinator.histories))
 
     def watched_job(self, job_id: str) -> Watched:
+        """Return a job with its history and GPUs; raises `KeyError` if the job is unknown."""
         coordinator = self.coordinator
         job, known = coordinator.lifecycle.jobs[job_id], coordinator.scheduler.workers
         workers = [status.placement.slot.worker for status in job.ranks.values()]

@@ -1,4 +1,7 @@
-"""Checks specs like `distrain plan`, on a worker instead of in the scheduler's process."""
+"""Has workers check the data of job specs, as `distrain plan` does.
+
+The checks read files and import packages, so they do not run in the scheduler's process.
+"""
 
 import asyncio
 import json
@@ -21,11 +24,13 @@ MOST_OF_OWNER = 3  # waiting or running checks of one owner, so that slow ones d
 KEPT_S = 900.0
 LIMIT_S = 120.0  # how long one check may take, from its start on a worker
 WORKER_WITHIN_S = 60.0
-"""How long a check may wait for a worker that is not training, and for its answer."""
+"""How long a check may wait for a worker that is not training, in addition to `LIMIT_S`."""
 
 
 @dataclass
 class _Preflight:
+    """One check of a spec."""
+
     owner: str  # who requested the check; "" if unknown
     state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`
     verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker
@@ -33,6 +38,11 @@ class _Preflight:
 
 
 class Preflights:
+    """The checks of a scheduler that have not ended, or ended less than `KEPT_S` ago.
+
+    `client` returns a Dask client of the scheduler.
+    """
+
     def __init__(
         self, client: Callable[[], Awaitable[Client]], clock: Callable[[], float] = time.monotonic
     ):
@@ -44,9 +54,9 @@ class Preflights:
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     def start(self, spec: dict[str, Any], owner: str = "") -> str:
-        """Begin a check, and return its id.
+        """Begin a check of a spec, given as JSON values, and return the check's id.
 
-        Raises `Refusal` if too many checks, of all owners or of this one, have not ended.
+        Raises `Refusal` if too many checks have not ended, of all owners together or of this owner.
         """
         self._forget_old_ones()
         waiting = [one.owner for one in self._known.values() if one.ended_s is None]
@@ -63,9 +73,10 @@ class Preflights:
         return preflight_id
 
     def document(self, preflight_id: str, owner: str = "") -> dict[str, Any]:
-        """Return a check's `Preflight` and `id` as JSON.
+        """Return the fields of a check's `Preflight`, and its `id`, as JSON values.
 
-        Raises `Refusal` if the check is not kept, or is not of the given owner; "" is any owner.
+        Raises `Refusal` if the check is unknown or no longer kept, or belongs to another owner than
+        `owner` ("": any owner).
         """
         self._forget_old_ones()
         one = self._known.get(preflight_id)

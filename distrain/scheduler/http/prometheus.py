@@ -1,7 +1,8 @@
 """Exports the jobs as Prometheus metrics on the scheduler's `/metrics`.
 
-A job has its own series while it has ranks, and if it is one of the last `ENDED_JOBS` that ended. A
-rank has series while its job runs. Queued jobs are only counted.
+A job has its own series from its first attempt to its end, if it is one of the newest `_LIVE_JOBS`,
+and afterwards if it is one of the newest `ENDED_JOBS` that have ended. A rank has series while its
+job runs. Jobs before their first attempt are only counted.
 """
 
 from collections import Counter
@@ -86,7 +87,7 @@ _GPU_FIGURES: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
 
 
 class JobsCollector(Collector):
-    """Makes metrics of the jobs of `monitor` at each scrape; none while it is `None`."""
+    """Makes metrics of the jobs of `monitor` at each scrape; none while `monitor` is `None`."""
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
@@ -118,7 +119,11 @@ class JobsCollector(Collector):
 
 
 def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = None) -> None:
-    """Export a monitor's jobs, and when certificates expire, in this process's registry."""
+    """Export a monitor's jobs, and the expiry of certificates, in this process's registry.
+
+    `certificate_ends_s` are unix times by the certificates' names. A second call replaces the
+    monitor.
+    """
     if _collector.monitor is None:
         REGISTRY.register(_collector)
     _collector.monitor = monitor
@@ -135,7 +140,7 @@ def _family(
     labels: Sequence[str],
     values: Iterable[tuple[Sequence[str], float | None]],
 ) -> Metric:
-    """Return a metric with each known value, given after the values of its labels."""
+    """Return a metric; `values` are pairs of label values and a value, left out if it is `None`."""
     family = kind(name, about, labels=labels)
     for label_values, value in values:
         if value is not None:
@@ -207,7 +212,10 @@ def _scores(jobs: list[Watched]) -> Iterator[Metric]:
 
 
 def _last_records(jobs: list[Watched]) -> list[tuple[tuple[str, str], Any]]:
-    """Return the last records of the jobs' splits, by the ids of the jobs and the splits."""
+    """Return the last training record and the last validation record of each job.
+
+    Each is in a pair with its labels, the job's id and the split.
+    """
     return [
         ((job.view.job_id, record.split), record)
         for job in jobs
@@ -292,9 +300,9 @@ def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
-    """Return a figure by rank; with more than `SHOWN_RANKS` ranks, of three ranks only.
+    """Return a figure of a job's ranks, by rank.
 
-    These are the slowest, the median and the fastest one.
+    With more than `SHOWN_RANKS` ranks, only those of the ranks `slowest`, `median` and `fastest`.
     """
     history = job.history
     if len(history.now) <= SHOWN_RANKS:
@@ -309,7 +317,7 @@ def _gpus_of(job: Watched) -> dict[int, Gpu]:
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
-    """Return known values by rank; of more than `SHOWN_RANKS`, only `least` and `greatest`."""
+    """Return known values by rank; of more than `SHOWN_RANKS` only the `least` and `greatest`."""
     numbers = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
     if len(numbers) <= SHOWN_RANKS:
         return numbers

@@ -36,24 +36,29 @@ _BODY = TypeVar("_BODY", bound=Body)
 
 @dataclass(frozen=True)
 class Request:
+    """An HTTP request, or an equal request over Dask's connections."""
+
     method: str
-    path: str  # below `PREFIX`
-    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    content: bytes = b""
+    path: str  # below `PREFIX`, such as `/v1/jobs`
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)  # values by parameter
+    content: bytes = b""  # the body
 
     def text(self, name: str) -> str:
         """Return the last value of a query parameter; "" if it is not given."""
         return (self.query.get(name) or [""])[-1]
 
     def number(self, name: str, default: int) -> int:
-        """Return a query parameter as a number from 0; raises `Refusal` for any other text."""
+        """Return a query parameter as a number from 0, or `default` if it is not given.
+
+        Raises `Refusal` for any other text.
+        """
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):
             raise Refusal(400, "bad_request", f"{name}: {text!r} is not a whole number", LISTED)
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:
-        """Return the request's body as `kind`; raises `Refusal` if it is invalid."""
+        """Return the request's JSON body as a `kind`; raises `Refusal` if it is invalid."""
         try:
             return kind.model_validate(json.loads(self.content))
         except ValidationError as error:
@@ -69,8 +74,10 @@ Answer = tuple[int, str | dict[str, Any]]
 
 @dataclass(frozen=True)
 class Route:
+    """One route of the table."""
+
     method: str
-    pattern: str
+    pattern: str  # a regular expression for the whole path
     act: Callable[..., Answer]  # called with the API, the request and the pattern's groups
     is_order: bool = False  # whether callers need the permission to give orders (`access.py`)
 
@@ -167,7 +174,10 @@ ROUTES = (
 
 
 def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
-    """Return a request's route, and the groups of its pattern; raises `Refusal` if none matches."""
+    """Return the route of a request, and the values of the groups in its pattern.
+
+    Raises `Refusal` if no route has this path, or none of its routes has this method.
+    """
     found = [(route, match) for route in ROUTES if (match := re.fullmatch(route.pattern, path))]
     for route, match in found:
         if route.method == ("GET" if method == "HEAD" else method):
@@ -179,7 +189,7 @@ def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
 
 
 def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
-    """Return the status and the JSON text for a request, also if it is refused."""
+    """Carry out a request; return the HTTP status and the JSON text, also for a `Refusal`."""
     try:
         route, words = route_of(request.method, request.path)
         status, document = route.act(api, request, *words)
@@ -191,6 +201,9 @@ def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
 def answer_over_comm(
     api: CoordinatorApi, method: str, path: str, query: str, content: bytes
 ) -> dict[str, Any]:
-    """RPC: answer a request over Dask's connection. All its clients may give orders."""
+    """Dask RPC: answer a request with `status` and `text`. All Dask clients may give orders.
+
+    `query` is the query string of the URL.
+    """
     status, text = answer(api, Request(method, path, parse_qs(query), content))
     return {"status": status, "text": text}

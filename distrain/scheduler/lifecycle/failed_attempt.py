@@ -1,4 +1,4 @@
-"""Judges an attempt that ended early: which failure caused the others, and whether it restarts."""
+"""Judges an attempt that ended early: which failure is the cause, and whether the job restarts."""
 
 import math
 import signal
@@ -13,10 +13,11 @@ from distrain.scheduler.lifecycle.job import AttemptFailure, Job, RankStatus
 
 
 def find_culprit(failures: Sequence[AttemptFailure]) -> AttemptFailure:
-    """Return the failure that caused the others.
+    """Return the failure that caused the others, given at least one, in the order of arrival.
 
     This is a cancellation, or else the first failure that is not about a lost peer, or else the
-    first. If it is a loss that is not finite, the one at the earliest step is returned.
+    first failure. If it is about a loss that is not finite, the failure with that reason at the
+    earliest step is returned.
 
     >>> lost = AttemptFailure("PeerLost", "connection reset", rank=0)
     >>> dead = AttemptFailure("RankDied", "killed by SIGKILL", rank=1)
@@ -38,6 +39,7 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
 
 
 def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
+    """Return the failure of a rank whose process ended without a report of the rank."""
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
@@ -54,7 +56,10 @@ def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailur
 
 
 def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailure:
-    """Return the culprit; if it only lost a peer, with the silent ranks added to its message."""
+    """Return the failure `culprit`; if it is a lost peer, name the silent ranks in its message.
+
+    These are the ranks of the current attempt that run, and have not reported a failure.
+    """
     if culprit.reason != Reason.PEER_LOST:
         return culprit
     heard = {failure.rank for failure in job.failures}
@@ -67,6 +72,7 @@ def name_ranks_without_report(culprit: AttemptFailure, job: Job) -> AttemptFailu
 
 
 def place_of(status: RankStatus) -> str:
+    """Return the rank's process id and its worker's address, as a text."""
     pid = "no pid reported yet," if status.pid is None else f"pid {status.pid}"
     return f"{pid} on {status.placement.slot.worker}"
 
@@ -101,17 +107,20 @@ LOSSES_S = 600.0
 
 @dataclass(frozen=True)
 class AttemptVerdict:
+    """The consequences of an attempt that ended early."""
+
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
-    budget: str = ""  # the kind of restarts that it counts as; "" if none does
+    # the restart counts towards the spec's `restart.max_BUDGET`; "": it counts towards no limit
+    budget: str = ""
     backoff_s: float = 0.0  # how long to wait before the restart
     message: str = ""  # the cause's message, and whether a budget is used up
     why_so_long: str = ""  # why `backoff_s` is longer than `restart.backoff_s`; "" if it is not
 
 
 def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -> AttemptVerdict:
-    """Return whether a job restarts, and when, after an attempt ended by `cause`.
+    """Return whether a job restarts, and after what pause, if `cause` has ended its attempt.
 
-    `queue_again`: a job of higher priority needs its workers, so the job queues without them.
+    With `queue_again`, a restart leaves its workers to a job of higher priority, and queues.
     """
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:
@@ -141,9 +150,9 @@ def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """Return how many failures came before this one without progress, and a text about them.
+    """Return the number of earlier failures in a row without progress, and a text about them.
 
-    0 if this attempt got further than all attempts that failed before.
+    0 if this attempt took more steps than all attempts that failed before.
     """
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"

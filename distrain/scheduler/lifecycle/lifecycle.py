@@ -1,4 +1,4 @@
-"""The lifecycle of jobs: (stimulus, now) -> instructions. No clock, no network, no threads.
+"""The state machine of jobs: (stimulus, now) -> instructions. No clock, no network, no threads.
 
 The coordinator (`scheduler.plugin`) calls `handle` with a stimulus: a job was submitted or
 cancelled, workers came or went, a rank reported an event, or time passed. The lifecycle changes its
@@ -76,23 +76,25 @@ from distrain.scheduler.lifecycle.queue import HostFailures
 from distrain.scheduler.lifecycle.watchdog import hear, missed_deadline, watch
 
 SETTLE_S = 0.5  # how long to wait for reports of a gang's other ranks after the first failure
-CANCEL_GRACE_S = 3.0  # what ranks get to save a checkpoint when somebody cancelled their job
-GIVE_UP_S = 3.0  # how long after its grace a rank that never reported its end counts as gone
+CANCEL_GRACE_S = 3.0  # the default grace period for cancelled jobs and after missed deadlines
+GIVE_UP_S = 3.0  # how long after the grace period a rank without a report of its end counts as gone
 LINGER_S = 30.0  # how long processes may take to exit after all ranks have finished
 
 
 _CANCELLED = "a user cancelled the job"
 
 _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
-"""Events that ranks send all the time. They cause no instructions; ticks notice when they stop."""
+"""Events that ranks send frequently. They only update jobs; the next tick gives instructions."""
 
 
 class Lifecycle:
+    """All jobs and workers of a scheduler."""
+
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
-        self.slots: frozenset[Slot] = frozenset()
-        self.others = ""
-        self.leaving: set[str] = set()
+        self.slots: frozenset[Slot] = frozenset()  # the workers that may have ranks
+        self.others = ""  # why other workers may not; as in `WorkersChanged`
+        self.leaving: set[str] = set()  # addresses of workers that were asked to leave
         # workers whose rank never reported its end: the job, attempt and rank
         self._unheard: dict[Slot, tuple[str, int, int]] = {}
         self.host_failures = HostFailures()
@@ -100,6 +102,10 @@ class Lifecycle:
         self._out: list[Instruction] = []
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Instruction]:
+        """Process a stimulus; return the instructions to carry out, in order.
+
+        `now_s` may be on any clock, but must not decrease from one call to the next.
+        """
         match stimulus:
             case Submit():
                 self._submit(stimulus, now_s)
@@ -128,6 +134,7 @@ class Lifecycle:
 
     @property
     def usable_slots(self) -> frozenset[Slot]:
+        """The workers, busy or free, on which ranks may be placed."""
         return frozenset(
             slot
             for slot in self.slots

@@ -10,6 +10,8 @@ from distrain.jobs.states import JobState
 
 @dataclass(frozen=True)
 class Submit:
+    """A job was submitted."""
+
     job_id: str
     spec: JobSpec = field(repr=False)  # not in logs: its URLs may have secrets
     run_dir: str
@@ -19,6 +21,8 @@ class Submit:
 
 @dataclass(frozen=True)
 class Cancel:
+    """A job was cancelled; its ranks stop, and it does not restart."""
+
     job_id: str
     why: str = ""  # who cancels the job, or why, in words
     # seconds that its ranks get to save a checkpoint; `None`: a few, or the job's own grace if that
@@ -28,12 +32,16 @@ class Cancel:
 
 @dataclass(frozen=True)
 class ChangePriority:
+    """A job's priority was changed; without effect on jobs that have workers."""
+
     job_id: str
     priority: int
 
 
 @dataclass(frozen=True)
 class WorkersChanged:
+    """Workers have joined or left the cluster."""
+
     slots: frozenset[Slot]  # the workers that may have ranks
     others: str = ""  # why other workers may not, in words; "" if there are none
 
@@ -48,6 +56,8 @@ class WorkerLeaving:
 
 @dataclass(frozen=True)
 class Reported:
+    """A rank of a job's attempt, or its supervisor, sent an event."""
+
     job_id: str
     attempt: int
     event: Event
@@ -55,6 +65,8 @@ class Reported:
 
 @dataclass(frozen=True)
 class LaunchFailed:
+    """A `LaunchGang` could not be carried out; none of the attempt's ranks has started."""
+
     job_id: str
     attempt: int
     message: str
@@ -86,12 +98,12 @@ class _ToGang:
 
 @dataclass(frozen=True)
 class LaunchGang(_ToGang):
-    """Start one process per placement."""
+    """Start the attempt's ranks: a supervisor and its process on the worker of each placement."""
 
 
 @dataclass(frozen=True)
 class CheckpointGang(_ToGang):
-    """Have the ranks save a checkpoint, at a step that they agree on, and continue."""
+    """Have the ranks save a checkpoint, at a step on which they agree, and continue training."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +113,22 @@ class TakeStacks(_ToGang):
 
 @dataclass(frozen=True)
 class StopGang(_ToGang):
-    """Ask every rank to save a checkpoint and end; kill after `grace_s`, at once if it is 0."""
+    """Have every rank save a checkpoint and end; kill ranks that still run after `grace_s`."""
 
-    grace_s: float = 0.0
+    grace_s: float = 0.0  # 0: kill the ranks at once, without a checkpoint
 
 
 @dataclass(frozen=True)
 class EndGang:
+    """Release what an attempt that has ended used: its supervisors' tasks and its store."""
+
     job_id: str
     attempt: int
 
 
 @dataclass(frozen=True)
 class Move:
-    """The job's state has changed; have the summary of a job written that has ended."""
+    """A job's state has changed. If the new state is final, have a worker write the summary."""
 
     job_id: str
     at_s: float  # when, on the lifecycle's clock
@@ -129,6 +143,7 @@ class Move:
 
     @property
     def why(self) -> str:
+        """`reason` and `message` in one text; "" without a reason."""
         return f"{self.reason}: {self.message}" if self.reason else ""
 
 

@@ -1,9 +1,10 @@
 """Decides which job starts on which workers, and which jobs are preempted; no I/O.
 
 Jobs that restart come first, since their workers stayed reserved. Pending jobs follow, by priority
-and then by age. The first pending job blocks the jobs behind it, so that a small job does not
-overtake a large one. If the first one would fit without jobs of lower priority, as few of them as
-possible are preempted: those of the lowest priority, and among equals the youngest.
+and then by age. If the first pending job cannot start, the pending jobs behind it do not start
+either, so that a small job does not overtake a large one. If the first pending job could start
+without jobs of lower priority, some of these are preempted: first those of the lowest priority and,
+among equals, the youngest. Jobs whose workers do not help are not preempted.
 """
 
 from collections import Counter, defaultdict
@@ -15,19 +16,23 @@ from distrain.jobs.states import JobState
 from distrain.scheduler.lifecycle.job import Job, slot_key
 
 FEWER_AFTER_S = 5.0
-"""How long a job waits for workers for all ranks before it starts with fewer ranks.
+"""How long a job waits for workers for all its ranks before it may start with fewer ranks.
 
-A nanny restarts its worker in 2 s.
+The time suffices for a nanny to restart its worker, which takes 2 s.
 """
 
 
 @dataclass(frozen=True)
 class Shortage:
-    reason: str
+    """Too few workers are available for a gang."""
+
+    reason: str  # the numbers needed and available, in words
 
 
 @dataclass(frozen=True)
 class Start:
+    """Launch a job's next attempt on the workers of `placements`."""
+
     job: Job
     placements: tuple[RankPlacement, ...]
 
@@ -42,15 +47,23 @@ class Preempt:
 
 @dataclass(frozen=True)
 class Wait:
+    """A job has to wait."""
+
     job: Job
-    why: str
+    why: str  # what it waits for, in words
 
 
 class QueueView:
     """The workers and jobs on which decisions are based.
 
-    `avoided` hosts, with the reason, are used only if other hosts are too few. `others` says why
-    further workers cannot be used; it is added to the reasons for waiting.
+    Args:
+        slots: All usable workers, busy or free.
+        jobs: All jobs that have not ended.
+        avoided: Hosts that are used only if other hosts do not have enough workers, each with the
+            reason.
+        now_s: The lifecycle's time.
+        others: Why further workers cannot be used, which is added to the reasons for waiting; ""
+            if there are none.
     """
 
     def __init__(
@@ -94,10 +107,10 @@ class QueueView:
     def place(
         self, job: Job, *, fewer: bool, without: Collection[str] = ()
     ) -> tuple[RankPlacement, ...] | Shortage:
-        """Return placements for all ranks of a job, or why there are too few workers.
+        """Return placements for the ranks of a job, or why there are too few workers.
 
-        With `fewer`, smaller numbers of ranks that the job allows are tried too. Jobs with ids in
-        `without` count as gone.
+        With `fewer`, the smaller numbers of ranks that the job allows are tried, too, the largest
+        first. Workers of jobs whose ids are in `without` count as free.
         """
         busy = self.busy(without)
         taken = busy | self.reserved(job, without)
@@ -131,9 +144,10 @@ class QueueView:
 def place_gang(
     num_ranks: int, slots: Collection[Slot], busy: Collection[Slot] = ()
 ) -> tuple[RankPlacement, ...] | Shortage:
-    """Return placements on free slots for all ranks of a gang, or why there are too few slots.
+    """Return placements for all ranks of a gang, or why there are too few free slots.
 
-    Hosts with the most free slots are used first; ties are broken by name.
+    The free slots are those of `slots` that are not in `busy`. Hosts with the most free slots are
+    used first; of equals, the first by name.
 
     >>> slots = [Slot("b", "tcp://b:1"), Slot("a", "tcp://a:1"), Slot("b", "tcp://b:2")]
     >>> [p.slot.worker for p in place_gang(2, slots)]
@@ -158,9 +172,10 @@ def place_gang(
 
 
 def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
-    """Return `Wait`s, and at most one `Preempt` or `Start`.
+    """Return `Wait`s for jobs that have to wait, and at most one `Preempt` or `Start`.
 
-    Carry out a `Preempt` or `Start`, then call again. `Wait`s alone hold until the cluster changes.
+    The caller carries out the `Preempt` or `Start`, and calls again. If there is neither, every
+    waiting job has a `Wait`, which is valid until workers, jobs or the time change.
     """
     answers: list[Start | Preempt | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
@@ -182,7 +197,7 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
 
 
 def could_grow(cluster: QueueView, job: Job) -> int:
-    """Return the larger number of ranks that a running job could have.
+    """Return the number of ranks with which a running job could restart, if it is larger than now.
 
     0 if it cannot have more ranks than now, or if other jobs are pending.
     """
@@ -253,13 +268,15 @@ def _victims(jobs: Iterable[Job], by: Job) -> list[Job]:
     return sorted(lower, key=lambda job: (job.request.priority, -job.order))
 
 
-AVOID_AFTER_FAILURES = 2
-# A host with `AVOID_AFTER_FAILURES` failures within this time is avoided until they are older.
-AVOID_S = 600.0
+AVOID_AFTER_FAILURES = 2  # a host with this many failures within `AVOID_S` is avoided
+AVOID_S = 600.0  # after this time, a failure no longer counts
 
 
 class HostFailures:
-    """The recent failures of hosts: `blame` records one, `avoided` returns the hosts to avoid.
+    """The recent failures of hosts.
+
+    `blame` records that a rank on a host caused the failure of an attempt. `avoided` returns the
+    hosts to avoid, each with the reason.
 
     >>> failures = HostFailures()
     >>> for at_s in (0.0, 60.0):

@@ -1,8 +1,8 @@
 """Detects missed deadlines and gangs without progress, and finds the rank that blocks a gang.
 
-Ranks send heartbeats at least once a second. In a gang that trains in step, one rank that hangs
-blocks all others, so the watchdog waits until none has made progress for the job's limit. It then
-has the supervisors inspect their ranks' processes, and names the culprit.
+Ranks send heartbeats at least once a second. Since ranks take each step together, a rank that hangs
+blocks all others. If no rank has made progress for `deadlines.progress_s`, the watchdog has the
+supervisors inspect their ranks' processes, and then names the rank that blocks the others.
 """
 
 from distrain.jobs.events import Heartbeat
@@ -17,6 +17,7 @@ HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older counts as silent
 
 
 def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
+    """Update a rank's status with its heartbeat."""
     status.heard_s = now_s
     # Waiting for storage counts as progress: the rank itself ends that wait after `data.retry_s`.
     if event.progress != status.progress or event.waiting_for == "storage":
@@ -26,10 +27,11 @@ def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
 
 
 def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
-    """Look for a hang of a running job; call it at each tick.
+    """Detect a hang of a running job; called at each tick, with the lifecycle's time.
 
-    Returns `TakeStacks` when no rank has made progress for the job's limit, later the failure of
-    the rank that blocks the others, and otherwise `None`.
+    Returns `TakeStacks` when no rank has made progress for `deadlines.progress_s`. When the stacks
+    have been reported, or `STACKS_S` later, returns the failure of the rank that blocks the others.
+    Returns `None` in all other calls, or if a rank has made progress meanwhile.
     """
     limit_s = job.spec.deadlines.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
@@ -50,12 +52,17 @@ def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
 
 
 def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
-    """Return the failure of the rank that blocks a gang, by the ranks' last heartbeats.
+    """Return the failure of the rank that blocks a gang, judged by the ranks' last heartbeats.
 
-    The first of these ranks is blamed: one without heartbeats (its process or machine is stopped),
-    one that waits for its reader, one that does not wait for other ranks, or the one with the least
-    progress, for which the others wait. If all ranks wait for each other with equal progress, no
-    rank is blamed. At least one rank must not have finished.
+    A rank without recent heartbeats is blamed first (its process or machine is stopped), then a
+    rank that waits for its reader, then a rank that does not wait for other ranks, then the rank
+    with the least progress, for which the others wait. If all ranks wait for each other with equal
+    progress, the failure has no rank. At least one rank must not have finished.
+
+    Args:
+        job: The job; `job.stacks` has the stacks that were reported.
+        progress_s: The time without progress, for the message.
+        now_s: The lifecycle's time.
     """
     alive = {r: s for r, s in job.ranks.items() if not (s.finished or s.exited)}
     rank = min(alive, key=lambda r: (_suspicion(alive[r], now_s), alive[r].progress, r))

@@ -119,7 +119,7 @@ class DlrmSpec(Section):
 
 
 class DlrmCrossSpec(Section):
-    """DLRM beside a wide part: a linear model of hashed crosses."""
+    """DLRM and a wide part, which is a linear model of hashed crosses."""
 
     kind: Literal["dlrm_cross"] = Field("dlrm_cross", description="The model's name.")
     embedding_dim: Width = 16
@@ -149,7 +149,7 @@ class _CrossLayersSpec(Section):
 
 
 class DcnSpec(_CrossLayersSpec):
-    """Deep and cross network (version 1): vector crosses beside or below an MLP."""
+    """Deep and cross network, version 1: crosses with a vector, parallel to an MLP or before it."""
 
     kind: Literal["dcn"] = Field("dcn", description="The model's name.")
 
@@ -372,7 +372,7 @@ ModelSpec = Annotated[
 
 
 class EmbeddingsSpec(Section):
-    """The placement of embedding rows, their type, and their memory limit."""
+    """The embedding tables: placement, combiners of lists, initial values, type and memory."""
 
     may_differ = ("placement", "tables", "memory_gib", "cache_gib")
 
