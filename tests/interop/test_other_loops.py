@@ -54,8 +54,13 @@ def test_columns_make_the_batch_that_they_came_from(table: Path, wording: Wordin
 
 def test_a_weight_comes_back_whatever_its_column_is_named() -> None:
     user = ColumnSchema("user", tags=("categorical",), cardinality=9)
-    schema = Schema((user, ColumnSchema("importance", "float32", ("weight",))))
-    columns = {"user": torch.tensor([7, 1]), "importance": torch.tensor([0.5, 2.0])}
+    label = ColumnSchema("label", "float32", ("target",))
+    schema = Schema((user, label, ColumnSchema("importance", "float32", ("weight",))))
+    columns = {
+        "user": torch.tensor([7, 1]),
+        "label": torch.tensor([0.0, 1.0]),
+        "importance": torch.tensor([0.5, 2.0]),
+    }
     again = batch_of(as_dict(batch_of(columns, schema)), schema)
     assert again.weight is not None
     assert again.weight.tolist() == [0.5, 2.0]

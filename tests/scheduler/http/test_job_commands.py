@@ -46,7 +46,7 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             (job,) = (await site.ask(client.changes, changes.revision, changes.epoch)).jobs
             assert (job.state, job.is_final) == ("cancelled", True)
             assert job.message == "the job was cancelled: enough"
-            assert (await site.ask(client.job, "a")).state == "cancelled"
+            assert (await site.ask(client._ask, "GET", "jobs/a"))[1]["state"] == "cancelled"
 
     on_order_site(story)
 
@@ -60,7 +60,6 @@ def test_every_refusal_of_an_order() -> None:
 
             error = await refused(site.put(client, "c", epoch="another"))
             assert (error.status, error.code) == (409, "epoch_changed")
-            assert error.document["epoch"] == site.epoch
             for early in (
                 site.ask(client.order, "a", "cancel", {"first_attempt": 1}),
                 site.ask(client.order, "a", "priority", {"priority": 1, "first_attempt": 1}),
@@ -88,7 +87,6 @@ def test_every_refusal_of_an_order() -> None:
                 assert (error.status, error.code) == (409, "other_service")
             error = await refused(site.ask(client.order, "trains", "priority", order))
             assert (error.status, error.code) == (409, "not_pending")
-            assert error.document["state"] == "running"
             error = await refused(site.ask(client.preflight_result, "0" * 32, "alice"))
             assert (error.status, error.code) == (404, "not_found")
 
@@ -156,7 +154,7 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
                 assert (error.status, error.code) == (410, "ended")
                 assert error.ended is not None
                 assert error.ended.message == "the job was cancelled: no room"
-            assert (await refused(site.ask(client.job, "job-0"))).code == "ended"
+            assert (await refused(site.ask(client._ask, "GET", "jobs/job-0"))).code == "ended"
             assert (
                 await refused(site.ask(client.order, "job-0", "cancel", {"first_attempt": 1}))
             ).code == "ended"

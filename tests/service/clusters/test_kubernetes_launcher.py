@@ -6,7 +6,7 @@ import pytest
 from fake_kube import Clock, FakeKube, Workload, make_certificate
 
 from distrain.errors import ClusterError
-from distrain.service.clusters import kube_api
+from distrain.service.clusters import answers, kube_api
 from distrain.service.clusters.kube_api import KubeRefused
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import Scalable
@@ -22,7 +22,8 @@ def certificate(tmp_path_factory):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(kube_api, "time", clock)
+    for module in (kube_api, answers):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 

@@ -9,7 +9,7 @@ from told_scheduler import ToldScheduler
 from waiting import until
 
 from distrain.errors import ClusterError
-from distrain.service.clusters import kube_api
+from distrain.service.clusters import answers, kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import LauncherState
 from distrain.service.reconcile.cluster_connection import (
@@ -119,7 +119,8 @@ def certificate(tmp_path_factory):
 @pytest.fixture
 def site(tmp_path: Path, certificate, east: ToldScheduler, told_at_once, monkeypatch):
     """A scheduler whose workers are those of a workload, a service, and its reconciler."""
-    monkeypatch.setattr(kube_api, "time", Clock())
+    for module in (kube_api, answers):
+        monkeypatch.setattr(module, "time", Clock())
     east.set_workers(0)
     with FakeKube(tmp_path, certificate) as kube:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
