@@ -17,35 +17,35 @@ from distrain.errors import DistrainError
 from distrain.jobs.events import EVENT_TYPES, PHASES
 from distrain.jobs.reasons import Reason
 
-# Fields that mean the same wherever they stand and are not described again in each docstring.
+# Fields that mean the same in all records and are not described again in each docstring.
 _COMMON = {
-    "attempt": "Which attempt, from 1; 0 before the first.",
-    "attempts": "Attempts that it took.",
-    "auc_bound": "Maximum error of the AUC due to bins.",
+    "attempt": "The number of the attempt, from 1; 0 before the first.",
+    "attempts": "The number of attempts.",
+    "auc_bound": "Maximum error of the AUC due to counting scores in bins.",
     "device": "`cpu` or `cuda:0`.",
     "elapsed_s": "Wall time since training started on this rank.",
     "epoch": "From 0.",
     "host": "The name of its host.",
     "job_id": "The job's id.",
-    "message": "The same for people: what failed, where, and a hint.",
+    "message": "The cause for people: what failed, where, and a hint.",
     "model": "The folder of the saved model.",
     "name": "The job spec's `name`.",
-    "num_ranks": "Ranks that trained together.",
+    "num_ranks": "The number of ranks that trained together.",
     "parameters": "Trainable values, embeddings included.",
     "path": "Its folder.",
     "pid": "Its process id.",
-    "rank": "Which rank reports, from 0.",
-    "scored_rows": "Rows that the following figures are of.",
-    "loader": "Per rank, what its loader did over the whole training.",
+    "rank": "The number of the reporting rank, from 0.",
+    "scored_rows": "The number of rows to which the following figures apply.",
+    "loader": "Per rank, the loader's statistics of the whole training.",
     "seconds": "Per rank, wall time by phase over the whole training.",
-    "steps": "Steps taken.",
+    "steps": "The number of completed steps.",
     "train_loss": "Mean log loss of the training rows.",
 }
 _PHASE_WORDS = {
     "data_wait": "waiting for the next batch: for the loader, or for the batch's route, which a "
     "thread computes in advance",
     "copy": "moving a batch to the device",
-    "forward_backward": "lookup, model, loss and gradients; with several ranks also the "
+    "forward_backward": "embedding lookup, model, loss and gradients; with several ranks also the "
     "all-reduce of the dense gradients, and the wait for slower ranks",
     "exchange": "fetching embedding rows from other ranks; the part of the exchange of gradients "
     "that the step waits for; finding out which rows a batch needs, unless that is done in advance",
@@ -57,14 +57,14 @@ _PHASE_WORDS = {
     "other": "everything else, such as sending reports",
 }
 _CODE_1 = (
-    "Something given cannot be used, or an output cannot be written. `distrain doctor` ends with "
-    "it too, if a check fails."
+    "An input cannot be used, an output cannot be written, storage does not answer, or the service "
+    "refused the request. `distrain doctor` also ends with this code if a check fails."
 )
 _OF_THE_COMMAND_LINE = {
-    0: ("", "All went well."),
-    2: ("", "The command line was not understood."),
-    INTERRUPTED: ("", "Ctrl-C ended the command; a line says what it left."),
-    TERMINATED: ("", "SIGTERM ended the command; a line says what it left."),
+    0: ("", "The command succeeded."),
+    2: ("", "The command line is invalid."),
+    INTERRUPTED: ("", "Ctrl-C ended the command; a line lists what remains."),
+    TERMINATED: ("", "SIGTERM ended the command; a line lists what remains."),
 }
 
 
