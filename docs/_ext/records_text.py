@@ -7,6 +7,7 @@ import io
 import re
 import textwrap
 import tokenize
+from collections.abc import Collection
 from typing import Any
 
 from markdown_pieces import code, table
@@ -53,8 +54,17 @@ _PHASE_WORDS = {
     "evaluate": "validation",
     "checkpoint": "the pause of training for a checkpoint: agreeing with the other ranks on the "
     "step, copying the state, and waiting for the writing of an earlier checkpoint or the last",
-    "save": "writing the model on rank 0, to which the other ranks send their parts of the tables",
+    "save": "writing the model: rank 0 writes it, and the others send their parts of the tables",
     "other": "everything else, such as sending reports",
+}
+_JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "None": "null",
+    "Any": "any value",
+    "object": "any value",
 }
 _CODE_1 = (
     "An input cannot be used, an output cannot be written, storage does not answer, or the service "
@@ -68,7 +78,7 @@ _OF_THE_COMMAND_LINE = {
 }
 
 
-def fields(record: Any) -> str:
+def fields(record: Any, without: Collection[str] = ()) -> str:
     """A table of a dataclass's fields, each with its comment or its line in `Attributes:`."""
     described = _attributes(inspect.getdoc(record) or "")
     for base in reversed(record.__mro__):
@@ -82,16 +92,20 @@ def fields(record: Any) -> str:
                 f"{record.__name__}.{field.name} is not described; add a comment beside it, or a "
                 "line to the docstring's `Attributes:`"
             )
-        rows.append((code(field.name), code(_type(field.type)), meaning))
+        if field.name not in without:
+            meaning = meaning.replace("`None`", "`null`")  # as in the files
+            rows.append((code(field.name), _type(field.type), meaning))
     return table(["field", "type", "meaning"], rows)
 
 
 def events() -> str:
     """A heading, the docstring's first paragraph and a table for each event."""
-    parts = []
+    parts = ["Each event also has `rank`, the number of the reporting rank, from 0."]
     for kind, event in EVENT_TYPES.items():
         about = (inspect.getdoc(event) or "").partition("\n\n")[0]
-        parts += [f"### {event.__name__}", f"`kind: {kind}`. {about}", fields(event)]
+        parts += [f"### {event.__name__}", f"`kind: {kind}`. {about}"]
+        if [field.name for field in dataclasses.fields(event)] != ["rank"]:
+            parts.append(fields(event, without=("rank",)))
     return "\n\n".join(parts)
 
 
@@ -140,10 +154,27 @@ def _tree(root: type[DistrainError]) -> list[type[DistrainError]]:
 def _type(annotation: Any) -> str:
     """A field's type in JSON's words, for all of these are written as JSON."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = re.sub(r"\b(?:[a-z_]+\.)+", "", text)
-    text = re.sub(r"tuple\[(.+), \.\.\.\]", r"list of \1", text)
-    text = re.sub(r"(?:Mapping|dict)\[str, (\w+)\]", r"object of \1", text)
-    return text.replace("None", "null").replace("object of Any", "object")
+    return _in_json(ast.parse(text, mode="eval").body)
+
+
+def _in_json(node: ast.expr, several: bool = False) -> str:
+    """The type in words; with `several`, its plural, as in `objects of numbers`."""
+    ending = "s" if several else ""
+    if isinstance(node, ast.BinOp):  # a union
+        kinds = [_in_json(kind, several) for kind in (node.left, node.right)]
+        return (" or " if several or kinds[1] != "null" else ", or ").join(kinds)
+    if isinstance(node, ast.Subscript):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        name = ast.unparse(node.value).rpartition(".")[2]
+        if name == "Literal":
+            return " or ".join(code(ast.literal_eval(value)) for value in inner)
+        if name in ("Mapping", "dict"):
+            values = _in_json(inner[1], several=True)
+            return f"object{ending}" if values == "any values" else f"object{ending} of {values}"
+        if name in ("Sequence", "list", "tuple"):
+            return f"list{ending} of {_in_json(inner[0], several=True)}"
+    name = ast.unparse(node).rpartition(".")[2]
+    return f"{_JSON_TYPES[name]}{ending}" if name in _JSON_TYPES else name
 
 
 def _comments(record: Any) -> dict[str, str]:
