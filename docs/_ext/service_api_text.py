@@ -69,6 +69,9 @@ _COMMON = {
     "user": "The name of a user.",
     "valid": "Whether the spec can be submitted.",
 }
+_FIRST = ("id", "name", "project", "owner", "cluster", "state", "reason", "message")
+"""Fields that are listed first; the document has those of base classes first."""
+
 _SIMPLE = {
     "string": "text",
     "integer": "whole number",
@@ -102,9 +105,15 @@ def types() -> str:
         if "enum" in schema:
             parts.append("One of " + ", ".join(code(value) for value in schema["enum"]) + ".")
         required = schema.get("required", ()) if name.endswith("Request") else ()
+        fields = schema.get("properties", {})
+        first = [field for field in _FIRST if field in fields]
         rows = [
-            (code(field), _values(value, field in required, name), _meaning(field, value))
-            for field, value in schema.get("properties", {}).items()
+            (
+                code(field),
+                _values(fields[field], field in required, name),
+                _meaning(field, fields[field]),
+            )
+            for field in dict.fromkeys([*first, *fields])
         ]
         if rows:
             parts.append(table(["field", "values", "meaning"], rows))
