@@ -10,7 +10,7 @@ from markdown_pieces import code, table
 
 from distrain.cli.main import COMMANDS, cli
 
-_FEWEST_COMMANDS = 4
+_FEWEST_COMMANDS = 3
 """Options that this number of commands have with one meaning are explained once."""
 
 _HEADING = "Options of several commands"

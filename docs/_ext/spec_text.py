@@ -19,7 +19,7 @@ _OF_MODELS = {
     "sharing": "[a kind](#modelsharing-kind-shared_bottom), a mapping with its options, or `null`",
 }
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
-_FEWEST_KINDS = 3
+_FEWEST_KINDS = 2
 """Fields that this number of models have with one meaning are explained once."""
 
 
@@ -42,8 +42,9 @@ def _of_models() -> Iterator[str]:
     """The section `model`: the fields that several kinds have."""
     yield "## model"
     yield (
-        "`model.kind` is the model's name; the other fields depend on it. Several kinds have these "
-        "fields. Each kind's section lists their defaults, and the kind's own fields."
+        "`model.kind` is the model's name; the other fields depend on it. This table describes the "
+        "fields that several kinds have. The section of a kind lists its own fields, and its "
+        "defaults of these common fields."
     )
     rows = [
         (code(f"model.{name}"), kind, meaning) for name, (kind, meaning) in _common_fields().items()
@@ -170,7 +171,8 @@ def _type(annotation: Any) -> str:
         return ", ".join(code(value) for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         inner = [a for a in get_args(annotation) if a is not Ellipsis]
-        return f"list of {_type(inner[0])}s".replace("texts", "text")
+        kind, of, fields = _type(inner[0]).partition(" of ")
+        return f"list of {kind}s{of}{fields}".replace("texts", "text")
     if get_origin(annotation) is dict:
         return f"mapping of text to {_type(get_args(annotation)[1])}"
     if hasattr(annotation, "__metadata__"):
