@@ -7,6 +7,7 @@ import io
 import re
 import textwrap
 import tokenize
+from collections.abc import Collection
 from typing import Any
 
 from markdown_pieces import code, table
@@ -17,35 +18,35 @@ from distrain.errors import DistrainError
 from distrain.jobs.events import EVENT_TYPES, PHASES
 from distrain.jobs.reasons import Reason
 
-# Fields that mean the same wherever they stand and are not described again in each docstring.
+# Fields that mean the same in all records and are not described again in each docstring.
 _COMMON = {
-    "attempt": "Which attempt, from 1; 0 before the first.",
-    "attempts": "Attempts that it took.",
-    "auc_bound": "Maximum error of the AUC due to bins.",
+    "attempt": "The number of the attempt, from 1; 0 before the first.",
+    "attempts": "The number of attempts.",
+    "auc_bound": "Maximum error of the AUC due to counting scores in bins.",
     "device": "`cpu` or `cuda:0`.",
     "elapsed_s": "Wall time since training started on this rank.",
     "epoch": "From 0.",
     "host": "The name of its host.",
     "job_id": "The job's id.",
-    "message": "The same for people: what failed, where, and a hint.",
+    "message": "The cause for people: what failed, where, and a hint.",
     "model": "The folder of the saved model.",
     "name": "The job spec's `name`.",
-    "num_ranks": "Ranks that trained together.",
+    "num_ranks": "The number of ranks that trained together.",
     "parameters": "Trainable values, embeddings included.",
     "path": "Its folder.",
     "pid": "Its process id.",
-    "rank": "Which rank reports, from 0.",
-    "scored_rows": "Rows that the following figures are of.",
-    "loader": "Per rank, what its loader did over the whole training.",
+    "rank": "The number of the reporting rank, from 0.",
+    "scored_rows": "The number of rows to which the following figures apply.",
+    "loader": "Per rank, the loader's statistics of the whole training.",
     "seconds": "Per rank, wall time by phase over the whole training.",
-    "steps": "Steps taken.",
+    "steps": "The number of completed steps.",
     "train_loss": "Mean log loss of the training rows.",
 }
 _PHASE_WORDS = {
     "data_wait": "waiting for the next batch: for the loader, or for the batch's route, which a "
     "thread computes in advance",
     "copy": "moving a batch to the device",
-    "forward_backward": "lookup, model, loss and gradients; with several ranks also the "
+    "forward_backward": "embedding lookup, model, loss and gradients; with several ranks also the "
     "all-reduce of the dense gradients, and the wait for slower ranks",
     "exchange": "fetching embedding rows from other ranks; the part of the exchange of gradients "
     "that the step waits for; finding out which rows a batch needs, unless that is done in advance",
@@ -53,22 +54,31 @@ _PHASE_WORDS = {
     "evaluate": "validation",
     "checkpoint": "the pause of training for a checkpoint: agreeing with the other ranks on the "
     "step, copying the state, and waiting for the writing of an earlier checkpoint or the last",
-    "save": "writing the model on rank 0, to which the other ranks send their parts of the tables",
+    "save": "writing the model: rank 0 writes it, and the others send their parts of the tables",
     "other": "everything else, such as sending reports",
 }
+_JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "None": "null",
+    "Any": "any value",
+    "object": "any value",
+}
 _CODE_1 = (
-    "Something given cannot be used, or an output cannot be written. `distrain doctor` ends with "
-    "it too, if a check fails."
+    "An input cannot be used, an output cannot be written, storage does not answer, or the service "
+    "refused the request. `distrain doctor` also ends with this code if a check fails."
 )
 _OF_THE_COMMAND_LINE = {
-    0: ("", "All went well."),
-    2: ("", "The command line was not understood."),
-    INTERRUPTED: ("", "Ctrl-C ended the command; a line says what it left."),
-    TERMINATED: ("", "SIGTERM ended the command; a line says what it left."),
+    0: ("", "The command succeeded."),
+    2: ("", "The command line is invalid."),
+    INTERRUPTED: ("", "Ctrl-C ended the command; a line lists what remains."),
+    TERMINATED: ("", "SIGTERM ended the command; a line lists what remains."),
 }
 
 
-def fields(record: Any) -> str:
+def fields(record: Any, without: Collection[str] = ()) -> str:
     """A table of a dataclass's fields, each with its comment or its line in `Attributes:`."""
     described = _attributes(inspect.getdoc(record) or "")
     for base in reversed(record.__mro__):
@@ -82,16 +92,20 @@ def fields(record: Any) -> str:
                 f"{record.__name__}.{field.name} is not described; add a comment beside it, or a "
                 "line to the docstring's `Attributes:`"
             )
-        rows.append((code(field.name), code(_type(field.type)), meaning))
+        if field.name not in without:
+            meaning = meaning.replace("`None`", "`null`")  # as in the files
+            rows.append((code(field.name), _type(field.type), meaning))
     return table(["field", "type", "meaning"], rows)
 
 
 def events() -> str:
     """A heading, the docstring's first paragraph and a table for each event."""
-    parts = []
+    parts = ["Each event also has `rank`, the number of the reporting rank, from 0."]
     for kind, event in EVENT_TYPES.items():
         about = (inspect.getdoc(event) or "").partition("\n\n")[0]
-        parts += [f"### {event.__name__}", f"`kind: {kind}`. {about}", fields(event)]
+        parts += [f"### {event.__name__}", f"`kind: {kind}`. {about}"]
+        if [field.name for field in dataclasses.fields(event)] != ["rank"]:
+            parts.append(fields(event, without=("rank",)))
     return "\n\n".join(parts)
 
 
@@ -140,10 +154,27 @@ def _tree(root: type[DistrainError]) -> list[type[DistrainError]]:
 def _type(annotation: Any) -> str:
     """A field's type in JSON's words, for all of these are written as JSON."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = re.sub(r"\b(?:[a-z_]+\.)+", "", text)
-    text = re.sub(r"tuple\[(.+), \.\.\.\]", r"list of \1", text)
-    text = re.sub(r"(?:Mapping|dict)\[str, (\w+)\]", r"object of \1", text)
-    return text.replace("None", "null").replace("object of Any", "object")
+    return _in_json(ast.parse(text, mode="eval").body)
+
+
+def _in_json(node: ast.expr, several: bool = False) -> str:
+    """The type in words; with `several`, its plural, as in `objects of numbers`."""
+    ending = "s" if several else ""
+    if isinstance(node, ast.BinOp):  # a union
+        kinds = [_in_json(kind, several) for kind in (node.left, node.right)]
+        return (" or " if several or kinds[1] != "null" else ", or ").join(kinds)
+    if isinstance(node, ast.Subscript):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        name = ast.unparse(node.value).rpartition(".")[2]
+        if name == "Literal":
+            return " or ".join(code(ast.literal_eval(value)) for value in inner)
+        if name in ("Mapping", "dict"):
+            values = _in_json(inner[1], several=True)
+            return f"object{ending}" if values == "any values" else f"object{ending} of {values}"
+        if name in ("Sequence", "list", "tuple"):
+            return f"list{ending} of {_in_json(inner[0], several=True)}"
+    name = ast.unparse(node).rpartition(".")[2]
+    return f"{_JSON_TYPES[name]}{ending}" if name in _JSON_TYPES else name
 
 
 def _comments(record: Any) -> dict[str, str]:

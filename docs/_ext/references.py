@@ -31,6 +31,7 @@ PIECES: Mapping[str, Callable[[], str]] = {
     "reasons": records_text.reasons,
     "service-calls": service_api_text.calls,
     "service-codes": service_api_text.codes,
+    "service-types": service_api_text.types,
     "settings": settings_text.sections,
     "spec": spec_text.sections,
     "states": states_text.table,

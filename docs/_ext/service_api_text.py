@@ -1,6 +1,7 @@
 """The reference of the job service's API, out of its OpenAPI document."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,15 +10,114 @@ from markdown_pieces import code, first_sentence_capital, table
 from distrain.service.api.app import openapi_document
 from distrain.service.api.problems import CODES
 
+_COMMON_CODES = frozenset(
+    {
+        "bad_request",
+        "unauthenticated",
+        "forbidden",
+        "not_found",
+        "too_large",
+        "rate",
+        "unavailable",
+    }
+)
+"""Codes that nearly every call may return: the page names them once, under Errors."""
+
+_OBVIOUS_IN_PATHS = frozenset({"cluster", "preflight_id", "project", "token_id", "user"})
+"""Parameters in paths that need no line; `job_id` needs one if the document describes it."""
+
+# Fields and parameters that mean the same wherever they stand and have no description.
+_COMMON = {
+    "action": "What the user did.",
+    "allowed_roots": "The paths and URLs below which a spec may name files.",
+    "at": "When it happened.",
+    "cluster": "The name of a cluster.",
+    "created_at": "When it was made.",
+    "details": "More about it; its keys depend on the action.",
+    "expires_at": "When it expires.",
+    "finished_at": "When the job ended.",
+    "id": "Its id.",
+    "is_admin": "Whether the user is an admin.",
+    "kind": "The kind of the cluster, such as `address`, `local` or `slurm`.",
+    "label": "A text that helps the user recognise it.",
+    "limit": "The maximum number of entries in the answer.",
+    "max_priority": "The highest priority that is allowed.",
+    "message": "The reason for people: what failed, where, and a hint.",
+    "model_packages": "Packages from which specs may name functions.",
+    "modified_at": "When the file was last changed.",
+    "name": "Its name.",
+    "num_ranks": "The number of ranks.",
+    "observed_at": "When the cluster last reported.",
+    "outcome": "Whether it was done or rejected.",
+    "owner": "The user who submitted the job.",
+    "path": "The file's path in the run folder.",
+    "priority": "Jobs of higher priority start first.",
+    "project": "The name of a project.",
+    "quota": "The project's limits.",
+    "resumes": "How often the job was resumed.",
+    "revoked_at": "When it was revoked.",
+    "role": "The role in the project.",
+    "run_dir": "The job's run folder.",
+    "scopes": "The scopes of the token.",
+    "since": "The first day.",
+    "size_bytes": "The size of the file.",
+    "started_at": "When the job first started.",
+    "tags": "The job's tags.",
+    "target": "The object of the action.",
+    "timeout_s": "The maximum time to wait, in seconds.",
+    "token_id": "The id of a token.",
+    "user": "The name of a user.",
+    "valid": "Whether the spec can be submitted.",
+}
+_FIRST = ("id", "name", "project", "owner", "cluster", "state", "reason", "message")
+"""Fields that are listed first; the document has those of base classes first."""
+
+_SIMPLE = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "object": "mapping",
+}
+_FORMATS = {"date-time": "time", "date": "day", "binary": "bytes"}
+_LARGEST_LIMIT = 1 << 53
+_CODE_OF_PROBLEM = re.compile(r"`(\w+)`:")
+_JSON = "application/json"
+
 
 def calls() -> str:
-    """A heading, what it does, and tables of parameters and answers for each call."""
-    document = openapi_document()
-    return "\n\n".join(
-        _call(method, path, operation)
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
-    )
+    """A heading, what it does, its parameters, its body, and its answers for each call."""
+    parts: list[str] = []
+    for path, operations in openapi_document()["paths"].items():
+        head = operations.pop("head", None)  # its answers are those of `get`, without a body
+        for method, operation in operations.items():
+            methods = f"{method}, head" if method == "get" and head else method
+            parts += _call(methods.upper(), path, operation)
+    return "\n\n".join(part for part in parts if part)
+
+
+def types() -> str:
+    """A heading, what it is, and a table of fields for each type of bodies and answers."""
+    parts = []
+    for name, schema in openapi_document()["components"]["schemas"].items():
+        parts.append(f"### Type {name}")
+        parts.append(" ".join(schema.get("description", "").split()))
+        if "enum" in schema:
+            parts.append("One of " + ", ".join(code(value) for value in schema["enum"]) + ".")
+        required = schema.get("required", ()) if name.endswith("Request") else ()
+        fields = schema.get("properties", {})
+        first = [field for field in _FIRST if field in fields]
+        rows = [
+            (
+                code(field),
+                _values(fields[field], field in required, name),
+                _meaning(field, fields[field]),
+            )
+            for field in dict.fromkeys([*first, *fields])
+        ]
+        if rows:
+            parts.append(table(["field", "values", "meaning"], rows))
+    return "\n\n".join(part for part in parts if part)
 
 
 def codes() -> str:
@@ -31,31 +131,106 @@ def document_text() -> str:
     return json.dumps(openapi_document(), indent=1, ensure_ascii=False) + "\n"
 
 
-def _call(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    parts = [f"### {method.upper()} {path}", operation.get("description", "")]
+def _call(methods: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {methods} {path}"
+    yield operation.get("description", "")
     parameters = [
-        (code(p["name"]), p["in"], first_sentence_capital(p.get("description", "")))
+        (
+            code(p["name"]),
+            p["in"],
+            _values(p["schema"], p["required"], "").replace(", or null", ""),  # null: not sent
+            _meaning(p["name"], p),
+        )
         for p in operation.get("parameters", ())
+        if not _is_obvious(p)
     ]
     if parameters:
-        parts.append(table(["parameter", "in", "meaning"], parameters))
+        yield table(["parameter", "in", "values", "meaning"], parameters)
+    answers = sorted(operation["responses"].items())
     body = operation.get("requestBody", {}).get("content", {})
-    if body:
-        parts.append("Body: " + ", ".join(_schema(kind["schema"]) for kind in body.values()) + ".")
-    parts.append(table(["status", "answer"], _answers(operation["responses"])))
-    return "\n\n".join(parts)
+    lines = ["- Body: " + _body(body)] if body else []
+    for status, answer in answers:
+        if not _is_problem(answer):
+            lines.append(f"- {status}" + _answer(answer))
+    errors = [
+        f"`{name}` ({status})"
+        for status, answer in answers
+        if _is_problem(answer)
+        for name in _CODE_OF_PROBLEM.findall(answer["description"])
+        if name not in _COMMON_CODES
+    ]
+    if errors:
+        lines.append("- Errors: " + ", ".join(errors))
+    yield "\n".join(lines)
 
 
-def _answers(responses: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for status, answer in sorted(responses.items()):
-        problem = "application/problem+json" in answer.get("content", {})
-        kinds = [_schema(kind["schema"]) for kind in answer.get("content", {}).values()]
-        told = [answer["description"]] if problem else [answer["description"].rstrip("."), *kinds]
-        yield status, ": ".join(text for text in told if text)
+def _is_obvious(parameter: Mapping[str, Any]) -> bool:
+    name, is_described = parameter["name"], "description" in parameter
+    return parameter["in"] == "path" and (
+        name in _OBVIOUS_IN_PATHS or (name == "job_id" and not is_described)
+    )
 
 
-def _schema(schema: Mapping[str, Any]) -> str:
+def _answer(answer: Mapping[str, Any]) -> str:
+    content = answer.get("content", {})
+    told = answer["description"].rstrip(".")
+    if told == "Successful Response" or "text/event-stream" in content:
+        told = ""
+    return "".join(f": {text}" for text in (told, _body(content)) if text)
+
+
+def _body(content: Mapping[str, Any]) -> str:
+    kinds = [
+        _type(kind["schema"]) if name == _JSON else code(name) for name, kind in content.items()
+    ]
+    return " or ".join(kinds)
+
+
+def _is_problem(answer: Mapping[str, Any]) -> bool:
+    return "application/problem+json" in answer.get("content", {})
+
+
+def _meaning(name: str, described: Mapping[str, Any]) -> str:
+    return first_sentence_capital(described.get("description", "") or _COMMON.get(name, ""))
+
+
+def _values(schema: Mapping[str, Any], required: bool, owner: str) -> str:
+    """The type, limits and default; defaults of answers mean nothing, so they are left out."""
+    several = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    limited = several[0] if len(several) == 1 else schema
+    words = [_type(schema)]
+    low, high = limited.get("minimum"), limited.get("maximum")
+    if (high or 0) > _LARGEST_LIMIT:  # a limit of the database
+        low = high = None
+    if low is not None and high is not None:
+        words.append(f"{low:,.0f} to {high:,.0f}")
+    elif low is not None or high is not None:
+        words.append(f"at least {low:,.0f}" if high is None else f"at most {high:,.0f}")
+    for key, unit in (("maxLength", "characters"), ("maxItems", "values")):
+        if key in limited:
+            words.append(f"at most {limited[key]:,} {unit}")
+    if required:
+        words.append("required")
+    elif schema.get("default") not in (None, "", [], {}) and (not owner or "Request" in owner):
+        words.append(f"default {code(_default(schema['default']))}")
+    return "; ".join(words)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
-        return code(schema["$ref"].rpartition("/")[2])
-    several = [_schema(one) for one in schema.get("anyOf", ()) if one.get("type") != "null"]
-    return " or ".join(text for text in several if text) or code(schema.get("type", ""))
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#type-{name.lower()})"
+    if "anyOf" in schema:
+        kinds = [_type(one) for one in schema["anyOf"] if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds)) + ", or null" * (len(kinds) < len(schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"
+    if "enum" in schema:
+        return " or ".join(code(value) for value in schema["enum"])
+    return _FORMATS.get(schema.get("format", ""), _SIMPLE.get(schema.get("type", ""), "any value"))

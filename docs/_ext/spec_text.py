@@ -1,6 +1,7 @@
 """The reference of the job spec, from its pydantic models."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from markdown_pieces import code, table
@@ -18,16 +19,69 @@ _OF_MODELS = {
     "sharing": "[a kind](#modelsharing-kind-shared_bottom), a mapping with its options, or `null`",
 }
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+_FEWEST_KINDS = 2
+"""Fields that this number of models have with one meaning are explained once."""
 
 
 def sections() -> str:
     """A heading and a table for each section, in the order of the document."""
     parts = ["## The document itself", _about(JobSpec), _fields("", JobSpec)]
     for path, section in _sections("", JobSpec):
-        parts += [f"## {path}", _about(section), _fields(path.partition(" ")[0] + ".", section)]
+        if section is _KINDS[0]:
+            parts += _of_models()
+        if section in _KINDS:
+            parts += [f"## {path}", _about(section), *_of_kind(section)]
+        else:
+            parts += [f"## {path}", _about(section), _fields(path.partition(" ")[0] + ".", section)]
         if path.startswith("model") and section is _KINDS[-1]:
             parts += _of_tasks()
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _of_models() -> Iterator[str]:
+    """The section `model`: the fields that several kinds have."""
+    yield "## model"
+    yield (
+        "`model.kind` is the model's name; the other fields depend on it. This table describes the "
+        "fields that several kinds have. The section of a kind lists its own fields, and its "
+        "defaults of these common fields."
+    )
+    rows = [
+        (code(f"model.{name}"), kind, meaning) for name, (kind, meaning) in _common_fields().items()
+    ]
+    yield table(["field", "value", "meaning"], rows)
+
+
+def _common_fields() -> dict[str, tuple[str, str]]:
+    """The value and the meaning of the fields that several kinds have, by name."""
+    counts = Counter(
+        (_name(name, field), _value_of(name, field), field.description or "")
+        for kind in _KINDS
+        for name, field in _own(kind)
+        if name != "kind"
+    )
+    found: dict[str, tuple[str, str]] = {}
+    for (name, value, meaning), count in counts.most_common():
+        if count >= _FEWEST_KINDS and name not in found:
+            found[name] = value, meaning
+    return found
+
+
+def _of_kind(section: type[Section]) -> Iterator[str]:
+    """A table of a model's own fields, and the defaults of the fields that others have, too."""
+    common = _common_fields()
+    shared = {
+        _name(name, field): field
+        for name, field in _own(section)
+        if common.get(_name(name, field)) == (_value_of(name, field), field.description)
+    }
+    if {*(_name(name, field) for name, field in _own(section))} - {"kind", *shared}:
+        yield _fields("model.", section, without={"kind", *shared})
+    if shared:
+        defaults = ", ".join(
+            code(f"{name}: {_default(field).strip('`')}") for name, field in shared.items()
+        )
+        yield f"[Common fields](#model), with defaults: {defaults}."
 
 
 def _of_tasks() -> Iterator[str]:
@@ -76,15 +130,19 @@ def _about(section: type[Section]) -> str:
     return " ".join((section.__doc__ or "").split())
 
 
-def _fields(prefix: str, section: type[Section]) -> str:
+def _fields(prefix: str, section: type[Section], without: Collection[str] = ()) -> str:
     rows = []
     for name, field in _own(section):
         path = prefix + _name(name, field)
         if not field.description:
             raise LookupError(f"the field {path} has no description")
-        kind = _OF_MODELS.get(name) or _type(field.annotation)
-        rows.append((code(path), kind, _default(field), field.description))
+        if _name(name, field) not in without:
+            rows.append((code(path), _value_of(name, field), _default(field), field.description))
     return table(["field", "value", "default", "meaning"], rows)
+
+
+def _value_of(name: str, field: FieldInfo) -> str:
+    return _OF_MODELS.get(name) or _type(field.annotation)
 
 
 def _name(name: str, field: FieldInfo) -> str:
@@ -113,7 +171,8 @@ def _type(annotation: Any) -> str:
         return ", ".join(code(value) for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         inner = [a for a in get_args(annotation) if a is not Ellipsis]
-        return f"list of {_type(inner[0])}s".replace("texts", "text")
+        kind, of, fields = _type(inner[0]).partition(" of ")
+        return f"list of {kind}s{of}{fields}".replace("texts", "text")
     if get_origin(annotation) is dict:
         return f"mapping of text to {_type(get_args(annotation)[1])}"
     if hasattr(annotation, "__metadata__"):

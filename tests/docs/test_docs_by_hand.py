@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.mark.parametrize(
     ("page", "heading", "run", "last"),
     [
-        ("README.md", "## From the shell", "first", "distrain predict"),
+        ("README.md", "## Step by step, with a job spec", "first", "distrain predict"),
         pytest.param(
             "docs/quickstart.md",
             "## By hand",

@@ -101,7 +101,7 @@ def test_keys_of_operators_are_in_the_table_of_the_page(sources):
     page = sources[Path("docs/features.md")]
     assert {key.name for key in DOCUMENT_KEYS if f"| `{key.name}`" not in page} == set()
     order = ", ".join(f"`{key.name}`" for key in DOCUMENT_KEYS)
-    assert f"Numbers go through {order} in this order" in page
+    assert f"applied in this order: {order};" in page
 
 
 def test_sinks_have_one_table_an_extra_and_a_paragraph(sources):

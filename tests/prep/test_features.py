@@ -525,7 +525,7 @@ def test_keys_with_a_condition_are_accepted_where_it_holds() -> None:
 @pytest.mark.skipif(VERSION.startswith("2.9."), reason="pydantic 2.9 writes schemas otherwise")
 def test_the_json_schema_is_published() -> None:
     assert json.loads(PUBLISHED.read_text()) == FeatureConfig.json_schema(), (
-        "write it anew, as docs/features.md says"
+        "write it again, as CONTRIBUTING.md says"
     )
 
 
