@@ -37,8 +37,8 @@ _COMMON = {
     "pid": "Its process id.",
     "rank": "The number of the reporting rank, from 0.",
     "scored_rows": "The number of rows to which the following figures apply.",
-    "loader": "Per rank, the loader's statistics of the whole training.",
-    "seconds": "Per rank, wall time by phase over the whole training.",
+    "loader": "Per rank, the loader's statistics since the start of the last attempt.",
+    "seconds": "Per rank, wall time by phase since the start of the last attempt.",
     "steps": "The number of completed steps.",
     "train_loss": "Mean log loss of the training rows.",
 }

@@ -240,7 +240,8 @@ class TrainSpec(Section):
     global_batch_size: _PositiveOrAuto = Field(
         65536,
         description="Rows per step, over all ranks. `auto`: the largest power of two from 32 to "
-        "65,536 with at least 250 steps per epoch; the run records the chosen value.",
+        "65,536 with at least 250 steps per epoch, 32 for fewer than 8,000 rows; the run records "
+        "the chosen value.",
     )
     epochs: _PositiveOrAuto = Field(
         1,

@@ -60,7 +60,7 @@ class Changes:
         size_bytes = 0
         for last, job_id in sorted(one for one in revisions if one[0] > revision):
             text = dumps(self._watched(job_id).document.model_dump(exclude_none=True))
-            size_bytes += len(text)
+            size_bytes += len(text.encode())
             # The first one always fits.
             if texts and (len(texts) >= MOST_JOBS or size_bytes > MOST_BYTES):
                 return revision, True, texts

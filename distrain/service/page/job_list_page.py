@@ -58,12 +58,13 @@ def jobs(
         text=text,
         visible=visible(call.caller),
     )
-    found = call.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
+    found = call.store.jobs(wanted, limit=_PAGE_JOBS + 1, before_seq=before)
+    has_more, found = len(found) > _PAGE_JOBS, found[:_PAGE_JOBS]
     caller = call.caller
     projects = [p.name for p in call.store.projects()] if caller.is_admin else caller.roles
     specs = call.store.specs([job.id for job in found])
     settings = hyperparameters([specs.get(job.id, {}) for job in found])
-    older = url_with(call.request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
+    older = url_with(call.request, {"before": found[-1].seq}) if has_more else None
     return page(
         call.request,
         "jobs.html",

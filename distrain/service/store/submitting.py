@@ -162,13 +162,16 @@ class Submitting:
             if before.resumes == resumes + 1 and dict(spec) == _spec(connection, job_id).document:
                 return before, False
             if before.phase is not Phase.FINAL or before.resumes != resumes:
-                raise NotNow(
-                    "a job that has not ended cannot be resumed"
-                    if before.phase is not Phase.FINAL
-                    else "the job was resumed since",
-                    where={"job": job_id, "state": before.state, "resumes": before.resumes},
-                    hint="Cancel it first, and wait until it has ended.",
+                why, hint = (
+                    ("the job was resumed since", "Look at it again, and resume it if necessary.")
+                    if before.phase is Phase.FINAL
+                    else (
+                        "a job that has not ended cannot be resumed",
+                        "Cancel it first, and wait until it has ended.",
+                    )
                 )
+                where = {"job": job_id, "state": before.state, "resumes": before.resumes}
+                raise NotNow(why, where=where, hint=hint)
             job = _requeue(connection, before, num_ranks)
             connection.execute(
                 update(_specs).where(_specs.c.job_id == job_id).values(document=dict(spec))

@@ -250,7 +250,10 @@ class RankCheckpoints:
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
-            return self.wait() is not False if wait else None
+            if not wait:
+                return None
+            is_whole = self.wait() is not False  # `None` if another attempt wrote it
+            return None if self._writer.thread is not None else is_whole
         self._held = (step, validated)
         if isinstance(self.step, GraphedStep):
             self.step.read_steps()

@@ -40,7 +40,7 @@ from distrain.train.step.graphed_step import may_record
 MEMORY_SHARE = 0.75
 """The share of a device's or host's memory for tables; everything else uses the rest."""
 
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def plan_tables(
@@ -138,13 +138,18 @@ def _memory_per_rank(spec: JobSpec) -> list[Limit]:
 
 
 def available_host_bytes() -> int:
-    """Return the bytes of memory available for new processes, at most a container's limit."""
+    """Return the bytes of memory available for new processes, on this machine and in its container.
+
+    Cached files that were not used lately count as available, as in `psutil.virtual_memory`.
+    """
     available = psutil.virtual_memory().available
     try:
-        limit = int(_CGROUP_LIMIT.read_text())
-    except (OSError, ValueError):  # no such file, or "max"
+        limit = int((_CGROUP / "memory.max").read_text())
+        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        used = int((_CGROUP / "memory.current").read_text()) - int(stat["inactive_file"])
+    except (OSError, ValueError, KeyError):  # no such file, or "max"
         return available
-    return min(available, limit)
+    return max(0, min(available, limit - used))
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:

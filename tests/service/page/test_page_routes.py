@@ -11,6 +11,7 @@ from service_store import submitted
 
 from distrain.service.access.sessions import COOKIE
 from distrain.service.api.guards import RequestRates
+from distrain.service.store.listing import JobFilter
 from distrain.service.values import Attempt, Scope
 
 
@@ -114,6 +115,9 @@ def test_filters_and_older_jobs(site, browser):
     assert first not in client.get("/jobs", params={"tag": "team=late"}).text
     assert first not in client.get("/jobs", params={"state": "running"}).text
     assert first in client.get("/jobs", params={"text": first[:30], "state": "queued"}).text
+    for _ in range(100 - len(site.world.store.jobs(JobFilter(), limit=100))):
+        submitted(site.world.store, project="ads")
+    assert 'rel="next"' not in client.get("/jobs").text, "one page shows all 100"
     for _ in range(100):
         submitted(site.world.store, project="ads")
     page = client.get("/jobs").text

@@ -1,6 +1,8 @@
 """A model or checkpoint that takes long to write: slow is not stuck, and stuck is found."""
 
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from distrain.jobs.states import JobState
 from distrain.models import tensor_file
 from distrain.scheduler.lifecycle.messages import TakeStacks
 from distrain.train.checkpoint import RankStore
+from distrain.train.checkpoint.checkpoint_write import CheckpointWrite
+from distrain.train.checkpoint.writer import CheckpointWriter
 from distrain.train.control.control import Control
 from distrain.train.control.step_agreement import StepAgreement
 from distrain.train.loop import trainer as loop
@@ -69,6 +73,29 @@ def beats(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Hear
     found = [beat for beat in control.activity.beats if beat.doing == "save"]
     assert len(found) > written // SLAB_BYTES > 20
     return found
+
+
+def test_a_checkpoint_that_is_still_being_written_is_not_reported_as_saved(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = trainer(prepared, tmp_path, control_of_one())
+    is_free, found = Event(), list[object]()
+    write, wait = CheckpointWrite.run, CheckpointWriter.wait
+
+    def save_twice(self: Trainer, _: float) -> bool:
+        save = partial(self.checkpoints.save, 1, validated=True, elapsed_s=0.0, rows=1)
+        monkeypatch.setattr(CheckpointWrite, "run", lambda one: is_free.wait() and write(one))
+        monkeypatch.setattr(CheckpointWriter, "wait", lambda one, _=0.0: wait(one, 0.01))
+        save()
+        found.append(save(wait=True))
+        is_free.set()
+        monkeypatch.setattr(CheckpointWriter, "wait", wait)
+        found.append(save(wait=True))
+        return False
+
+    monkeypatch.setattr(Trainer, "_train", save_twice)
+    story.run()
+    assert found == [None, True]
 
 
 def test_a_model_that_takes_long_to_save_ends_no_job(beats: list[Heartbeat]) -> None:

@@ -64,12 +64,15 @@ def test_a_budget_that_the_spec_names_is_taken_as_it_is():
     assert tables_limit(job("embeddings.memory_gib=1.5"), CPU, 8).size_bytes == 3 * 2**29
 
 
-@pytest.mark.parametrize(("limit", "has"), [("max", 1000), ("600", 600), (None, 1000)])
+@pytest.mark.parametrize(
+    ("limit", "has"), [("max", 1000), ("600", 250), ("5000", 1000), ("300", 0), (None, 1000)]
+)
 def test_ranks_share_what_the_host_has_to_give(limit, has, tmp_path, monkeypatch):
-    file = tmp_path / "memory.max"
     if limit is not None:
-        file.write_text(limit)
-    monkeypatch.setattr(tables_plan, "_CGROUP_LIMIT", file)
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.current").write_text("450")
+        (tmp_path / "memory.stat").write_text("anon 350\ninactive_file 100\n")
+    monkeypatch.setattr(tables_plan, "_CGROUP", tmp_path)
     memory = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     assert tables_limit(job(), CPU, 2).size_bytes == int(0.75 * (has // 2))

@@ -75,10 +75,12 @@ class ApiStreams:
         counted by token, or by user without a token.
         """
         name = caller.token_id or f"user {caller.user}"
-        if self.open[name] >= most or self.open.total() >= self._most:
+        of_all = self.open.total() >= self._most
+        if of_all or self.open[name] >= most:
+            open_now = f"{self._most} streams" if of_all else f"{most} streams of this caller"
             raise Problem(
                 "rate",
-                f"{most} streams of this caller are open already",
+                f"{open_now} are open already",
                 hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
                 retry_after_s=5,
             )
