@@ -414,8 +414,9 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     of_users = {name: values for name, values in ratings().items() if name != "timestamp"}
     numbers = random.Random(2).sample(range(5000), len(of_users["userId"]))
     by_label = {"shop": [f"s{n % 40}" for n in range(200)], "clicked": [0] * 150 + [1] * 50}
-    few_shops = {**by_label, "shop": [f"s{n % 29}" for n in range(200)]}
-    of_few = {"shop": sorted(few_shops["shop"]), "clicked": [0, 1] * 100}
+    of_29_shops = [f"s{n % 29}" for n in range(200)]
+    few_shops = {**by_label, "shop": of_29_shops}
+    of_few = {"shop": sorted(of_29_shops), "clicked": [0, 1] * 100}
     by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
     alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
     for table, wanted in (

@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 from distributed.core import Status
 
 from distrain.workers import worker_shutdown as leaving
@@ -50,7 +51,7 @@ def test_a_nanny_closes_whatever_its_worker_answers() -> None:
 
 def test_ranks_are_stopped_before_the_end_of_a_workers_lifetime(monkeypatch) -> None:
     monkeypatch.setattr(leaving, "BEFORE_END_S", 0.0)
-    monkeypatch.setattr(leaving.psutil.Process, "create_time", lambda _: time.time() - 3600.0)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() - 3600.0)
 
     async def why(lifetime_s: float | None, grace_s: float) -> str | None:
         told = asyncio.get_running_loop().create_future()
