@@ -41,12 +41,13 @@ def column_importance(
     max_auc_bound: float = MAX_AUC_BOUND,
     on_progress: OnProgress | None = None,
 ) -> Importance:
-    """Return the permutation importance of each column.
+    """Return the permutation importance of each column, or of all lists of one event together.
 
     See Breiman 2001, "Random Forests", section 10.
 
     A column's values are shuffled within each batch of rows; all other columns are unchanged. The
-    metric is the main metric of the first target. All rows are scored at least once per column.
+    metric is the main metric of the first target. For each entry all rows are scored once,
+    or twice if the AUC's bound exceeds `max_auc_bound`.
 
     Args:
         report: The metrics of the same rows, unshuffled.

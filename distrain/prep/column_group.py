@@ -46,7 +46,9 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, in words for errors; the width of a type has no effect.
+    """Return the kind of a type's values, in words for errors.
+
+    The width of integers, numbers and texts has no effect. Other types have Arrow's name.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')

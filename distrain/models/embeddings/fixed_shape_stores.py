@@ -120,7 +120,7 @@ class SpreadStore(FixedStore):
         self._place_owners()
 
     def _place_owners(self) -> None:
-        """Copy the starts of the owners' blocks to the device; waits if capacities have changed."""
+        """Copy each owner's start and size to the device, and wait; only for new capacities."""
         if self._placed != self.capacities.now:
             self._placed = self.capacities.now
             device = self._flat.device

@@ -169,7 +169,11 @@ class _Writer:
         return DeltaSize(sum(new.get(name, 0) for name in rows), *changed(rows), *changed(values))
 
     def add(self, name: str) -> None:
-        """Add a file that both exports have and that has changed: as a patch if it has tables."""
+        """Add a file that both exports have and that has changed.
+
+        A file with tables is added as a patch, others whole. Files of a vocabulary's sort order are
+        skipped, since they follow from its keys.
+        """
         places = [place for place in self._new if place["file"] == name]
         if places:
             path = self.folder / deltas.PATCHES / name

@@ -111,9 +111,10 @@ class _Feed(threading.Thread):
         return f"sink {self.name} is too slow, and loses entries"
 
     def last_warning(self) -> str:
-        """Return the warning to print at the end; "" if no entry was lost.
+        """Return the warning to print at the end: how many entries are lost, or "".
 
-        A failure without a loss, such as one of `close`, gives the warning of `new_warning`.
+        Entries of a sink that has not finished count as lost. Without a loss, this is the warning
+        about a failure that was not yet reported, such as one of `close`.
         """
         lost = self._given - self._stored
         if self.is_alive():

@@ -21,9 +21,9 @@ def starts_in_s(
     their durations are unknown. These jobs are left out:
 
     - queued jobs that need more ranks than there are workers, or than their project's quota allows
-    - jobs for which the quota leaves no ranks; they still count towards the quota
-    - the first job that needs workers of a job without an estimate of its remaining time (`eta_s`),
-      and all jobs after it
+    - jobs with more ranks than the quota still allows; they still count towards the quota
+    - the first job whose workers cannot be estimated, since they belong to a job without an
+      estimate of its remaining time (`eta_s`) or are too few, and all jobs after it
 
     Args:
         holding: The jobs that hold workers.

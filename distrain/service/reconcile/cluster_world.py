@@ -32,9 +32,8 @@ log = logging.getLogger(__name__)
 
 _JOBS_PER_S = 125.0
 _COLLECT_S = 8.0
-"""The longest time for which a scheduler may delay jobs of which only the metrics have changed, to
-send them together. With few jobs it is shorter, so that about `_JOBS_PER_S` of them are read per
-second."""
+"""The longest time for which a scheduler may hold back its report of jobs of which only the metrics
+have changed, to send them together. With few jobs it is shorter: their number / `_JOBS_PER_S`."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -156,7 +155,7 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return how many seconds a scheduler may delay jobs of which only the metrics have changed.
+    """Return how long a scheduler may hold back its report of jobs with changed metrics, seconds.
 
     >>> collect_s(100), collect_s(500)
     (0.0, 4.0)

@@ -67,8 +67,9 @@ class GroupCommit:
     def run(self, do: Callable[[Connection], T]) -> T:
         """Call `do` in a transaction; return its result after the commit, or raise its error.
 
-        Waits for the write lock, or for the thread that has it. `do` runs in this thread or in
-        another one. It is called a second time if other work in the transaction fails.
+        `do` may run in another thread, in one transaction with other threads' work. If any of the
+        work raises an error other than a `DistrainError`, all is rolled back, and each `do` is
+        called again alone, so it must be safe to repeat.
         """
         mine = _Work(do)
         with self._lock:

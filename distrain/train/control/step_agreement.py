@@ -90,7 +90,10 @@ class StepAgreement:
 
     @property
     def asked(self) -> bool:
-        """Whether a request is pending; other threads may change that at any time."""
+        """Whether a request is pending, or this rank must leave since a stop was not agreed on.
+
+        Other threads may change it at any time.
+        """
         return bool(self._requests) or self._leaves
 
     def begin(self) -> Word:

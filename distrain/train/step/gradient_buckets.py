@@ -6,7 +6,8 @@ from itertools import pairwise
 from torch import Tensor, distributed as dist, nn
 
 LEAST_BYTES = 1 << 20
-"""The smallest bucket; smaller messages take about as long, because of their latency."""
+"""The minimum size of a bucket, except of the one with the first parameters: because of their
+latency, smaller messages take about as long."""
 
 _MOST_BUCKETS = 16
 

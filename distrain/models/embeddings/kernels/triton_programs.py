@@ -82,7 +82,7 @@ def sum_tiles(
     BY_SOURCE: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> Any:
-    """Sum the rows of each tile, `SPAN` places in sorted order, that is inside one segment.
+    """Sum the `TILE` rows of each tile, `SPAN` places in sorted order, that is inside one segment.
 
     The sum of tile `t` is written to `sums[t]`.
     """

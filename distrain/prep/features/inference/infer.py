@@ -186,7 +186,8 @@ _SHORT_NAME_BYTES = 60
 _WHOLE_BYTES = 16 << 30
 """If all files together are larger, a target's values are taken from the sample only."""
 _PAIRS_BYTES = 128 << 20
-"""Larger tables get no crosses of pairs: `prep` needs minutes of CPU time per million rows then."""
+"""Larger tables get no crosses of pairs: with them, `prep` takes minutes of CPU time per million
+rows."""
 _MANY_BAD = 0.01  # prep stops above this share unless --max-bad is greater
 
 
