@@ -4,13 +4,16 @@ A hash of a row's text selects its fold. Each fold is the test set of models tha
 other two. Another hash gives the order of the training rows, so equal files give equal folds.
 """
 
+import ctypes
 import gzip
 import hashlib
 import json
+import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ import numpy as np
 FOLDS = 3
 PEERS = Path(__file__).parent / "peers.py"
 MEAN = "mean"
+_PR_SET_CHILD_SUBREAPER = 36  # of <sys/prctl.h>
 
 Record = dict[str, str | int | float]
 
@@ -70,12 +74,17 @@ def own(place: Path, path: Sequence[Sequence[str]], seeds: int) -> Iterator[Reco
 
 
 def _cpu_s(place: Path, words: Sequence[str]) -> float:
-    """Run a command; return the CPU seconds of it and its children."""
+    """Run a command; return the CPU seconds of it and of all processes that it started."""
+    # Workers of a local cluster outlive their parents, and are counted only if they are waited for.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [str(Path(sys.executable).parent / "distrain"), *words]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
