@@ -212,8 +212,8 @@ class ClusterProfile(SettingsSection):
     num_workers: int | None = Field(
         None,
         ge=1,
-        description="For `local` and `slurm`: the number of workers; null: for `local` one per GPU, "
-        "or 2 on CPUs; for `slurm` 1.",
+        description="For `local` and `slurm`: the number of workers; null: for `local` one per "
+        "GPU, or 2 on CPUs; for `slurm` 1.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
