@@ -5,8 +5,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from traceback import format_exc
-from typing import Any
+from traceback import format_exc, walk_tb
+from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 from distributed import Scheduler, SchedulerPlugin
@@ -71,6 +71,9 @@ ENDED_PROGRESS_BYTES = 2**20  # the same for ended jobs, applied when another jo
 
 log = logging.getLogger("distrain.coordinator")
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Places the ranks of jobs on workers, merges their metrics, and stops them together."""
@@ -95,6 +98,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.histories: dict[str, JobHistory] = {}
         self.recordings = Recordings(self.gangs.send)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._known_bugs: set[tuple[tuple[str, int], ...]] = set()  # places whose bug was logged
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
         scheduler.stream_handlers[LEAVING_OP] = self.worker_leaves
         scheduler.stream_handlers[BUILD_OP] = self.worker_runs
@@ -242,30 +246,64 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Reported(job_id, attempt, parsed))
 
     def tell(self, stimulus: Stimulus) -> None:
-        """Pass a stimulus to the lifecycle, and carry out its instructions; never raises."""
-        try:
-            now_s = time.monotonic()
-            instructions = self.lifecycle.handle(stimulus, now_s)
-            for instruction in instructions:
-                self._carry_out(instruction, now_s)
-            if self.recordings.ending:  # with 1,024 ranks, the set costs more than their reports
-                self.recordings.advance({slot.worker for slot in self.lifecycle.slots}, now_s)
-            self.keep_history(stimulus, instructions)  # last: its mistakes must not affect jobs
-        except Exception:  # a bug must affect neither the caller nor other jobs
-            log.exception("the coordinator failed on %r", stimulus)
+        """Pass a stimulus to the lifecycle, and carry out its instructions; never raises.
+
+        An instruction that fails prevents neither the others nor the entries in the histories.
+        """
+        now_s = time.monotonic()
+        instructions = self._contain(stimulus, self.lifecycle.handle, stimulus, now_s) or []
+        for instruction in instructions:
+            self._contain(stimulus, self._carry_out, instruction, now_s)
+        if self.recordings.ending:  # with 1,024 ranks, the set costs more than their reports
+            workers = {slot.worker for slot in self.lifecycle.slots}
+            self._contain(stimulus, self.recordings.advance, workers, now_s)
+        self.keep_history(stimulus, instructions)
 
     def keep_history(self, stimulus: Stimulus, instructions: Iterable[Instruction]) -> None:
-        """Add the stimulus, if it is a rank's report, and all `Move`s to the jobs' histories."""
+        """Add the stimulus, if it is a rank's report, and all `Move`s to the jobs' histories.
+
+        Never raises; each is added even if another cannot be.
+        """
         now_s = time.time()
-        job = self.lifecycle.jobs.get(stimulus.job_id) if isinstance(stimulus, Reported) else None
-        if isinstance(stimulus, Reported) and job is not None and job.attempt == stimulus.attempt:
-            history, entries = self.histories[job.job_id], self.collectors[job.job_id].entries
-            history.observe(job.attempt, stimulus.event, now_s)
-            history.take(entries.since(history.num_entries), now_s)
-            history.num_entries = len(entries)
+        if isinstance(stimulus, Reported):
+            self._contain(stimulus, self._keep_report, stimulus, now_s)
+        # After the report: the attempt's first one has the step at which the job runs again.
         for move in instructions:
             if isinstance(move, Move):
-                self.histories[move.job_id].move(move.attempt, move.new, now_s, move.why)
+                self._contain(stimulus, self._keep_move, move, now_s)
+
+    def _keep_report(self, report: Reported, now_s: float) -> None:
+        job = self.lifecycle.jobs.get(report.job_id)
+        if job is None or job.attempt != report.attempt:
+            return
+        history, entries = self.histories[job.job_id], self.collectors[job.job_id].entries
+        new = entries.since(history.num_entries)
+        history.num_entries = len(entries)  # first: an entry that fails is not tried again
+        try:
+            history.observe(job.attempt, report.event, now_s)
+        finally:
+            history.take(new, now_s)
+
+    def _keep_move(self, move: Move, now_s: float) -> None:
+        self.histories[move.job_id].move(move.attempt, move.new, now_s, move.why)
+
+    def _contain(
+        self, stimulus: Stimulus, act: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R | None:
+        """Return the result of `act`, or `None` if it raises, since a bug must not spread.
+
+        Only the first exception from each place in the code is logged, because reports come often;
+        at level DEBUG all are.
+        """
+        try:
+            return act(*args, **kwargs)
+        except Exception as error:
+            frames = walk_tb(error.__traceback__)
+            place = tuple((frame.f_code.co_filename, line) for frame, line in frames)
+            level = logging.DEBUG if place in self._known_bugs else logging.ERROR
+            self._known_bugs.add(place)
+            log.log(level, "the coordinator failed on %r", stimulus, exc_info=True)
+            return None
 
     def _carry_out(self, instruction: Instruction, now_s: float) -> None:
         match instruction:

@@ -2,11 +2,13 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 from monitored import Site, on_site, steps_done
 
+from distrain.jobs.api_answers import utc
 from distrain.jobs.events import RankExited, RankFinished, RankStopped
 from distrain.jobs.job_view import AttemptStarted, JobView, Record
 from distrain.jobs.spec import parse_spec
@@ -15,7 +17,7 @@ from distrain.scheduler.history.job_history import JobHistory
 from distrain.scheduler.history.job_json import Watched, job_document, time_left_s
 from distrain.scheduler.history.ranks import shown_ranks
 from distrain.scheduler.lifecycle.job import Job
-from distrain.scheduler.lifecycle.messages import Cancel, Submit
+from distrain.scheduler.lifecycle.messages import Cancel, Submit, Tick
 
 
 def test_a_job_is_shown_with_its_ranks() -> None:
@@ -103,23 +105,98 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
     on_site(story)
 
 
-def test_a_history_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_history_that_fails_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(site: Site) -> None:
         site.submit("a")
-
-        def broken(*_: object) -> None:
-            raise ValueError("a mistake")
-
-        site.coordinator.histories["a"].observe = broken  # type: ignore[method-assign]
+        history = site.coordinator.histories["a"]
+        monkeypatch.setattr(history, "observe", broken)
         site.step("a", 10)
-        site.tell("a", steps_done(0, 20))
         view = site.coordinator.view("a")
         assert view is not None
-        assert view["next_record"] == 2  # it began, and a record
-        assert site.coordinator.lifecycle.jobs["a"].state == "running"
+        assert view["next_record"] == history.num_entries == 2  # it began, and a record
+        assert history.last_train is not None, "the record is kept, though not the reports"
+        with monkeypatch.context() as patch:
+            patch.setattr(history, "take", broken)
+            site.step("a", 20)
+        site.step("a", 30)
+        assert history.last_train.step == 30, "an entry that failed does not hold up later ones"
+        for rank in range(2):
+            site.tell("a", RankFinished(rank, 30, 100, 1.0, {}))
+            site.tell("a", RankExited(rank, 0, stopped=False))
+        await assert_ended(site, "a", "succeeded", ["pending", "starting", "running", "succeeded"])
 
     on_site(story)
-    assert any("the coordinator failed" in record.message for record in caplog.records)
+    assert num_failures_logged(caplog) == 2, "one for each of the two places"
+
+
+@pytest.mark.parametrize("where", ["stop", "end of the attempt", "end of the job", "summary"])
+def test_an_instruction_that_fails_stays_out_of_the_history(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        site.queue("waits")
+        site.step("a", 10)
+        gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
+        whose, name = {
+            "stop": (gangs, "command"),
+            "end of the attempt": (gangs, "end"),
+            "end of the job": (recordings, "end_job"),
+            "summary": (recordings, "advance"),
+        }[where]
+        monkeypatch.setattr(whose, name, broken)
+        site.coordinator.tell(Cancel("waits"))
+        site.coordinator.tell(Cancel("a"))
+        for rank in range(2):
+            site.tell("a", RankExited(rank, 0, stopped=True))
+        await assert_ended(site, "waits", "cancelled", ["pending", "cancelled"])
+        states = ["pending", "starting", "running", "stopping", "cancelled"]
+        await assert_ended(site, "a", "cancelled", states)
+        monkeypatch.undo()
+
+    on_site(story)
+    assert num_failures_logged(caplog) == 1
+
+
+def test_a_failing_instruction_does_not_prevent_those_of_other_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(site: Site) -> None:
+        for job_id in ("bad", "good"):
+            site.submit(job_id, deadlines={"total_s": 60.0})
+        coordinator, stopped = site.coordinator, []
+
+        def command(gang: Any, op: str, **_: object) -> None:
+            stopped.append(gang.job_id)
+            if gang.job_id == "bad":
+                broken()
+
+        monkeypatch.setattr(coordinator.gangs, "command", command)
+        for job in coordinator.lifecycle.jobs.values():
+            job.submitted_s -= 61.0  # both are late
+        coordinator.tell(Tick())
+        assert stopped == ["bad", "good"]
+
+    on_site(story)
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ValueError("a mistake")
+
+
+async def assert_ended(site: Site, job_id: str, state: str, timeline: list[str]) -> None:
+    job = await site.json(f"/distrain/v1/jobs/{job_id}")
+    assert job["state"] == state
+    moments = [m for m in job["timeline"] if m["kind"] == "state"]
+    assert [m["text"].partition(":")[0] for m in moments] == timeline
+    assert job["finished_at"] == utc(moments[-1]["at_s"]) > job["created_at"]
+
+
+def num_failures_logged(caplog: pytest.LogCaptureFixture) -> int:
+    failed = [r for r in caplog.records if "the coordinator failed" in r.getMessage()]
+    return sum(record.exc_info is not None and record.levelname == "ERROR" for record in failed)
 
 
 def test_of_a_large_job_those_ranks_come_that_tell_most_or_all() -> None:

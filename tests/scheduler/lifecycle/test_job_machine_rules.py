@@ -93,16 +93,20 @@ class AnythingHappens(RuleBasedStateMachine):
         self.stopped = Counter()
         self.running_ranks = {}  # what really runs, as the shell would have it
         self.states = {}
+        self.told = {}  # each job's state by the moves in the answers
 
     def tell(self, stimulus):
         answer = self.lifecycle.handle(stimulus, self.now_s)
         validate(self.lifecycle)
         for instruction in answer:
             self.judge(instruction)
+        for job_id, job in self.lifecycle.jobs.items():
+            assert self.told.get(job_id, JobState.PENDING) is job.state, "a move was not told"
 
     def judge(self, instruction):
         if isinstance(instruction, Move):
-            assert instruction in self.lifecycle.jobs[instruction.job_id].history
+            assert instruction.old is self.told.get(instruction.job_id, JobState.PENDING)
+            self.told[instruction.job_id] = instruction.new
             return
         gang = (instruction.job_id, instruction.attempt)
         job = self.lifecycle.jobs[instruction.job_id]
