@@ -31,11 +31,8 @@ NOT_FOR_US = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [Classifier, *(pytest.param(one, marks=pytest.mark.release) for one in (Regressor, Ranker))],
-)
+@pytest.mark.release
+@pytest.mark.parametrize("kind", [Classifier, Regressor, Ranker])
 def test_scikit_learns_own_checks_pass(kind):
     estimator = kind(overrides={"train.epochs": 30})
     check_estimator(estimator, expected_failed_checks=NOT_FOR_US, on_skip=None)
