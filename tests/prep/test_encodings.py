@@ -3,10 +3,12 @@
 import math
 import pickle
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -38,10 +40,12 @@ from distrain.prep.counting.count_tables import fit_tables
 from distrain.prep.counting.count_tasks import CountedColumn
 from distrain.prep.counting.spilled import Spilled, write_buckets
 from distrain.prep.memory import MemoryPlan
+from distrain.prep.operators import value_table
 from distrain.prep.operators.encodings import fold_numbers
+from distrain.prep.operators.key_index import KeyIndex
 from distrain.prep.operators.operator import TrainingRows
 from distrain.prep.operators.spelling import crossed
-from distrain.prep.operators.value_table import SavedTable, forget_tables
+from distrain.prep.operators.value_table import SavedTable, ValueTable, forget_tables
 from distrain.prep.transforming import raw_tables
 from distrain.schema.criteo import LABEL
 
@@ -187,31 +191,118 @@ def test_tables_that_are_summed_by_pieces_are_those_of_memory_to_the_byte(
     assert (loaded.counts == wanted.counts).all()
 
 
-def test_opened_tables_stay_within_their_memory(tmp_path: Path) -> None:
+def tables_at(folder: Path, names: str, most_bytes: int) -> dict[str, SavedTable]:
+    made = CountEncode().finish(CountEncode().fit(pa.array(np.arange(N))))
+    for name in names:
+        made.save(folder, name)
+    bound = most_bytes * made.held_bytes + made.held_bytes // 2
+    return {name: SavedTable.at(str(folder), name, most_bytes=bound) for name in names}
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the tables that were read, in order."""
+    names: list[str] = []
+    load = ValueTable.load
+
+    def counted(folder: str, name: str) -> ValueTable:
+        names.append(name)
+        return load(folder, name)
+
+    monkeypatch.setattr(ValueTable, "load", counted)
+    forget_tables()
+    yield names
+    forget_tables()
+
+
+@pytest.mark.parametrize(
+    ("room", "read"), [(3, "abc"), (2, "abccc"), (1, "abcbcbc"), (0, "abcabcabc")]
+)
+def test_tables_that_fit_are_read_once(
+    tmp_path: Path, loads: list[str], room: int, read: str
+) -> None:
+    tables = tables_at(tmp_path, "abc", room)
+    encode = CountEncode(tables=tables)
+    x = pa.array([3, None, 2 * N])
+    for _ in range(3):
+        for name in tables:
+            assert encode.transform(name, x).to_pylist() == [1, 1, 1]
+            assert len(value_table._KEPT) <= max(room, 1)
+            assert set(value_table._OPENED) == set(value_table._KEPT)
+    assert "".join(loads) == read
+
+
+def test_a_table_larger_than_the_memory_is_read_once_if_it_is_the_only_one(
+    tmp_path: Path, loads: list[str]
+) -> None:
+    (table,) = tables_at(tmp_path, "a", 0).values()
+    table.opened()
+    table.opened()
+    assert loads == ["a"]
+
+
+def test_tables_of_another_folder_make_room(tmp_path: Path, loads: list[str]) -> None:
+    for name in ("before", "now"):
+        (tmp_path / name).mkdir()
+        for table in 2 * [*tables_at(tmp_path / name, "ab", 2).values()]:
+            table.opened()
+    assert "".join(loads) == "abab"
+
+
+def test_a_transform_opens_its_table_once(
+    tmp_path: Path, loads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = tables_at(tmp_path, "ab", 0)
+    once = ValueTable.once
+
+    def interrupted(*args: Any) -> Any:
+        tables["b"].opened()  # as another thread might
+        return once(*args)
+
+    monkeypatch.setattr(ValueTable, "once", interrupted)
+    CountEncode(tables=tables).transform("a", pa.array([1, 2]))
+    assert loads == ["a", "b"]
+
+
+def test_a_table_in_memory_does_not_wait_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_tables()
+    encode = CountEncode(tables=tables_at(tmp_path, "ab", 2))
+    x = pa.array([1, 2])
+    encode.transform("a", x)
+    load, of = ValueTable.load, KeyIndex.of
+
+    def use_a() -> None:
+        pool.submit(encode.transform, "a", x).result(timeout=30)
+
+    with ThreadPoolExecutor(2) as pool:
+        monkeypatch.setattr(ValueTable, "load", lambda *args: (use_a(), load(*args))[1])
+        monkeypatch.setattr(KeyIndex, "of", lambda *args: (use_a(), of(*args))[1])
+        encode.transform("b", x)
+    forget_tables()
+
+
+def test_threads_share_a_table_that_does_not_fit(tmp_path: Path, loads: list[str]) -> None:
+    tables = tables_at(tmp_path, "ab", 1)
+    tables["a"].opened()
+    with ThreadPoolExecutor(4) as pool:
+        ready = Barrier(4)
+        opened = pool.map(lambda _: (ready.wait(), tables["b"].opened())[1], range(4))
+        assert len(set(map(id, list(opened)))) == 1
+    assert loads == ["a", "b"]
+
+
+def test_the_memory_of_a_table_includes_the_numbers_made_from_it() -> None:
     rows = TrainingRows(np.arange(N) % 8, TABLE["y"].to_numpy().astype(float))
     operator = TargetEncode().of_rows(rows)
     x = pa.array(np.arange(N))
     made = operator.finish(operator.fit(x))
-    for name in "abc":
-        made.save(tmp_path, name)
-    size = made.held_bytes
-    tables = {
-        name: SavedTable.at(str(tmp_path), name, most_bytes=2 * size + size // 2) for name in "abc"
-    }
-    opened = {name: table.opened() for name, table in tables.items()}
-    assert tables["b"].opened() is opened["b"]  # the two used last are held
-    assert tables["c"].opened() is opened["c"]
-    again = tables["a"].opened()
-    assert again is not opened["a"]
-    assert tables["c"].opened() is opened["c"]
-    assert tables["b"].opened() is not opened["b"]  # b was used before c
-    alone = SavedTable.at(str(tmp_path), "a", most_bytes=1)
-    assert alone.opened() is alone.opened()
-    forget_tables()
     operator.with_fitted({"x": made}).transform("x", x)
     TargetEncode(tables={"x": made}).transform("x", x)
-    arrays = [made.counts, made.sums, *made._made.values()]
-    assert sum(array.nbytes for array in arrays) <= size
+    numbers = [one for one in made._made.values() if isinstance(one, np.ndarray)]
+    assert len(numbers) == 2
+    assert sum(array.nbytes for array in [made.counts, made.sums, *numbers]) <= made.held_bytes
 
 
 def test_too_many_values_are_refused_before_a_table_is_made(

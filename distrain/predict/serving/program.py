@@ -163,8 +163,9 @@ def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
 
     If the fit has seen no missing values, missing values get the number of unseen values.
     """
-    is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
-    *known, unknown = encoding.numbers(column)
+    table = encoding.tables[column]
+    is_gap = table.values.is_null().to_numpy(zero_copy_only=False)
+    *known, unknown = encoding.numbers(table)
     of_gap = np.array(known)[is_gap]
     numbers = [0.0, *(of_gap if len(of_gap) else [unknown]), unknown]
     return np.concatenate([numbers, np.array(known)[~is_gap]])

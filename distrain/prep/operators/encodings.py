@@ -82,15 +82,16 @@ class Encoding(LearntByColumn):
     def served(self, column: str) -> dict[str, Any]:
         return {"vocabulary": column}
 
-    def numbers(self, column: str) -> Floats:
-        """Return the number of each value in the column's table, float64 `[values + 1]`.
+    def numbers(self, table: ValueTable) -> Floats:
+        """Return the number of each value in an opened table, float64 `[values + 1]`.
 
         The last one is for unseen values.
         """
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        return pa.array(self.numbers(column)[self.tables[column].opened().places_of(values)])
+        table = self.tables[column].opened()
+        return pa.array(self.numbers(table)[table.places_of(values)])
 
     def to_json(self) -> dict[str, Any]:
         return {"tables": {column: table.checksum for column, table in self.tables.items()}}
@@ -121,9 +122,7 @@ class CountEncode(Encoding):
     def fit(self, values: pa.Array) -> Cells:
         return Cells.of(values, np.zeros(len(values), np.int64), np.zeros(len(values)))
 
-    def numbers(self, column: str) -> Floats:
-        table = self.tables[column].opened()
-
+    def numbers(self, table: ValueTable) -> Floats:
         def at_least(counts: Ints, _: Floats) -> Floats:
             return np.maximum(counts[:, 0], table.least_count).astype(np.float64)
 
@@ -208,8 +207,7 @@ class TargetEncode(Encoding):
             return rows.places.astype(np.int64)
         return np.searchsorted(np.array(self.edges), rows.places, side="right")
 
-    def numbers(self, column: str) -> Floats:
-        table = self.tables[column].opened()
+    def numbers(self, table: ValueTable) -> Floats:
         rows, total = (one.sum() for one in table.totals)
 
         def of_all(counts: Ints, sums: Floats) -> Floats:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +98,7 @@ class ValueTable:
     values: pa.Array
     counts: Ints
     sums: Floats
-    _made: dict[Any, Floats] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
@@ -116,15 +117,11 @@ class ValueTable:
         values = encoded.dictionary.take(order)
         return cls(values, counts[places].astype(np.int64), sums[places].astype(np.float64))
 
-    @cached_property
-    def _index(self) -> KeyIndex:
-        return KeyIndex.of(self.values.drop_null())
-
-    @cached_property
-    def _known(self) -> tuple[Ints, int]:
-        """The indices of the non-null values, and the index of null (-1 if there is none)."""
+    def _index(self) -> tuple[KeyIndex, Ints, int]:
+        """Return the index of the non-null values, their places, and the place of null or -1."""
         gaps = self.values.is_null().to_numpy(zero_copy_only=False)
-        return np.flatnonzero(~gaps), int(np.argmax(gaps)) if gaps.any() else -1
+        gap = int(np.argmax(gaps)) if gaps.any() else -1
+        return KeyIndex.of(self.values.drop_null()), np.flatnonzero(~gaps), gap
 
     def places_of(self, values: pa.Array) -> Ints:
         """Return the index of each value in the table, `[values]`; -1 for an unseen value.
@@ -140,8 +137,7 @@ class ValueTable:
                 hint="Use the workflow that was fitted on files of this kind.",
             )
         encoded = _wide(values).dictionary_encode()
-        with _MAKING:
-            index, (known, gap) = self._index, self._known
+        index, known, gap = self._made_once("index", self._index)
         is_known, at = index.places_of(encoded.dictionary)
         of_distinct = np.full(len(at) + 1, gap)
         of_distinct[:-1] = -1
@@ -156,20 +152,27 @@ class ValueTable:
 
         `make` is called for ranges of the values, and for a row of zeros. The result for zeros is
         the last one, so that index -1 gives the result for an unseen value. The array is shared, so
-        it must not be changed; other threads wait while it is computed.
+        it must not be changed.
         """
-        with _MAKING:
-            if key not in self._made:
-                unseen = np.zeros((1, self.counts.shape[1]))
-                pieces = [
-                    make(
-                        self.counts[first : first + _MADE_AT_ONCE],
-                        self.sums[first:][:_MADE_AT_ONCE],
-                    )
-                    for first in range(0, len(self.values), _MADE_AT_ONCE)
-                ]
-                self._made[key] = np.concatenate([*pieces, make(unseen.astype(np.int64), unseen)])
-            return self._made[key]
+
+        def made() -> Floats:
+            unseen = np.zeros((1, self.counts.shape[1]))
+            pieces = [
+                make(self.counts[first:][:_MADE_AT_ONCE], self.sums[first:][:_MADE_AT_ONCE])
+                for first in range(0, len(self.values), _MADE_AT_ONCE)
+            ]
+            return np.concatenate([*pieces, make(unseen.astype(np.int64), unseen)])
+
+        numbers: Floats = self._made_once(("numbers", key), made)
+        return numbers
+
+    def _made_once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return `make()`, computed only once for each key, by one thread at a time."""
+        if key not in self._made:
+            with _MAKING:
+                if key not in self._made:
+                    self._made[key] = make()
+        return self._made[key]
 
     def opened(self) -> ValueTable:
         """Return the table with its values in memory."""
@@ -221,8 +224,7 @@ class SavedTable(ValueTable):
     """A table that stays in its file; `values`, `counts` and `sums` are empty.
 
     Attributes:
-        most_bytes: Maximum memory of all opened tables of a process; a table that is larger
-            stays in memory alone.
+        most_bytes: Maximum memory of the opened tables that a process keeps.
     """
 
     folder: str
@@ -237,15 +239,36 @@ class SavedTable(ValueTable):
         return cls(*empty, folder=folder, name=name, **settings)
 
     def opened(self) -> ValueTable:
-        """Return the table, read from its file; the most recently used tables stay in memory."""
+        """Return the table, which is read from its file unless it is in memory.
+
+        The tables that fit into `most_bytes` are kept. Any other table is in memory only while
+        callers use it. Keeping the most recently used tables instead would read every table again
+        for each part, since all parts use the tables in the same order. A table larger than
+        `most_bytes` is kept until another is read, if no other table is kept.
+        """
+        at = (self.folder, self.name)
         with _OPENING:
-            table = _OPENED.pop((self.folder, self.name), None)
-            table = table or ValueTable.load(self.folder, self.name)
-            held = table.held_bytes + sum(one.held_bytes for one in _OPENED.values())
-            while _OPENED and held > self.most_bytes:
-                held -= _OPENED.pop(next(iter(_OPENED))).held_bytes
-            _OPENED[self.folder, self.name] = table
+            reading = _READING.setdefault(at, threading.Lock())
+        with reading:
+            table = _OPENED.get(at)
+            if table is None:
+                self._make_room()
+                table = _OPENED[at] = ValueTable.load(self.folder, self.name)
+                self._keep(table)
             return table
+
+    def _make_room(self) -> None:
+        with _OPENING:
+            if _kept_bytes() > self.most_bytes:
+                _KEPT.clear()
+
+    def _keep(self, table: ValueTable) -> None:
+        with _OPENING:
+            if _kept_bytes() + table.held_bytes > self.most_bytes:
+                for other in [at for at in _KEPT if at[0] != self.folder]:
+                    del _KEPT[other]  # of another preparation, which may have ended
+            if not _KEPT or _kept_bytes() + table.held_bytes <= self.most_bytes:
+                _KEPT[self.folder, self.name] = table
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedTable:
@@ -291,16 +314,24 @@ class SavedTable(ValueTable):
 
 
 _OPENING = threading.Lock()
-_OPENED: dict[tuple[str, str], ValueTable] = {}
-"""The opened tables by folder and name, the ones used last at the end.
+_READING: dict[tuple[str, str], threading.Lock] = {}
+_OPENED: WeakValueDictionary[tuple[str, str], ValueTable] = WeakValueDictionary()
+_KEPT: dict[tuple[str, str], ValueTable] = {}
+"""The opened tables that stay in memory, by folder and name.
 
 Each preparation has a folder of its own.
 """
 
 
+def _kept_bytes() -> int:
+    return sum(table.held_bytes for table in _KEPT.values())
+
+
 def forget_tables() -> None:
     with _OPENING:
+        _KEPT.clear()
         _OPENED.clear()
+        _READING.clear()
 
 
 def _file(folder: str | Path, name: str) -> str:
