@@ -307,8 +307,8 @@ def _hint(answer: httpx2.Response, code: str) -> str | None:
     if answer.status_code == 401:
         return "`distrain login ADDRESS` stores a token."
     if answer.status_code == 429:
-        wait = answer.headers.get("retry-after")
-        return f"Try again in {wait} s." if wait else "Try again later."
+        wait_s = retry_after_s(answer.headers.get("retry-after", ""))
+        return f"Try again in {wait_s:.0f} s." if wait_s else "Try again later."
     if 300 <= answer.status_code < 400:
         target = answer.headers.get("location", "").partition("?")[0]
         return f"It refers to {target}: log in to that address." if target else None
