@@ -68,6 +68,7 @@ class Connection:
     ) -> None:
         self.address = target.address.text
         self.retries = retries
+        self._target = target
         self._on_retry = on_retry
         socket = target.address.socket
         own = httpx2.HTTPTransport(uds=str(socket)) if socket else None
@@ -107,19 +108,31 @@ class Connection:
         document = json_of(answer)
         if isinstance(document, dict):
             return document
-        raise ServiceError(
-            f"what answered {call.method} {call.path} is not the service: it sent no JSON object",
-            where={"server": self.address},
-            hint="Is the address that of `distrain serve`? A proxy or a login page may be between.",
-            status=answer.status_code,
-        )
+        with self.without_token():
+            raise ServiceError(
+                f"what answered {call.method} {call.path} is not the service: it sent no JSON "
+                "object",
+                where={"server": self.address},
+                hint="Is the address that of `distrain serve`? A proxy or a login page may be "
+                "between.",
+                status=answer.status_code,
+            )
 
     def check(self, answer: httpx2.Response, call: Call) -> None:
         """Raise a `ServiceError` or a subclass for a response with an error status."""
         if not answer.is_success and answer.status_code != 304:
             with suppress(httpx2.TransportError):
                 answer.read()
-            raise problem(answer, call, self.address)
+            with self.without_token():
+                raise problem(answer, call, self.address)
+
+    @contextmanager
+    def without_token(self) -> Iterator[None]:
+        """Hide the token, which a server may have repeated, in errors raised in the block."""
+        try:
+            yield
+        except ServiceError as error:
+            raise self._target.cleared(error) from None
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[httpx2.Response]:
@@ -151,11 +164,12 @@ class Connection:
             return tries(send)
         except httpx2.TransportError as error:
             count, took_s = tries.statistics["attempt_number"], time.monotonic() - began_s
-            raise _unavailable(call, self.address, error, count, took_s) from None
+            found = _unavailable(call, self.address, error, count, took_s)
+            raise self._target.cleared(found) from None
 
     def _tell_why(self, state: RetryCallState, call: Call) -> None:
         if self._on_retry is not None and state.next_action is not None:
-            why = _why_again(state, call)
+            why = self._target.hidden(_why_again(state, call))
             self._on_retry(f"{why}; again in {state.next_action.sleep:.1f} s")
 
     def _send(self, call: Call, *, read: bool) -> httpx2.Response:
@@ -187,7 +201,7 @@ class Connection:
         if self._on_retry is None:
             yield
             return
-        words = f"no answer yet to {call.method} {call.path}"
+        words = self._target.hidden(f"no answer yet to {call.method} {call.path}")
         timer = threading.Timer(call.held_s + SLOW_S, self._on_retry, (words,))
         timer.daemon = True
         timer.start()
@@ -293,8 +307,8 @@ def _hint(answer: httpx2.Response, code: str) -> str | None:
     if answer.status_code == 401:
         return "`distrain login ADDRESS` stores a token."
     if answer.status_code == 429:
-        wait = answer.headers.get("retry-after")
-        return f"Try again in {wait} s." if wait else "Try again later."
+        wait_s = retry_after_s(answer.headers.get("retry-after", ""))
+        return f"Try again in {wait_s:.0f} s." if wait_s else "Try again later."
     if 300 <= answer.status_code < 400:
         target = answer.headers.get("location", "").partition("?")[0]
         return f"It refers to {target}: log in to that address." if target else None

@@ -237,11 +237,12 @@ class JobCalls:
                 return found
             now_s = time.monotonic()
             if timeout_s is not None and now_s - began_s >= timeout_s:
-                raise WaitTimedOut(
-                    f"job {found.id} has not ended within {timeout_s:g} s",
-                    where={"server": self._connection.address, "state": found.state},
-                    hint=f"It continues; wait longer: distrain wait {found.id}",
-                )
+                with self._connection.without_token():
+                    raise WaitTimedOut(
+                        f"job {found.id} has not ended within {timeout_s:g} s",
+                        where={"server": self._connection.address, "state": found.state},
+                        hint=f"It continues; wait longer: distrain wait {found.id}",
+                    )
             # A server that responds before the job ends must not be polled without a pause.
             if now_s - asked_s < _LEAST_S < left_s:
                 self._connection.pause(_LEAST_S)

@@ -2,8 +2,10 @@
 
 import random
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 import httpx2
 
@@ -94,9 +96,14 @@ def json_of(answer: httpx2.Response) -> object:
 
 
 def retry_after_s(value: str) -> float:
-    """Return the seconds in a `Retry-After` header; 0 for a date, which services do not send.
+    """Return the seconds of a `Retry-After` header, or until its date; 0 if it is invalid or past.
 
-    >>> retry_after_s("7"), retry_after_s("Sun, 01 Mar 2026 12:00:30 GMT"), retry_after_s("-1")
+    >>> retry_after_s("7"), retry_after_s("Sun, 01 Mar 2020 12:00:30 GMT"), retry_after_s("-1")
     (7.0, 0.0, 0.0)
     """
-    return float(min(int(value[:9]), 86_400)) if value.isdecimal() else 0.0
+    if value.isdecimal():
+        return float(min(int(value[:9]), 86_400))
+    try:
+        return min(max(parsedate_to_datetime(value).timestamp() - time.time(), 0.0), 86_400.0)
+    except (ValueError, OverflowError):
+        return 0.0

@@ -12,7 +12,9 @@ from distrain.client.credentials import (
     find_login,
     parse_address,
 )
+from distrain.client.errors import ServiceError
 from distrain.errors import InputError
+from distrain.jobs.api_answers import Mistake
 from distrain.version import __version__
 
 
@@ -49,6 +51,24 @@ class ServiceTarget:
                 where={"file": self.ca_file},
                 hint="It is a PEM file with the certificate that signed the service's.",
             ) from None
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the token, which a server or a proxy may have repeated."""
+        return text.replace(self.token, "[token]") if self.token else text
+
+    def cleared(self, error: ServiceError) -> ServiceError:
+        """Return an error whose texts do not contain the token."""
+        return type(error)(
+            self.hidden(error.message),
+            where={name: self.hidden(str(value)) for name, value in error.where.items()},
+            hint=error.hint and self.hidden(error.hint),
+            code=self.hidden(error.code),
+            status=error.status,
+            pointers=[
+                Mistake.model_validate_json(self.hidden(one.model_dump_json()))
+                for one in error.pointers
+            ],
+        )
 
 
 def find_target(

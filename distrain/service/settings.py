@@ -83,6 +83,7 @@ class SignOn(SettingsSection):
 
 
 WithoutSlash = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
 class Listen(SettingsSection):
@@ -130,7 +131,7 @@ class Settings(BaseSettings):
         extra="forbid", frozen=True, env_prefix="DISTRAIN_SERVE_", env_nested_delimiter="__"
     )
 
-    data_dir: Path = Field(
+    data_dir: AbsolutePath = Field(
         default_factory=lambda: Path.home() / ".local" / "share" / "distrain" / "serve",
         description="The folder of the SQLite file, the state of started clusters and, by "
         "default, the run folders.",

@@ -127,8 +127,7 @@ class LifetimeNotice:
     """Stops a worker's ranks before the end of the worker's lifetime.
 
     It does so when the ranks' grace period and `BEFORE_END_S` are left of the lifetime, but not in
-    its first half. Does nothing if the worker has no lifetime, or if its process does not belong to
-    the worker.
+    its first half. Does nothing if the worker has no lifetime, or does not run in the main thread.
 
     Args:
         worker: The Dask worker in this process.
@@ -143,8 +142,7 @@ class LifetimeNotice:
         self._grace_s = grace_s
         self._task: asyncio.Task[None] | None = None
         if worker.lifetime and threading.current_thread() is threading.main_thread():
-            age_s = time.time() - psutil.Process().create_time()
-            self._task = asyncio.ensure_future(self._wait(worker.lifetime, age_s))
+            self._task = asyncio.ensure_future(self._wait(worker.lifetime, _age_s(worker)))
 
     def close(self) -> None:
         if self._task is not None:
@@ -160,3 +158,16 @@ class LifetimeNotice:
                 break
             await asyncio.sleep(min(left_s, CHECK_S))
         self._leave(f"its lifetime of {lifetime_s:.0f} s ends")
+
+
+def _age_s(worker: Worker) -> float:
+    """Return the seconds since a worker's start.
+
+    A nanny's process runs one worker. Without a nanny the process may be older, such as a notebook;
+    the oldest sample of the worker's monitor is then its start, or an hour ago if that is later.
+    """
+    if worker.nanny:
+        began_s = psutil.Process().create_time()
+    else:
+        began_s = worker.monitor.quantities["time"][0]
+    return float(time.time() - began_s)

@@ -5,6 +5,8 @@ import pickle
 import re
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -97,9 +99,34 @@ def test_retries_end_at_the_deadline_and_say_what_was_tried() -> None:
         client.me()  # nobody is there any more
 
 
-def test_a_pause_that_the_service_asks_for_is_made_or_the_refusal_is_told_at_once() -> None:
+@pytest.mark.parametrize("looked_at", [Reply(drop=True), Reply(200, [])], ids=["drop", "list"])
+def test_no_error_shows_the_token_that_a_service_repeats(looked_at: Reply) -> None:
+    def answer(seen: Seen) -> Reply:
+        if seen.method == "POST":
+            return Reply(202, {"url": f"/v1/preflights/{TOKEN}"})
+        if seen.path.startswith("/v1/preflights"):
+            return looked_at
+        return Reply(200, job_document(id=TOKEN, state=TOKEN))
+
+    with (
+        ScriptedService(answer) as service,
+        client_of(service, Retries(for_s=0.02, first_s=0.01)) as client,
+    ):
+        with pytest.raises(ServiceError, match=r"\[token\]") as caught:
+            client.validate(SPEC, data=True)
+        with pytest.raises(WaitTimedOut, match=r"\[token\]") as timed_out:
+            client.wait("dlrm-1", timeout_s=0.0)
+        assert TOKEN not in str(caught.value) + str(timed_out.value)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["3600", format_datetime(datetime.now(UTC) + timedelta(days=9))],
+    ids=["seconds", "date"],
+)
+def test_a_pause_longer_than_the_retries_is_told_at_once(asked: str) -> None:
     refusal = problem(429, "quota", detail="the project has 10 of 10 queued jobs")
-    refusal.headers["Retry-After"] = "3600"
+    refusal.headers["Retry-After"] = asked
     with (
         ScriptedService(script(refusal)) as service,
         client_of(service) as client,
@@ -107,7 +134,8 @@ def test_a_pause_that_the_service_asks_for_is_made_or_the_refusal_is_told_at_onc
     ):
         client.submit(SPEC)
     assert len(service.seen) == 1
-    assert (caught.value.code, "3600 s" in str(caught.value.hint)) == ("quota", True)
+    seconds = "3600 s" if asked == "3600" else "86400 s"  # at most a day
+    assert (caught.value.code, seconds in str(caught.value.hint)) == ("quota", True)
 
 
 def test_what_makes_something_without_an_id_is_not_repeated() -> None:
@@ -139,9 +167,9 @@ def test_refusals_are_errors_with_the_services_words(
     refusal = problem(
         status,
         code,
-        detail="no such thing",
+        detail=f"no such thing for {TOKEN}",
         hint="Look again.",
-        errors=[{"pointer": "/spec/train/epochs", "detail": "is 0"}, "nonsense"],
+        errors=[{"pointer": "/spec/train/epochs", "detail": "is 0", "more": TOKEN}, "nonsense"],
     )
     with (
         ScriptedService(script(refusal)) as service,
@@ -154,7 +182,8 @@ def test_refusals_are_errors_with_the_services_words(
     assert (error.exit_code, error.code, error.status) == (exit_code, code, status)
     assert [one.pointer for one in error.pointers] == ["/spec/train/epochs"]
     assert (error.where["/spec/train/epochs"], error.hint) == ("is 0", "Look again.")
-    assert error.message == "no such thing"
+    assert error.message == "no such thing for [token]"
+    assert TOKEN not in f"{error} {error.pointers}"
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.pointers) == (kind, str(error), error.pointers)
 

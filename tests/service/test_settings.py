@@ -35,6 +35,13 @@ def test_paths_of_the_file_are_those_of_its_folder(tmp_path):
     assert settings.run_root("a") == Path("/runs")
 
 
+def test_the_data_folder_is_absolute_wherever_it_comes_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(data_dir=Path("data")).data_dir == tmp_path / "data"
+    monkeypatch.setenv("DISTRAIN_SERVE_DATA_DIR", "data")
+    assert load_settings().run_place("local") == str(tmp_path / "data" / "runs")
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
+from distributed import LocalCluster
 from distributed.core import Status
 
 from distrain.workers import worker_shutdown as leaving
@@ -55,7 +56,7 @@ def test_ranks_are_stopped_before_the_end_of_a_workers_lifetime(monkeypatch) -> 
 
     async def why(lifetime_s: float | None, grace_s: float) -> str | None:
         told = asyncio.get_running_loop().create_future()
-        worker = SimpleNamespace(lifetime=lifetime_s)
+        worker = SimpleNamespace(lifetime=lifetime_s, nanny="tcp://127.0.0.1:1")
         notice = leaving.LifetimeNotice(worker, told.set_result, lambda: grace_s)
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(told, 1.0)
@@ -67,3 +68,26 @@ def test_ranks_are_stopped_before_the_end_of_a_workers_lifetime(monkeypatch) -> 
     assert asyncio.run(why(3700.0, 20.0)) is None
     assert asyncio.run(why(7300.0, 7000.0)) is None  # at most half of the lifetime before
     assert asyncio.run(why(None, 20.0)) is None
+
+
+def test_a_worker_in_an_older_process_has_its_whole_lifetime(monkeypatch) -> None:
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() - 3600.0)
+    told: list[str] = []
+
+    async def lives() -> bool:
+        async with LocalCluster(
+            n_workers=1,
+            processes=False,
+            asynchronous=True,
+            dashboard_address=None,
+            lifetime="1800s",
+        ) as cluster:
+            notice = leaving.LifetimeNotice(cluster.workers[0], told.append, lambda: 200.0)
+            task = notice._task
+            assert task is not None
+            done, _ = await asyncio.wait([task], timeout=0.2)
+            notice.close()
+            return not done
+
+    assert asyncio.run(lives())
+    assert not told

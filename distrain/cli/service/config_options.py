@@ -80,7 +80,7 @@ def read_settings(
         ) from error
     overrides: dict[str, Any] = {}
     if data_dir is not None:
-        overrides["data_dir"] = data_dir.absolute()
+        overrides["data_dir"] = data_dir
     if port is not None:
         overrides["listen"] = {"port": port}
     settings = load_settings(config, **overrides)

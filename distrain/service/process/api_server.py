@@ -1,6 +1,7 @@
 """The API's server: uvicorn on one socket, an access log, and names of client certificates."""
 
 import re
+import resource
 import secrets
 import socket
 import ssl
@@ -27,6 +28,7 @@ class ApiServer(uvicorn.Server):
     """The server of the API and the web page; calls `on_ready` when it accepts requests."""
 
     def __init__(self, store: Store, settings: Settings, on_ready: Callable[[], None]):
+        take_all_descriptors()  # first: the app limits its streams by the number of open files
         self.app = make_app(store, settings)
         add_pages(self.app)
         super().__init__(uvicorn.Config(RequestLog(self.app), **_options(settings)))
@@ -68,6 +70,13 @@ def _options(settings: Settings) -> dict[str, Any]:
         options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
         options["http"] = CertificateNames
     return options
+
+
+def take_all_descriptors() -> None:
+    """Raise this process's limit of open files to its maximum; the usual default is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time

@@ -1,5 +1,6 @@
 """The API's socket, and a service whose reconciler fails."""
 
+import resource
 import socket
 import stat
 
@@ -35,7 +36,17 @@ def test_a_unix_socket_replaces_one_that_nobody_holds(tmp_path):
         bind(Listen(unix_socket=tmp_path / "no" / "s"))
 
 
-def test_a_reconciler_that_fails_ends_the_whole_service(tmp_path, monkeypatch):
+@pytest.fixture
+def few_files():
+    """A soft limit of open files below the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = min(soft, hard - 1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_reconciler_that_fails_ends_the_whole_service(tmp_path, monkeypatch, few_files):
     def fails(self, stop):
         raise RuntimeError("no reconciler today")
 
@@ -44,3 +55,5 @@ def test_a_reconciler_that_fails_ends_the_whole_service(tmp_path, monkeypatch):
     settings = Settings(data_dir=tmp_path / "data", clusters={}, listen=Listen(port=0))
     with pytest.raises(RuntimeError, match="no reconciler today"):
         serve(settings, lambda serving: None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard  # streams need many open files
