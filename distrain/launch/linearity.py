@@ -77,8 +77,10 @@ def is_linear(ids: list[Matrix], numbers: list[Matrix], target: Matrix) -> bool:
     Args:
         ids: The categorical columns, each `[num_rows]`, one-hot in both regressions.
         numbers: The continuous columns, each `[num_rows]`; NaN counts as the mean.
-        target: `[num_rows]`.
+        target: `[num_rows]`; the result is False if a value is infinite or NaN.
     """
+    if not np.isfinite(target).all():
+        return False
     products = np.zeros((len(target), len(target)))
     for one in ids:
         products += one[:, None] == one

@@ -22,17 +22,24 @@ rows would not be enough."""
 
 
 def new_job(
-    data: Path, model: str | None, say: "Callable[[str], object]", num_ranks: int = 1
+    data: Path,
+    model: str | None,
+    say: "Callable[[str], object]",
+    num_ranks: int = 1,
+    *,
+    may_be_linear: bool = True,
 ) -> dict[str, Any]:
     """Return the document of a job spec for a folder that `distrain prep` wrote.
 
     Args:
         data: The folder, with `train` and perhaps `valid`.
         model: The name of a preset or a model; `None` for the model that suits the table, which
-            is linear if a small table has only linear effects.
+            is linear if a small table has only linear effects and `may_be_linear`.
         say: Called with a note if training settings could not be fitted to the table, and if the
             model is linear.
         num_ranks: Number of ranks of the job.
+        may_be_linear: False if the caller sets fields of the model, such as its layers. The
+            training settings of a linear model would not suit it.
 
     Raises:
         SpecError: The model does not fit the schema's columns or targets.
@@ -43,7 +50,8 @@ def new_job(
     loaded = None if schema is None else Schema.load(schema)
     table = None if loaded is None else _facts(data, loaded, say)
     document = job_for(model or default_kind(loaded, table), str(data), loaded, table)
-    if model is None and loaded is not None and table is not None and _is_linear(data, loaded):
+    may_be_linear = may_be_linear and model is None and table is not None
+    if may_be_linear and loaded is not None and _is_linear(data, loaded):
         document["model"] |= {"hidden": [], "dropout": 0.0, "number_pieces": 0}
         document["train"]["optimizer"] |= {"lr": _LINEAR_RATE}
         say("note: a linear model, since these rows show no effects beyond one (hidden: [])")

@@ -12,7 +12,7 @@ from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
-from distrain.jobs.spec.load import parse_spec, read_document
+from distrain.jobs.spec.load import parse_spec, read_document, sets_section
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.launch.notebook import progress_here
 from distrain.launch.reporting import Progress
@@ -367,7 +367,10 @@ def fit(
     else:
         if target is not None or features is not None:
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
-            table = _table_job(data, asked, features, place / PREPARED, scheduler, reporter)
+            changes_model = model_fn is not None or sets_section(words, "model")
+            table = _table_job(
+                data, asked, features, place / PREPARED, scheduler, changes_model, reporter
+            )
             data = table.document
             if model_fn is not None:
                 del data["model"]
@@ -412,6 +415,7 @@ def _table_job(
     features: Mapping[str, Any] | str | Path | None,
     place: Path,
     scheduler: Any,
+    changes_model: bool,
     progress: Progress,
 ) -> "TableJob":
     progress.say("inferring the columns")  # before imports, which take a second
@@ -424,7 +428,9 @@ def _table_job(
             hint="Leave out target, task, valid, time and weight, or features.",
         )
     decided, valid_rows = asked_of(*columns)
-    request = TableRequest(rows, place, decided, valid_rows, features, model, scheduler)
+    request = TableRequest(
+        rows, place, decided, valid_rows, features, model, scheduler, changes_model
+    )
     table = job_of_table(request, progress.say)
     for decision in table.decisions:
         progress.say(decision)

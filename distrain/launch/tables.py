@@ -49,6 +49,8 @@ class TableRequest:
         model: The name of a model or preset, or the section `model` of a job spec; `None` for a
             model that suits the table.
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
+        changes_model: Whether the caller will set fields of the job's section `model`, or replace
+            it.
     """
 
     rows: Any
@@ -58,6 +60,7 @@ class TableRequest:
     features: Mapping[str, Any] | str | Path | None = None
     model: Mapping[str, Any] | str | None = None
     scheduler: Any = None
+    changes_model: bool = False
 
     @property
     def kind(self) -> str | None:
@@ -229,7 +232,8 @@ def _scheduler(request: TableRequest) -> Any:
 
 
 def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dict[str, Any]:
-    document = new_job(data, request.kind, say)
+    may_be_linear = not (request.model or request.changes_model)
+    document = new_job(data, request.kind, say, may_be_linear=may_be_linear)
     if isinstance(request.model, Mapping):
         document["model"] |= request.model
     if request.scheduler is None:

@@ -178,8 +178,8 @@ def read_inputs(
 ) -> ReadInputs:
     """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
 
-    Raises a `DataError` if a file cannot be used, if a fit finds only binary labels of 0, or if the
-    document's split leaves no training or no validation rows.
+    Raises a `DataError` if a file cannot be used, if a fit finds only binary labels of 0 or too few
+    values for a split by hash, or if the document's split leaves no training or no validation rows.
     """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
@@ -225,10 +225,11 @@ def read_inputs(
     read = _joined(tables, staged, types)
     num_ones = sum(result.num_ones for result in results)
     is_binary = features.document.target.kind == "binary"
-    is_new = request.saved_workflow is None and not features.as_is and is_binary
-    if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
-        raise _no_ones(features, tables[0], num_rows)
-    _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
+    num_rows = read.num_rows + _num_rows(read.valid_parts or ())
+    if request.saved_workflow is None and num_rows:
+        if is_binary and not features.as_is and num_ones == 0:
+            raise _no_ones(features, tables[0], num_rows)
+        _check_hashes(features, frozenset[int]().union(*(result.hashes for result in results)))
     return _split_by_values(read, features)
 
 

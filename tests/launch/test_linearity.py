@@ -1,19 +1,32 @@
 """Small tables with only linear effects get a linear model."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
+import distrain
+from distrain.cli.training.train import command as train
+from distrain.jobs.spec import load_spec
 from distrain.launch.linearity import is_linear
 from distrain.launch.new_job import new_job
 from distrain.launch.tables import TableRequest, job_of_table
+from distrain.models import Blueprint, Embeddings, InputBlock
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.heads.tasks import RegressionTask
 from distrain.prep.features.inference.user_choices import Asked
+from distrain.schema import Schema
 
 Floats = NDArray[np.float64]
 ASKED = Asked(("target",))
+NETWORK_RATE = 0.001
 
 
 @pytest.mark.parametrize(
@@ -75,9 +88,69 @@ def test_a_small_linear_table_gets_a_model_without_hidden_layers(
     assert again["model"] == job.document["model"]
 
 
-def test_rows_that_lack_a_column_are_left_to_training(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
+def tiny(schema: Schema) -> Blueprint:
+    return Blueprint(InputBlock(schema, Embeddings(4)), MLPBlock([4]), RegressionTask())
 
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"model": {"hidden": [64]}},
+        {"model": {"dropout": 0.1}},
+        {"overrides": {"model.hidden": [64]}},
+        {"overrides": {"model": {"kind": "mlp", "hidden": [64]}}},
+        {"model_fn": tiny},
+    ],
+)
+def test_training_settings_of_linear_models_are_not_used_for_other_models(
+    tmp_path: Path, choice: dict[str, Any]
+) -> None:
+    choice["overrides"] = choice.get("overrides", {}) | {"train.max_steps": 1}
+    run_dir = tmp_path / "run"
+    distrain.fit(linear_table(), target="target", run_dir=run_dir, **choice)
+    spec = load_spec(run_dir / "job.yaml")
+    assert spec.train.optimizer.lr == NETWORK_RATE
+    if "model_fn" not in choice:
+        assert getattr(spec.model, "hidden", []) != []
+        assert getattr(spec.model, "dropout", 0) > 0 or choice.get("model") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "is_linear_model"),
+    [
+        ([], True),
+        (["--set", "train.epochs=2"], True),
+        (["--set", "model.hidden=[64]"], False),
+        (["--set", "model={kind: mlp, hidden: [64]}"], False),
+    ],
+)
+def test_an_option_that_sets_the_model_prevents_the_linear_one(
+    tmp_path: Path, words: list[str], is_linear_model: bool
+) -> None:
+    pq.write_table(pa.table(linear_table()), tmp_path / "t.parquet")
+    args = ["--target", "target", "--run-dir", str(tmp_path / "run"), "--dry-run", "--json"]
+    done = CliRunner().invoke(train, [str(tmp_path / "t.parquet"), *args, *words])
+    assert done.exit_code == 0, done.output
+    spec = json.loads(done.stdout)
+    assert (spec["model"]["hidden"] == []) == is_linear_model
+    assert (spec["train"]["optimizer"]["lr"] > NETWORK_RATE) == is_linear_model
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_target_that_is_not_finite_is_not_linear(value: float) -> None:
+    x = np.random.default_rng(5).normal(size=100)
+    target = x.copy()
+    target[7] = value
+    assert not is_linear([], [x], target)
+
+
+def linear_table() -> dict[str, Floats]:
+    a, b, noise = np.random.default_rng(2).normal(size=(3, 300))
+    return {"a": a, "b": b, "target": a + noise}
+
+
+def test_rows_that_lack_a_column_are_left_to_training(tmp_path: Path) -> None:
     a, b, target = np.random.default_rng(4).normal(size=(3, 50))
     table = {"a": a, "b": b, "target": target}
     job_of_table(TableRequest(table, tmp_path, ASKED), str)

@@ -403,6 +403,39 @@ def test_a_split_by_hash_of_few_values_is_refused(
         assert refused.value.where == {"column": "user", "different values": 29}
 
 
+def test_a_fitted_workflow_splits_few_values_by_hash(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    split = {"by": "hash", "column": "user", "share": 0.5}
+    features = config(target="y", split=split, columns={"y2": {"kind": "continuous", "from": "n"}})
+    for name, num_values in (("first", 120), ("later", 10)):
+        users = [number % num_values for number in range(120)]
+        rows = {"y": [0, 1] * 60, "user": users, "n": range(120)}
+        pq.write_table(pa.table(rows), tmp_path / f"{name}.parquet")
+    first = prep(tmp_path / "first.parquet", features, out=tmp_path / "first")
+    workflow = first.out / "workflow"
+    later = prep(
+        tmp_path / "later.parquet", features, out=tmp_path / "later", saved_workflow=workflow
+    )
+    assert later.valid is not None
+    assert later.train.num_rows + later.valid.num_rows == 120
+
+
+def test_the_error_of_an_empty_file_is_not_one_of_its_split(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    empty = {"y": pa.array([], "int64"), "user": pa.array([], "int64"), "n": pa.array([], "int64")}
+    pq.write_table(pa.table(empty), tmp_path / "t.parquet")
+    columns = {"y2": {"kind": "continuous", "from": "n"}}
+    refusals = []
+    for split in (None, {"by": "hash", "column": "user", "share": 0.5}):
+        features = config(target="y", columns=columns, **({"split": split} if split else {}))
+        with pytest.raises(DataError) as refused:
+            prep(tmp_path / "t.parquet", features, out=tmp_path / "out")
+        refusals.append(refused.value.where)
+    assert refusals[0] == refusals[1]
+
+
 def test_what_is_fitted_never_sees_validation_rows(
     prep: Callable[..., PrepResult], tmp_path: Path
 ) -> None:

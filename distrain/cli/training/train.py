@@ -145,7 +145,7 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.jobs.spec.load import load_spec, parse_spec
+    from distrain.jobs.spec.load import load_spec, parse_spec, sets_section
     from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
 
@@ -164,7 +164,8 @@ def command(
     table = None
     if is_table:
         place = (Path("runs") / "new" if run_dir is None else run_dir).parent / PREPARED
-        table = _table_job(sources, place, scheduler, of_table)
+        changes_model = sets_section(overrides, "model")
+        table = _table_job(sources, place, scheduler, changes_model, of_table)
 
     def job_with(*words: str) -> "tuple[str, JobSpec, Resumption | None]":
         fields = (*overrides, *words)
@@ -201,7 +202,11 @@ def command(
 
 
 def _table_job(
-    rows: tuple[str, ...], place: Path, scheduler: str | None, options: dict[str, Any]
+    rows: tuple[str, ...],
+    place: Path,
+    scheduler: str | None,
+    changes_model: bool,
+    options: dict[str, Any],
 ) -> "TableJob":
     """Prepare a table and fit a job to it; print the decisions and warnings."""
     print_remark("inferring the columns")  # before imports, which take a second
@@ -214,7 +219,10 @@ def _table_job(
             "--features says which columns are target, weight and validation: leave the others out."
         )
     asked, valid_rows = asked_of(*columns)
-    request = TableRequest(rows, place, asked, valid_rows, features, options["model"], scheduler)
+    model = options["model"]
+    request = TableRequest(
+        rows, place, asked, valid_rows, features, model, scheduler, changes_model
+    )
     with WorkProgress(progress_console()) as progress:
         table = job_of_table(request, print_warning, progress.show_prep)
     for decision in table.decisions:

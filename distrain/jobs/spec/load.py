@@ -101,6 +101,16 @@ def differences(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
+def sets_section(overrides: Iterable[str], section: str) -> bool:
+    """Return True if `section.field=value` overrides set a section, or some of its fields.
+
+    >>> sets_section(["model.hidden=[64]"], "model"), sets_section(["train.epochs=3"], "model")
+    (True, False)
+    """
+    paths = (assignment.partition("=")[0] for assignment in overrides)
+    return any(path.strip().split(".")[0] == section for path in paths)
+
+
 def _key(key: object) -> str:
     # YAML and JSON can escape half a surrogate pair, which cannot be written to files or terminals.
     return str(key).encode(errors="backslashreplace").decode()
