@@ -9,6 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from distrain.models.embeddings.kernels import made_once
+
 
 def tensors_of(some: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(some) if isinstance(leaf, torch.Tensor)]
@@ -123,6 +125,7 @@ def played_torch() -> Iterator[PlayedDevice]:
     """A played device on which whole models train: what torch does for real devices alone is left.
 
     `torch.tensor` copies what it makes, and autocast, which no test here needs, does nothing.
+    Constants that the process keeps for "meta" are made again, before and after.
     """
     new = torch.tensor
 
@@ -131,5 +134,9 @@ def played_torch() -> Iterator[PlayedDevice]:
         return made if device is None else made.to(device)
 
     no_autocast = patch.object(torch, "autocast", lambda *_, **__: nullcontext())
+    made_once.cache_clear()
     with patch.object(torch, "tensor", tensor), no_autocast, PlayedDevice() as device:
-        yield device
+        try:
+            yield device
+        finally:
+            made_once.cache_clear()
