@@ -47,8 +47,8 @@ class Postgres:
     """A server on a free port of the loopback and on a Unix socket; use it in a `with` block.
 
     It ends with the process that started it, whatever becomes of that.
-    It does not wait for the disk: a killed server loses nothing, since the machine goes on and
-    writes what it has taken.
+    It does not wait for the disk: if the server is killed, the operating system still writes its
+    data.
     """
 
     def __init__(self) -> None:
