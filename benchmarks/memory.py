@@ -141,7 +141,7 @@ def table_rows(scale: float) -> int:
 def predict(document: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return the JSON of `distrain plan`; its own process is part of the prediction."""
     path.write_text(yaml.safe_dump(document))
-    command = [sys.executable, "-m", "distrain.cli.main", "plan", str(path), "--json"]
+    command = [sys.executable, "-m", "distrain", "plan", str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     plan: dict[str, Any] = json.loads(done.stdout)
     return plan

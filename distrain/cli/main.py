@@ -257,7 +257,3 @@ def _exit(is_process: bool, code: int) -> NoReturn:
     if is_process and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

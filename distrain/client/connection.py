@@ -162,7 +162,7 @@ class Connection:
 
         try:
             return tries(send)
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             count, took_s = tries.statistics["attempt_number"], time.monotonic() - began_s
             found = _unavailable(call, self.address, error, count, took_s)
             raise self._target.cleared(found) from None

@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 import httpx2
@@ -100,10 +101,14 @@ def retry_after_s(value: str) -> float:
 
     >>> retry_after_s("7"), retry_after_s("Sun, 01 Mar 2020 12:00:30 GMT"), retry_after_s("-1")
     (7.0, 0.0, 0.0)
+    >>> retry_after_s("Fri Jan  1 00:00:00 9998")  # a date without a zone is in UTC
+    86400.0
     """
     if value.isdecimal():
         return float(min(int(value[:9]), 86_400))
     try:
-        return min(max(parsedate_to_datetime(value).timestamp() - time.time(), 0.0), 86_400.0)
+        date = parsedate_to_datetime(value)
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return min(max(date.timestamp() - time.time(), 0.0), 86_400.0)
     except (ValueError, OverflowError):
         return 0.0

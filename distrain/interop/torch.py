@@ -188,13 +188,19 @@ def as_dict(batch: Batch) -> dict[str, Any]:
     """Return each column as `[rows]` under its name, including targets and weights of tasks.
 
     The rows' weight is named `weight`; a target without a name is named `label`. Lists are
-    `torch.nested` tensors of the layout `torch.jagged`.
+    `torch.nested` tensors of the layout `torch.jagged`. Raises `SpecError` if a feature of a batch
+    with weights is named `weight`.
     """
     names = (*batch.categorical_names, *batch.continuous_names, *batch.label_names)
     columns: dict[str, Any] = {name: batch[name] for name in names}
     if batch.labels is None and batch.label is not None:
         columns["label"] = batch.label
     if batch.weight is not None:
+        if "weight" in columns:
+            raise SpecError(
+                "a feature named `weight` has the name of the rows' weights",
+                hint="Rename it, or leave the column of weights out of the schema.",
+            )
         columns["weight"] = batch.weight
     for name in batch.task_weight_names:
         columns[name] = batch[name]

@@ -13,7 +13,7 @@ from distrain.schema.schema import Schema
 
 Matrix: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-_MOST_ROWS = 1_000
+MOST_ROWS = 1_000
 """The largest table that is tested, which takes one second. With more rows, a neural network is
 at least as good as a linear model."""
 
@@ -24,10 +24,10 @@ _CHANCE_ERRORS = 2.0
 
 
 def has_only_linear_effects(train: Path, schema: Schema) -> bool:
-    """Return True if a table of up to 1,000 rows has no effects that a linear model would miss.
+    """Return True if a small table has no effects that a linear model would miss.
 
-    The result is False for larger tables, for lists, weights or several targets, and for a
-    multiclass target: these are not tested.
+    The result is False for lists, weights or several targets, and for a multiclass target: these
+    are not tested. Memory and time grow with the square and the cube of the number of rows.
 
     Args:
         train: A folder of prepared rows.
@@ -48,9 +48,6 @@ def has_only_linear_effects(train: Path, schema: Schema) -> bool:
     )
     if not is_tested:
         return False
-    table = read_footers(str(train), schema)
-    if not 1 < table.num_rows <= _MOST_ROWS:
-        return False
 
     def of_group(_: RowGroup, columns: Columns, __: int) -> dict[str, Matrix]:
         if missing := [name for name in names if name not in columns]:
@@ -58,6 +55,7 @@ def has_only_linear_effects(train: Path, schema: Schema) -> bool:
         return {name: columns[name].to_numpy().astype(np.float64) for name in names}
 
     names = [targets[0].name, *(column.name for column in inputs)]
+    table = read_footers(str(train), schema)
     parts = scan_columns(table.row_groups, names, of_group)
     values = {name: np.concatenate([part[name] for part in parts]) for name in names}
     ids = [values[column.name] for column in schema.categorical]

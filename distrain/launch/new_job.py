@@ -50,8 +50,8 @@ def new_job(
     loaded = None if schema is None else Schema.load(schema)
     table = None if loaded is None else _facts(data, loaded, say)
     document = job_for(model or default_kind(loaded, table), str(data), loaded, table)
-    may_be_linear = may_be_linear and model is None and table is not None
-    if may_be_linear and loaded is not None and _is_linear(data, loaded):
+    may_be_linear = may_be_linear and model is None
+    if may_be_linear and loaded and table and _is_linear(data, loaded, table.rows):
         document["model"] |= {"hidden": [], "dropout": 0.0, "number_pieces": 0}
         document["train"]["optimizer"] |= {"lr": _LINEAR_RATE}
         say("note: a linear model, since these rows show no effects beyond one (hidden: [])")
@@ -86,10 +86,11 @@ def _facts(data: Path, schema: Schema, say: "Callable[[str], object]") -> TableF
     return TableFacts(table.num_rows, has_valid, moments, count, _is_split_off(data))
 
 
-def _is_linear(data: Path, schema: Schema) -> bool:
-    from distrain.launch.linearity import has_only_linear_effects
+def _is_linear(data: Path, schema: Schema, num_rows: int) -> bool:
+    from distrain.launch.linearity import MOST_ROWS, has_only_linear_effects
 
-    if windows_of(schema):  # training in time order has its own settings
+    # Training in time order has its own settings.
+    if windows_of(schema) or not 1 < num_rows <= MOST_ROWS:
         return False
     with suppress(DistrainError, OSError, ValueError):  # training reports rows that cannot be used
         return has_only_linear_effects(data / "train", schema)

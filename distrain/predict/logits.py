@@ -127,26 +127,21 @@ def on_host(scored: Scored) -> Scored:
             yield torch.cat([_stacked(one) for one in batch])
 
     for values in in_turn(stacked()):
-        sizes = [_width(one) + (1 if one.weights is None else 2) for one in like]
+        sizes = [one.target.num_scores + (1 if one.weights is None else 2) for one in like]
         parts = torch.split(values, sizes)
         yield tuple(_unstacked(part, one) for part, one in zip(parts, like, strict=True))
 
 
-def _width(rows: TargetRows) -> int:
-    """Return the number of scores of each row: that of the classes, or 1."""
-    return rows.target.classes if rows.target.kind == "multiclass" else 1
-
-
 def _stacked(rows: TargetRows) -> Tensor:
     """Return the scores, labels and weights of a target as float32, `[columns, rows]`."""
-    scores = rows.scores.float().reshape(-1, _width(rows)).T
+    scores = rows.scores.float().reshape(-1, rows.target.num_scores).T
     others = [one.float()[None] for one in (rows.labels, rows.weights) if one is not None]
     return torch.cat([scores, *others])
 
 
 def _unstacked(values: Tensor, like: TargetRows) -> TargetRows:
     """Return the rows of a target from the output of `_stacked`."""
-    width = _width(like)
+    width = like.target.num_scores
     scores = values[0] if width == 1 else values[:width].T.contiguous()
     weights = None if like.weights is None else values[-1]
     return TargetRows(like.target, scores, values[width], weights)

@@ -46,8 +46,7 @@ def score_columns(targets: Sequence[Target], scores: Tensor) -> dict[str, pa.Arr
     multiclass target has the most probable class, int32, and a list of all classes' probabilities.
     """
     values = scores if scores.dim() == 2 else scores[:, None]
-    widths = [target.classes if target.kind == "multiclass" else 1 for target in targets]
-    bounds = pairwise(np.append(0, np.cumsum(widths)).tolist())
+    bounds = pairwise(np.append(0, np.cumsum([one.num_scores for one in targets])).tolist())
     columns_by_name: dict[str, pa.Array] = {}
     for target, (start, stop) in zip(targets, bounds, strict=True):
         own = values[:, start:stop]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ _LEAST_THREAD_BYTES = 64 * _MIB
 _USUAL_THREAD_BYTES = 320 * _MIB
 _SHARE_OF_LIMIT = 0.6
 """The share of a Dask worker's memory limit that is used; above 0.6, Dask moves data to disk."""
+
+_TABLES_SHARE = 0.25
+"""The share of the usable memory for tables of counts and target means, if there are any."""
 
 _BLOCKS_HELD = 2
 """Memory of a task that writes rows, as a multiple of the size of its block of text.
@@ -70,7 +74,9 @@ def plan_memory(
     needed = max(_LEAST_THREAD_BYTES, _BLOCKS_HELD * block_bytes)
     if plan.thread_bytes < needed:
         least = threads * needed
-        least = _LIBRARIES_BYTES + (-(-least * 4 // 3) if has_tables else least)
+        if has_tables:
+            least = math.ceil(least / (1 - _TABLES_SHARE))
+        least += _LIBRARIES_BYTES
         raise InputError(
             f"{process_bytes // _MIB:,} MiB are not enough for {threads} threads",
             where={"memory, MiB": process_bytes // _MIB, "at least": -(-least // _MIB)},
@@ -80,5 +86,5 @@ def plan_memory(
 
 
 def _plan(usable_bytes: int, threads: int, has_tables: bool) -> MemoryPlan:
-    table_bytes = usable_bytes // 4 if has_tables else 0
+    table_bytes = int(usable_bytes * _TABLES_SHARE) if has_tables else 0
     return MemoryPlan((usable_bytes - table_bytes) // threads, table_bytes)

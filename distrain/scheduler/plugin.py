@@ -319,8 +319,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self.gangs.command(instruction, "stop", grace_s=instruction.grace_s)
             case EndGang(job_id, attempt):
                 entries = self.collectors[job_id].entries
-                self.recordings.end_attempt(job_id, entries, self.show(job_id))
-                self.gangs.end(job_id, attempt)
+                try:
+                    self.recordings.end_attempt(job_id, entries, self.show(job_id))
+                finally:
+                    self.gangs.end(job_id, attempt)
             case Move(job_id) if instruction.new.is_final:
                 asked, view = self.lifecycle.jobs[job_id].request, self.show(job_id)
                 self.recordings.end_job(job_id, asked.run_dir, view, asked.first_attempt, now_s)
@@ -330,14 +332,14 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         job = self.lifecycle.jobs[job_id]
         last = job.restarts[-1] if job.restarts else None
         why = (last.reason, last.message) if last else ()
-        self.collectors[job_id].begin_attempt(attempt, len(gang.placements), *why)
-        worker, entries = gang.placements[0].slot.worker, self.collectors[job_id].entries
-        self.recordings.begin_attempt(job_id, attempt, worker, entries)
 
         def still_wanted() -> bool:
             return job.state is JobState.STARTING and job.attempt == attempt
 
         try:
+            self.collectors[job_id].begin_attempt(attempt, len(gang.placements), *why)
+            worker, entries = gang.placements[0].slot.worker, self.collectors[job_id].entries
+            self.recordings.begin_attempt(job_id, attempt, worker, entries)
             if not await self.gangs.launch(gang, job.request, still_wanted):
                 self._call_off(gang)  # the job was cancelled while the store was opened
         except Exception as error:

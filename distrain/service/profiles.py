@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from distrain.errors import ClusterError, DistrainError
 from distrain.jobs.addresses import is_loopback
 from distrain.storage.objects import has_conditional_writes
-from distrain.storage.urls import check_url
+from distrain.storage.urls import check_url, url_of
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -238,7 +238,7 @@ class ClusterProfile(SettingsSection):
 
     def _check_run_root(self) -> None:
         root = str(self.run_root or "")
-        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", root):
+        if url_of(root) is None:
             if root and not Path(root).is_absolute():
                 raise ValueError(f"run_root {root} must be an absolute path, or begin with s3://")
             return

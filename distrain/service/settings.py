@@ -83,7 +83,7 @@ class SignOn(SettingsSection):
 
 
 WithoutSlash = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
-AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 class Listen(SettingsSection):

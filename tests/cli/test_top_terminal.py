@@ -22,7 +22,7 @@ ROWS, COLUMNS = 24, 80
 # The terminal becomes the one of a session of its own, as a shell does it.
 IN_A_SESSION = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, '-m', 'distrain.cli.main', 'top', *sys.argv[1:]])"
+    "os.execv(sys.executable, [sys.executable, '-m', 'distrain', 'top', *sys.argv[1:]])"
 )
 
 

@@ -64,6 +64,9 @@ def test_a_weight_comes_back_whatever_its_column_is_named() -> None:
     again = batch_of(as_dict(batch_of(columns, schema)), schema)
     assert again.weight is not None
     assert again.weight.tolist() == [0.5, 2.0]
+    kilograms = Schema((*schema, ColumnSchema("weight", "float32", ("continuous",))))
+    with pytest.raises(SpecError):
+        as_dict(batch_of(columns | {"weight": torch.tensor([70.0, 80.0])}, kilograms))
 
 
 def test_columns_of_lists_come_back_as_nested_tensors_and_as_rows_of_values(table: Path) -> None:

@@ -69,7 +69,7 @@ def make_spec(prepared: Path, *overrides: str) -> JobSpec:
 
 def distrain_command(*args: object) -> list[str]:
     """The real command, in this interpreter."""
-    return [sys.executable, "-m", "distrain.cli.main", *map(str, args)]
+    return [sys.executable, "-m", "distrain", *map(str, args)]
 
 
 def run_distrain(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

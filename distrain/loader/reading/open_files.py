@@ -15,7 +15,7 @@ from distrain.loader.parquet_pages.leaves import PageColumns, page_columns
 from distrain.loader.parquet_pages.pages_of_file import PagesOfFile
 from distrain.loader.partition.wanted_columns import WantedColumn, column_of_leaf, type_problem
 from distrain.loader.reading.partial_file import PartialFile
-from distrain.loader.reading.sliced_footer import SlicedFooter, slice_footer
+from distrain.loader.reading.sliced_footer import SlicedFooter, is_sliceable, slice_footer
 
 # The buffer of each column that is read in parts; otherwise Arrow reads whole column chunks.
 _STREAM_BUFFER_BYTES = 64 << 10
@@ -147,6 +147,8 @@ class Handle:
     def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
         self._parquet = self._open(None)
         footer = self._parquet.metadata
+        if not is_sliceable(footer):
+            return footer
         with open(self._file, "rb") as handle:
             start = handle.seek(-footer.serialized_size - TAIL_BYTES, os.SEEK_END)
             sliced = slice_footer(footer, handle.read(footer.serialized_size), start)

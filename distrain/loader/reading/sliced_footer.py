@@ -46,13 +46,18 @@ class SlicedFooter:
         return _parsed(self.head + _list_of(1) + part + self.tail)
 
 
+def is_sliceable(footer: pq.FileMetaData) -> bool:
+    """Return True if a footer is long enough to be sliced, and can be."""
+    return IS_BUILT and footer.serialized_size >= LONG_BYTES and footer.num_row_groups > 1
+
+
 def slice_footer(footer: pq.FileMetaData, raw: bytes, start: int) -> SlicedFooter | None:
     """Return the sliced form of a footer that Arrow has parsed; `None` if it must be kept whole.
 
     Footers are kept whole if they are short, have fewer than two row groups, or have another
     layout. `raw` is the footer's bytes, which begin at `start` in the file.
     """
-    if not IS_BUILT or len(raw) < LONG_BYTES or footer.num_row_groups < 2:
+    if not is_sliceable(footer):
         return None
     try:
         places = _pages.row_groups(raw)

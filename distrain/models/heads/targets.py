@@ -32,6 +32,11 @@ class Target:
     is_count: bool = False
     known: str | None = None
 
+    @property
+    def num_scores(self) -> int:
+        """The number of scores of each row: that of the classes, or 1."""
+        return self.classes if self.kind == "multiclass" else 1
+
 
 class Candidates(NamedTuple):
     """The items of some rows, against which all rows of a step are scored.

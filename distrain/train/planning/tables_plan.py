@@ -7,7 +7,7 @@ still be too large; a rejected job cannot train.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -145,11 +145,18 @@ def available_host_bytes() -> int:
     available = psutil.virtual_memory().available
     try:
         limit = int((_CGROUP / "memory.max").read_text())
-        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        used = int((_CGROUP / "memory.current").read_text()) - int(stat["inactive_file"])
-    except (OSError, ValueError, KeyError):  # no such file, or "max"
+    except (OSError, ValueError):  # no such file, or "max"
         return available
-    return max(0, min(available, limit - used))
+    return max(0, min(available, limit - _container_use()))
+
+
+def _container_use() -> int:
+    """Return the bytes in use in this process's container; 0 if they are unknown."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+        stat = dict(line.split(maxsplit=1) for line in lines)
+        return int((_CGROUP / "memory.current").read_text()) - int(stat["inactive_file"])
+    return 0
 
 
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:

@@ -160,6 +160,23 @@ def test_an_instruction_that_fails_stays_out_of_the_history(
     assert num_failures_logged(caplog) == 1
 
 
+def test_a_record_that_fails_at_an_attempts_end_leaves_no_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        ended = []
+        gangs, recordings = site.coordinator.gangs, site.coordinator.recordings
+        monkeypatch.setattr(recordings, "end_attempt", broken)
+        monkeypatch.setattr(gangs, "end", lambda job_id, attempt: ended.append((job_id, attempt)))
+        site.coordinator.tell(Cancel("a"))
+        for rank in range(2):
+            site.tell("a", RankExited(rank, 0, stopped=True))
+        assert ended == [("a", 1)]
+
+    on_site(story)
+
+
 def test_a_failing_instruction_does_not_prevent_those_of_other_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

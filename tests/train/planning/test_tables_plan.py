@@ -64,6 +64,13 @@ def test_a_budget_that_the_spec_names_is_taken_as_it_is():
     assert tables_limit(job("embeddings.memory_gib=1.5"), CPU, 8).size_bytes == 3 * 2**29
 
 
+def test_a_containers_limit_holds_where_its_use_is_unknown(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text("600")
+    (tmp_path / "memory.stat").write_text("anon 350\n\n")
+    monkeypatch.setattr(tables_plan, "_CGROUP", tmp_path)
+    assert tables_plan.available_host_bytes() == 600
+
+
 @pytest.mark.parametrize(
     ("limit", "has"), [("max", 1000), ("600", 250), ("5000", 1000), ("300", 0), (None, 1000)]
 )
