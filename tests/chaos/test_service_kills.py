@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -107,14 +108,22 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
             service_parts(tmp_path, config, database, environment)
         )
         client = stack.enter_context(Client(url, token, retries=retries))
-        for job_id in ids:
-            client.submit(spec, job_id=job_id)
+        threads = stack.enter_context(ThreadPoolExecutor(4))
+
+        def submit(job_id: str) -> str:
+            """Submit with the same id until there is an answer."""
+            with Client(url, token, retries=retries) as own:
+                return own.submit(spec, job_id=job_id).id
+
+        submits = [threads.submit(submit, job_id) for job_id in ids[:-KILLS]]
         victims = Victims(parts, database, folder)
-        for number in range(KILLS):
+        for number, job_id in enumerate(ids[-KILLS:]):
             wait_for_steps(client, rng.choice([0, 1, 2, 12]))
             slow.touch()
             kinds = ["cluster"] if number % 8 == 7 else ["rank", "worker", "service"]
+            submits.append(threads.submit(submit, job_id))  # some are under way at each kill
             victims.kill[rng.choice(kinds)](rng)
+        assert [submitted.result() for submitted in submits] == ids
         ended = until(lambda: all_ended(client), lambda: told(client), within_s=1800)
     assert [(job.id, job.state) for job in ended] == [(job_id, "succeeded") for job_id in ids]
     calm = what_counts(peace)
