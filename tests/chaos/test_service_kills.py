@@ -19,11 +19,12 @@ from waiting import until
 from yaml import safe_dump
 
 from distrain.client import Client, Retries
+from distrain.train.audit.audit import audit_run
 from distrain.workers.cluster_file import read_started
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
 
-JOBS, KILLS, WORKERS = 40, 24, 2
+JOBS, KILLS, WORKERS = 32, 24, 2
 REPORT_STEPS = 25
 WEIGHTS = Path("model") / "weights.safetensors"
 SLOW_RETURN = """
@@ -36,14 +37,19 @@ if "spawn_main" in " ".join(sys.orig_argv) and os.path.exists(os.environ["SLOW_F
 
 
 def document(prepared: Path) -> dict[str, Any]:
-    """A job of seconds, which saves often."""
+    """A job of seconds on two ranks, which saves often, with tables that are spread."""
     spec = small_document(prepared)
-    spec["train"] |= {"max_steps": 300, "epochs": 10, "log_every_steps": REPORT_STEPS}
+    spec["train"] |= {
+        "max_steps": 300,
+        "epochs": 10,
+        "log_every_steps": REPORT_STEPS,
+        "audit": True,
+    }
     return spec | {
+        "embeddings": {"placement": "row_wise"},
         "checkpoint": {"every_steps": 50, "every_s": 1.0, "keep": 2},
         "evaluate": {"every_steps": 150},
         "restart": {"max_rank_failures": 100, "max_worker_losses": 100, "backoff_s": 0.1},
-        "resources": {"num_ranks": 1, "device": "cpu"},
     }
 
 
@@ -134,6 +140,7 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
         counted = what_counts(run)
         assert set(counted) <= set(calm), "a record that the undisturbed run does not have"
         assert len(counted) == len(set(counted)), "a record twice"
+        assert audit_run(run).proved, job_id
         lost += len(calm) - len(counted)
     assert lost <= KILLS * WORKERS, "a kill costs one report interval of the jobs that it hits"
 
