@@ -1,7 +1,7 @@
 """The table of the chart's values, from the comments of values.yaml.
 
 A value's comment begins with `# --`; those of mappings whose keys have comments of their own are
-left out.
+left out. Values that service, scheduler and workers have alike are listed once.
 """
 
 import re
@@ -13,6 +13,7 @@ import yaml
 from markdown_pieces import code, table
 
 VALUES = Path(__file__).resolve().parents[2] / "helm" / "distrain" / "values.yaml"
+_PODS = ("service", "scheduler", "workers")
 _KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9]*):( |$)")
 
 
@@ -23,16 +24,34 @@ def sections() -> str:
         LookupError: A value has no comment.
     """
     about, values = comments(VALUES.read_text()), yaml.safe_load(VALUES.read_text())
+    found = dict(leaves(values, about))
+    if missing := found.keys() - about.keys():
+        raise LookupError(f"{VALUES.name} has no comment for {', '.join(sorted(missing))}")
+    shared = {
+        name
+        for group, _, name in map(_split, found)
+        if group == _PODS[0]
+        and all(found.get(f"{pod}.{name}", ...) == found[f"{group}.{name}"] for pod in _PODS)
+    }
     groups: dict[str, list[tuple[str, str, str]]] = {}
-    for path, value in leaves(values, about):
-        if path not in about:
-            raise LookupError(f"{path} has no comment in {VALUES.name}")
-        group = path.partition(".")[0] if "." in path else "Mode, names, more clusters"
-        groups.setdefault(group, []).append((code(path), code(_shown(value)), about[path]))
+    for path, value in found.items():
+        group, dot, name = _split(path)
+        row = (code(path), code(_shown(value)), about[path])
+        if name in shared and group in _PODS:
+            group, row = "service, scheduler and workers", (code(name), *row[1:])
+            if path.startswith(f"{_PODS[0]}."):
+                groups.setdefault(group, []).append(row)
+        else:
+            groups.setdefault(group if dot else "Mode, names, more clusters", []).append(row)
     parts = []
     for group, rows in groups.items():
         parts += [f"### {group}", table(["value", "default", "meaning"], rows)]
     return "\n\n".join(parts)
+
+
+def _split(path: str) -> tuple[str, str, str]:
+    """The first key, a dot if there are others, and the others."""
+    return path.partition(".")
 
 
 def comments(text: str) -> dict[str, str]:
