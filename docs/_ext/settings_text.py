@@ -21,18 +21,13 @@ def sections() -> str:
         if section in first:
             parts += [
                 f"### {path}",
-                f"The same keys as [{first[section]}](#{_anchor(first[section])}).",
+                f"The same keys as [{first[section]}](#{first[section].replace('.', '')}).",
             ]
             continue
         first[section] = path
         about = " ".join((section.__doc__ or "").split())
         parts += [f"### {path}", about, _fields(f"{path}.", section)]
     return "\n\n".join(part for part in parts if part)
-
-
-def _anchor(path: str) -> str:
-    """The anchor of a section's heading."""
-    return path.lower().replace(".", "-")
 
 
 def field_paths() -> list[str]:
