@@ -118,6 +118,7 @@ def _named(options: list[str]) -> list[str]:
 
 
 def _without_repeats(text: str) -> str:
+    text = re.sub(r"\[default: \(([^()]*)\)", r"[default: \1", text)  # a default in words
     for sentence in _SAID_ONCE:
         text = text.replace(sentence, "").replace(sentence.strip(), "")
     return text
