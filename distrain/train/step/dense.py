@@ -1,7 +1,7 @@
 """The dense part of a rank's training step: forward and backward, gradient sync, optimizer."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from inspect import signature, unwrap
@@ -20,7 +20,6 @@ from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.gradient_buckets import GradientBuckets
 from distrain.train.step.gradient_sync import BufferSync, FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision, deterministic
-from distrain.train.step.split_backward import SplitBackward, can_part
 from distrain.train.timing.phases import PEERS, waiting
 
 # A compilation takes about half a minute, so it is only for recurring numbers of rows. A rank's
@@ -36,7 +35,6 @@ class DenseTraining:
 
         zero_grad()
             begin_slice(last), forward(embedded, continuous), ..., backward(loss)
-        backward_rest()
         start_sync()
         ...                     # other work, which the exchange overlaps
         finish_sync()           # gradients are now the sums over the ranks
@@ -46,12 +44,6 @@ class DenseTraining:
     Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the
     sum of its rows' losses divided by the rows of all ranks. No factor of the number of ranks
     appears anywhere.
-
-    If `splits` is true, the last backward pass may be split in two (`SplitBackward`). The leaves
-    get their gradients in `backward`, the parameters in `backward_rest`, which begins their
-    exchange layer by layer. Exchanges that the caller begins in between come first, on every rank.
-    If a module cannot be split (`can_part`), `backward` computes all gradients; the order of
-    exchanges is the same.
 
     The module's parameters and gradients become views of two vectors (`FlatParameters`). Optimizer
     and precision are those of `train`; see `docs/spec.md`. Creating an instance is a collective
@@ -76,8 +68,6 @@ class DenseTraining:
         self._precision = train.precision
         self.device = next(module.parameters()).device
         self._compiled = train.compile
-        self._module = module
-        self._rest: SplitBackward | None = None
         self._forward = DenseForward(module, train.precision, train.compile)
         self._flat = FlatParameters(self._forward)
         self._buffers = BufferSync(self._forward, num_ranks, group)
@@ -90,10 +80,6 @@ class DenseTraining:
                 self._flat.starts,
                 partial(dist.all_reduce, group=group, async_op=True),
             )
-        # A compiled backward pass is one node of the graph, which cannot be split. On a GPU,
-        # splitting takes the host 1 to 2 ms, which may be longer than the exchange.
-        on_cpu = self.device.type == "cpu"
-        self.splits = num_ranks > 1 and on_cpu and not train.compile
         averaging = None if train.ema is None else Averaging(train.ema)
         vector = self._flat.vector
         self.optimizer = DenseOptimizer(vector, train.optimizer, captured, averaging)
@@ -101,7 +87,7 @@ class DenseTraining:
 
     def begin_slice(self, last: bool) -> None:
         """Prepare forward and backward of one slice of the step's rows; `last`: the last slice."""
-        if last and not self.splits and self._buckets is not None:
+        if last and self._buckets is not None:
             self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
@@ -110,28 +96,13 @@ class DenseTraining:
             logits: Tensor = self._forward(embedded, continuous, *lists)
         return logits
 
-    def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
-        """Compute a slice's gradients: add those of the parameters, and set those of the leaves.
+    def backward(self, loss: Tensor) -> None:
+        """Compute a slice's gradients: add those of the parameters, and set those of its inputs.
 
-        Args:
-            leaves: If given, only their gradients are computed, unless the module cannot be split;
-                `backward_rest` computes the others.
+        In the last slice, the exchange of the parameters' gradients begins layer by layer.
         """
         with self._dense_part():
-            # Checked in each step: a hook may be added later, on one rank only.
-            if leaves is None or not can_part(self._module):
-                torch.autograd.backward(loss)
-                return
-            self._rest = SplitBackward(loss, leaves, self._flat.parameters)
-            self._rest.to_leaves()
-
-    def backward_rest(self) -> None:
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            with self._dense_part():
-                if self._buckets is not None:
-                    self._buckets.arm()
-                rest.to_parameters()
+            torch.autograd.backward(loss)
 
     @contextmanager
     def _dense_part(self) -> Iterator[None]:
