@@ -22,11 +22,6 @@ from distrain.train.step.gradient_sync import BufferSync, FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision, deterministic
 from distrain.train.timing.phases import PEERS, waiting
 
-# A compilation takes about half a minute, so it is only for recurring numbers of rows. A rank's
-# batches differ by a few rows if the lanes do not divide the global batch.
-_MOST_COMPILED = 4
-_CALLS_WATCHED = 32
-
 
 class DenseTraining:
     """Runs, synchronises and updates the dense module of one rank.
@@ -67,8 +62,7 @@ class DenseTraining:
         _check_trained(module)
         self._precision = train.precision
         self.device = next(module.parameters()).device
-        self._compiled = train.compile
-        self._forward = DenseForward(module, train.precision, train.compile)
+        self._forward = DenseForward(module, train.precision)
         self._flat = FlatParameters(self._forward)
         self._buffers = BufferSync(self._forward, num_ranks, group)
         self._buckets: GradientBuckets | None = None
@@ -106,11 +100,7 @@ class DenseTraining:
 
     @contextmanager
     def _dense_part(self) -> Iterator[None]:
-        with (
-            deterministic(self.device),
-            arithmetic(self._precision, self.device),
-            compiler_errors(self._compiled),
-        ):
+        with deterministic(self.device), arithmetic(self._precision, self.device):
             yield
 
     def start_sync(self) -> None:
@@ -167,59 +157,21 @@ class DenseForward(nn.Module):
     """Runs `module(embedded, continuous, *lists)` in a precision, and returns logits for a loss.
 
     With `bf16` the module runs under autocast: parameters and inputs are fp32, matrix products
-    bf16, and the logits fp32.
-
-    With `compiled`, torch compiles the module for at most four numbers of rows: those that occur
-    twice among the first calls. Batches of other sizes, such as an epoch's last one, run without
-    compilation. Raises `SpecError` if the device lacks the precision.
+    bf16, and the logits fp32. Raises `SpecError` if the device lacks the precision.
     """
 
-    def __init__(self, module: nn.Module, precision: str = "fp32", compiled: bool = False):
+    def __init__(self, module: nn.Module, precision: str = "fp32"):
         super().__init__()
         self.module = module
-        self.compiled = compiled
         first = next(module.parameters())
         check_precision(precision, first.device)
         self._device_type = first.device.type
         self._autocast = precision == "bf16"
-        self._fast = torch.compile(module, dynamic=False) if compiled else module
-        self._seen: Counter[int] = Counter()
-        self._sizes: set[int] = set()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
-        chosen = self._fast if self._is_steady(len(continuous)) else self.module
         with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
-            logits: Tensor = chosen(embedded, continuous, *lists)
+            logits: Tensor = self.module(embedded, continuous, *lists)
         return logits.float() if logits.dtype == torch.bfloat16 else logits
-
-    def _is_steady(self, num_rows: int) -> bool:
-        if self.compiled and self._seen.total() < _CALLS_WATCHED:
-            self._seen[num_rows] += 1
-            room = len(self._sizes) < _MOST_COMPILED
-            # torch treats 0 and 1 rows specially when compiling, and they are fast anyway.
-            if room and self._seen[num_rows] > 1 and num_rows > 1:
-                self._sizes.add(num_rows)
-        return num_rows in self._sizes
-
-
-@contextmanager
-def compiler_errors(compiled: bool) -> Iterator[None]:
-    if not compiled:
-        yield
-        return
-    from torch._dynamo.exc import TorchDynamoException
-    from torch._inductor.exc import CppCompileError
-
-    try:
-        yield
-    except (TorchDynamoException, CppCompileError) as error:
-        # The first line names the part of torch, the second one the cause.
-        reason = " ".join(str(error).strip().splitlines()[:2])
-        raise ModelError(
-            f"torch could not compile the dense part: {type(error).__name__}: {reason}",
-            where={"train.compile": True},
-            hint="Set train.compile to false; on a CPU, compiling needs g++.",
-        ) from error
 
 
 class DenseOptimizer:

@@ -42,12 +42,6 @@ class TrainStep:
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
         self.model = model
-        if train.compile and model.inputs.shape.events:
-            raise SpecError(
-                "train.compile is not possible here: the number of events differs between batches",
-                where={"events": ", ".join(events.name for events in model.inputs.shape.events)},
-                hint="Set train.compile to false.",
-            )
         compares = type(model.task).candidates is not Task.candidates
         if compares and train.micro_batches not in ("auto", 1):
             raise SpecError(
@@ -279,6 +273,6 @@ def slicing_of(
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)
-    if train.compile or train.cuda_graph is True or not on_cpu or not rows_are_independent:
+    if train.cuda_graph is True or not on_cpu or not rows_are_independent:
         return Slicing(1)
     return Slicing(None, ROWS_PER_THREAD * num_threads)
