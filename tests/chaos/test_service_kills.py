@@ -24,7 +24,7 @@ from distrain.workers.cluster_file import read_started
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
 
-JOBS, KILLS, WORKERS = 32, 24, 2
+JOBS, KILLS, WORKERS = 40, 24, 2
 REPORT_STEPS = 25
 WEIGHTS = Path("model") / "weights.safetensors"
 SLOW_RETURN = """
