@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kept_runs import write_records
-from live_service import LiveService, live_service
+from live_service import LiveService, live_service, token as token
 
 from distrain.client import (
     Client,
@@ -18,7 +18,7 @@ from distrain.client import (
     WaitTimedOut,
 )
 from distrain.service.settings import ClusterProfile
-from distrain.service.values import Phase, Quota, Role
+from distrain.service.values import Phase, Quota
 from distrain.workers.rank_log import BoundedLog
 
 SPEC: dict[str, Any] = {
@@ -40,11 +40,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     ) as service:
         service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
         yield service
-
-
-@pytest.fixture(scope="module")
-def token(service: LiveService) -> str:
-    return service.token("alice", Role.SUBMITTER).label
 
 
 class Story:

@@ -104,6 +104,7 @@ def test_a_window_has_its_model_after_a_kill_at_its_border(
     assert not RunPaths(tmp_path).window_model(5).exists()
     resumed, _ = train(prepared, tmp_path, 2, *options)
     assert resumed.start.step == 5
+    assert resumed.progressive.windows == 2  # the first was not scored again
     saved = [RunPaths(tmp_path).window_model(step) for step in BORDERS]
     assert all(load_model(model).about["step"] for model in saved)
 
