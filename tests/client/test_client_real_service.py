@@ -13,7 +13,6 @@ from distrain.client import (
     Client,
     NotFinished,
     NotFound,
-    RequestRefused,
     Retries,
     WaitTimedOut,
 )
@@ -149,17 +148,3 @@ def test_every_method_of_the_client(service: LiveService, token: str, tmp_path: 
         assert next(one for one in events if one.data.get("id") == job.id).kind == "job.state"
         called.add("events")
     assert called == METHODS
-
-
-def test_refusals_of_a_real_service_are_errors_of_their_kind(
-    service: LiveService, token: str, tmp_path: Path
-) -> None:
-    job = service.job()
-    with Client(service.url, token) as client:
-        with pytest.raises(RequestRefused) as bad:
-            client.submit({**SPEC, "train": {"epochs": 0, "nonsense": 1}})
-        pointers = {one.pointer for one in bad.value.pointers}
-        assert pointers == {"/spec/train/epochs", "/spec/train/nonsense"}
-        with pytest.raises(NotFound):
-            client.download(job.id, "nothing.json", tmp_path / "nothing.json")
-        assert not list(tmp_path.glob("*nothing*"))
