@@ -19,7 +19,7 @@ from distrain.launch.reporting import Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
-from distrain.runs.run_file import read_run_and_spec, read_summary
+from distrain.runs.run_file import check_new_run, read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 from distrain.storage.urls import url_of
 
@@ -276,6 +276,7 @@ def fit(
     options: Mapping[str, Any] | None = None,
     run_dir: str | Path | None = None,
     overwrite: bool = False,
+    max_bad: float | None = None,
     resume: "Run | str | Path | None" = None,
     scheduler: "str | Client | Cluster | None" = None,
     progress: Progress | None = None,
@@ -319,6 +320,8 @@ def fit(
         run_dir: The run folder; every worker must see it. `None` for `runs/JOB`.
         overwrite: Whether a run in `run_dir` may be replaced; it is removed once the new job has
             passed its checks.
+        max_bad: The largest share of a table's lines of text that may be bad; they are dropped.
+            `None` stops at the first bad line.
         resume: A run, or its directory, to resume from its newest checkpoint, with its spec.
         scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. The cluster
             keeps running when the job ends. `None`: a job with the backend `dask` gets a new
@@ -350,7 +353,7 @@ def fit(
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
     reporter = progress or progress_here()
-    asked = (target, task, valid, time, weight, model)
+    asked = (target, task, valid, time, weight, model, max_bad)
     table = None
     if resume is not None:
         if data is not None or run_dir is not None or overwrite or options:
@@ -366,6 +369,8 @@ def fit(
         job_id, job, resumed = find_run(root, words)
     else:
         if target is not None or features is not None:
+            if run_dir is not None:  # before the rows are prepared, which takes time
+                check_new_run(RunPaths(Path(run_dir).expanduser()), overwrite=overwrite)
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
             changes_model = model_fn is not None or sets_section(words, "model")
             table = _table_job(
@@ -376,8 +381,8 @@ def fit(
                 del data["model"]
         elif asked != (None,) * len(asked):
             raise DistrainError(
-                "task, valid, time, weight and model need a table and its target, but no target "
-                "is named",
+                "task, valid, time, weight, model and max_bad need a table and its target, but no "
+                "target is named",
                 hint="Name the column to predict: fit(table, target=COLUMN).",
             )
         job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
@@ -421,7 +426,7 @@ def _table_job(
     progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
-    *columns, model = asked
+    *columns, model, max_bad = asked
     if features is not None and columns != [None] * len(columns):
         raise DistrainError(
             "a features document says which columns are target, weight and validation",
@@ -429,7 +434,7 @@ def _table_job(
         )
     decided, valid_rows = asked_of(*columns)
     request = TableRequest(
-        rows, place, decided, valid_rows, features, model, scheduler, changes_model
+        rows, place, decided, valid_rows, features, model, scheduler, changes_model, max_bad
     )
     table = job_of_table(request, progress.say)
     for decision in table.decisions:

@@ -18,7 +18,7 @@ from waiting import until
 
 import distrain
 from distrain.cli.training.train import command
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
@@ -199,6 +199,30 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         [*words, "--resume", "r"],
     ):
         assert CliRunner().invoke(command, wrong).exit_code != 0
+
+
+def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
+    lines = table.to_csv(index=False).splitlines()
+    (tmp_path / "rows.csv").write_text("\n".join([*lines[:300], "torn", *lines[300:]]))
+    words = [str(tmp_path / "rows.csv"), "--target", "bought", "--dry-run", "--run-dir"]
+    kept, skip = [], ["--bad-lines", "skip"]
+    for name, options, is_accepted in (
+        ("a", skip, True),
+        ("a", [*skip, "--max-bad", "0.1%"], False),  # rows prepared with another share do not count
+        ("a", [], False),
+        ("b", skip, True),
+    ):
+        place = tmp_path / name / "run"
+        done = CliRunner().invoke(command, [*words, str(place), *options])
+        assert (done.exit_code == 0) == is_accepted
+        assert isinstance(done.exception, DataError | None), done.exception
+        kept += [*(tmp_path / name / ".prepared").glob("data-*/train")] if is_accepted else []
+    request = TableRequest(tmp_path / "rows.csv", tmp_path / "c", Asked(("bought",)), max_bad=0.01)
+    assert job_of_table(request, print).prepared.bad_lines.count == 1
+    rows = [pq.read_table(folder).num_rows for folder in kept]
+    assert rows[0] == rows[1] > 0
+    with pytest.raises(DataError):
+        distrain.fit(tmp_path / "rows.csv", target="bought", run_dir=tmp_path / "d" / "run")
 
 
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])
