@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from distrain.errors import DataError, DistrainError, InputError, SpecError
+from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
@@ -115,8 +114,7 @@ class Run:
         """
         import numpy as np
 
-        from distrain.predict.raw_rows import workflow_for
-        from distrain.prep.reading import saved_features
+        from distrain.predict.raw_rows import features_of
         from distrain.schema.criteo import LABEL
 
         saved = self.load_model()
@@ -126,13 +124,12 @@ class Run:
                 "the model's first target has no classes", where={"target": target.name}
             )
         values: Sequence[Any] = range(target.classes)
-        with suppress(DataError):  # no workflow: the rows were prepared by other tools
-            features = saved_features(workflow_for(RunPaths(self.run_dir).model, saved))
-            targets = {} if features is None else features.document.targets
-            prepared = targets.get(target.column or LABEL)
-            classes = None if prepared is None else prepared.classes
-            if isinstance(classes, tuple) and len(classes) == target.classes:
-                values = classes
+        features = features_of(RunPaths(self.run_dir).model, saved)
+        targets = {} if features is None else features.document.targets
+        prepared = targets.get(target.column or LABEL)
+        classes = None if prepared is None else prepared.classes
+        if isinstance(classes, tuple) and len(classes) == target.classes:
+            values = classes
         is_of_one_type = len(set(map(type, values))) == 1
         return np.array(values, dtype=None if is_of_one_type else object)
 

@@ -24,7 +24,7 @@ from distrain.predict.importance import Importance, column_importance
 from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
-from distrain.predict.raw_rows import RawOptions, labelled_rows, table_is_raw, workflow_for
+from distrain.predict.raw_rows import RawOptions, rows_for_model, table_is_raw, workflow_for
 from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, score_file
 from distrain.prep.features.table_file import check_named
@@ -129,7 +129,7 @@ def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[Sco
                 yield ScorerInProcess(saved, Dataset(file, saved.schema))
                 return
             files = (stack.enter_context(_file_of(table)),)
-        dataset, *_ = stack.enter_context(labelled_rows(model_dir, saved, files, raw))
+        dataset, *_ = stack.enter_context(rows_for_model(model_dir, saved, files, raw))
         yield ScorerInProcess(saved, dataset)
 
 
