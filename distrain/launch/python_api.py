@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distrain.jobs.job_view import Record
     from distrain.launch.tables import TableJob
     from distrain.metrics.custom import Metric
-    from distrain.metrics.report import BinaryReport
+    from distrain.metrics.evaluation import Evaluation
     from distrain.models.blueprint import Blueprint
     from distrain.models.export import Form
     from distrain.models.saved_model import SavedModel
@@ -106,11 +106,13 @@ class Run:
     def classes(self) -> "np.ndarray[Any, Any]":
         """The values of the first target's classes, `[classes]`, in the order of `predict_proba`.
 
-        `run.classes[scores["class"]]` gives the predicted values for the scores of `predict`. If
-        the rows were prepared by other tools, the values are the whole numbers from 0.
+        For a multiclass target, `run.classes[scores["class"]]` gives the predicted values for the
+        scores of `predict`. For a binary target that is 1 for the value `yes` and 0 otherwise, the
+        classes are `not yes` and `yes`. If the rows were prepared by other tools, the values are
+        the whole numbers from 0.
 
         Raises:
-            InputError: The first target is not multiclass.
+            InputError: The first target is a regression.
         """
         import numpy as np
 
@@ -119,7 +121,7 @@ class Run:
 
         saved = self.load_model()
         target = saved.model.task.targets[0]
-        if target.kind != "multiclass":
+        if target.kind == "regression":
             raise InputError(
                 "the model's first target has no classes", where={"target": target.name}
             )
@@ -130,6 +132,10 @@ class Run:
         classes = None if prepared is None else prepared.classes
         if isinstance(classes, tuple) and len(classes) == target.classes:
             values = classes
+        elif prepared is not None and prepared.comparison is not None:
+            key, compared = prepared.comparison
+            one = compared if key == "equals" else f"{key.replace('_', ' ')} {compared}"
+            values = (f"not {one}", one)
         is_of_one_type = len(set(map(type, values))) == 1
         return np.array(values, dtype=None if is_of_one_type else object)
 
@@ -234,8 +240,11 @@ class Run:
         export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
         return Path(out)
 
-    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
+    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "Evaluation":
         """Score labelled rows in this process and return the metrics; arguments as for `predict`.
+
+        The result has the metrics as attributes: `run.evaluate(rows).rmse` of a regression, `auc`
+        of a binary target, `accuracy` of a multiclass target. `targets` has those of all targets.
 
         Without `raw`, the columns' names decide whether the rows are raw. User-defined metrics are
         computed in validations only. Raises `DataError` for rows that cannot be scored or lack the

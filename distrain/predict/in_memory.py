@@ -17,7 +17,7 @@ from distrain.loader.batch import Batch, Ragged
 from distrain.loader.dataset import Dataset
 from distrain.loader.filling.batch_memory import BatchLayout
 from distrain.loader.filling.list_columns import cut_lists
-from distrain.metrics.report import BinaryReport
+from distrain.metrics.evaluation import Evaluation
 from distrain.models.saved_model import SavedModel
 from distrain.predict.evaluation import evaluate_saved
 from distrain.predict.importance import Importance, column_importance
@@ -95,10 +95,11 @@ def evaluate_rows(
     rows: Any,
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
-) -> BinaryReport:
+) -> Evaluation:
     """Return the metrics of labelled rows; arguments as in `score_rows`."""
     with _labelled(model_dir, rows, raw) as scorer:
-        return evaluate_saved(scorer)
+        kinds = [(target.name, target.kind) for target in scorer.saved.model.task.targets]
+        return Evaluation.of(evaluate_saved(scorer), kinds)
 
 
 def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importance:

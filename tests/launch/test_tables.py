@@ -238,6 +238,33 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
 
 
+@pytest.mark.parametrize(
+    ("values", "last"), [(["no", "yes"], "yes"), ([0, 1], 1), ([False, True], 1), ([3, 7], 7)]
+)
+def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
+    table, tmp_path, values, last
+):
+    goal = np.array(values)[(table["price"] > 20).astype(int)]
+    run = distrain.fit(
+        table.assign(bought=goal), target="bought", run_dir=tmp_path / "run", valid=False,
+        overrides={"train.epochs": 10, "train.optimizer.lr": 0.05},
+    )  # fmt: skip
+    first, found = run.classes.tolist()
+    assert (found, first != found) == (last, True)
+    chances = run.predict_proba(table)
+    assert chances.shape == (ROWS, 2)
+    assert ((chances[:, 1] > 0.5) == (goal == found)).mean() > 0.9
+    assert run.evaluate(table.assign(bought=goal)).auc > 0.95
+
+
+def test_a_regression_has_no_classes(table, tmp_path):
+    run = distrain.fit(table, target="price", run_dir=tmp_path / "run", overrides=FEW)
+    with pytest.raises(InputError):
+        _ = run.classes
+    found = run.evaluate(table)
+    assert found.rmse == found.targets[found.target]["rmse"] > 0
+
+
 def test_classes_are_those_of_the_target_that_the_model_learns(table, tmp_path):
     colors = table.assign(color=[*"abcde"] * (ROWS // 5))
     tasks = {"stars": {"target": "stars"}}
