@@ -52,8 +52,9 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         "curves": paths.curves,
         "records": paths.records,
         "summary": paths.summary,
-        "logs": paths.logs,
     }
+    if paths.logs.is_dir():  # a rank in the command's own process has no log
+        files["logs"] = paths.logs
     title = f"{summary.job_id}: {summary.state}"
     columns = [("figure", {"style": "bold"}), ("value", {})]
     rows = [*outcome_rows(summary.to_json()), *files.items()]

@@ -51,6 +51,8 @@ class TableRequest:
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
         changes_model: Whether the caller will set fields of the job's section `model`, or replace
             it.
+        max_bad: The largest share of bad lines of text that may be dropped; `None` to stop at the
+            first.
     """
 
     rows: Any
@@ -61,6 +63,7 @@ class TableRequest:
     model: Mapping[str, Any] | str | None = None
     scheduler: Any = None
     changes_model: bool = False
+    max_bad: float | None = None
 
     @property
     def kind(self) -> str | None:
@@ -140,12 +143,26 @@ def job_of_table(
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files)
-    data = place / f"data-{_key([*files, *valid], config, text)}"
+    most_dropped = "" if request.max_bad is None else f"\nmax_bad: {request.max_bad}"
+    data = place / f"data-{_key([*files, *valid], config, text + most_dropped)}"
     inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
-    wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
+    wanted = PrepRequest(
+        inputs,
+        data,
+        valid=valid_inputs,
+        features=config,
+        skip_bad_lines=request.max_bad is not None,
+        max_bad=request.max_bad or 0.0,
+    )
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    return TableJob(document, text, prepared, (*decisions, *_facts_of(document, data)))
+    facts = (*decisions, *_dropped(prepared), *_facts_of(document, data))
+    return TableJob(document, text, prepared, facts)
+
+
+def _dropped(prepared: "PrepResult | None") -> Sequence[str]:
+    bad = None if prepared is None else prepared.bad_lines
+    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad and bad.count else []
 
 
 def _prepared_once(

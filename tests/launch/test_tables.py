@@ -18,7 +18,7 @@ from waiting import until
 
 import distrain
 from distrain.cli.training.train import command
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
@@ -201,6 +201,30 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         assert CliRunner().invoke(command, wrong).exit_code != 0
 
 
+def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
+    lines = table.to_csv(index=False).splitlines()
+    (tmp_path / "rows.csv").write_text("\n".join([*lines[:300], "torn", *lines[300:]]))
+    words = [str(tmp_path / "rows.csv"), "--target", "bought", "--dry-run", "--run-dir"]
+    kept, skip = [], ["--bad-lines", "skip"]
+    for name, options, is_accepted in (
+        ("a", skip, True),
+        ("a", [*skip, "--max-bad", "0.1%"], False),  # rows prepared with another share do not count
+        ("a", [], False),
+        ("b", skip, True),
+    ):
+        place = tmp_path / name / "run"
+        done = CliRunner().invoke(command, [*words, str(place), *options])
+        assert (done.exit_code == 0) == is_accepted
+        assert isinstance(done.exception, DataError | None), done.exception
+        kept += [*(tmp_path / name / ".prepared").glob("data-*/train")] if is_accepted else []
+    request = TableRequest(tmp_path / "rows.csv", tmp_path / "c", Asked(("bought",)), max_bad=0.01)
+    assert job_of_table(request, print).prepared.bad_lines.count == 1
+    rows = [pq.read_table(folder).num_rows for folder in kept]
+    assert rows[0] == rows[1] > 0
+    with pytest.raises(DataError):
+        distrain.fit(tmp_path / "rows.csv", target="bought", run_dir=tmp_path / "d" / "run")
+
+
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])
 def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     target = np.array(values)[table["stars"].to_numpy() % 3]
@@ -212,6 +236,33 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     scores = run.predict(table)
     assert (run.classes[scores["class"]] == target).mean() > 0.6
     assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
+
+
+@pytest.mark.parametrize(
+    ("values", "last"), [(["no", "yes"], "yes"), ([0, 1], 1), ([False, True], 1), ([3, 7], 7)]
+)
+def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
+    table, tmp_path, values, last
+):
+    goal = np.array(values)[(table["price"] > 20).astype(int)]
+    run = distrain.fit(
+        table.assign(bought=goal), target="bought", run_dir=tmp_path / "run", valid=False,
+        overrides={"train.epochs": 10, "train.optimizer.lr": 0.05},
+    )  # fmt: skip
+    first, found = run.classes.tolist()
+    assert (found, first != found) == (last, True)
+    chances = run.predict_proba(table)
+    assert chances.shape == (ROWS, 2)
+    assert ((chances[:, 1] > 0.5) == (goal == found)).mean() > 0.9
+    assert run.evaluate(table.assign(bought=goal)).auc > 0.95
+
+
+def test_a_regression_has_no_classes(table, tmp_path):
+    run = distrain.fit(table, target="price", run_dir=tmp_path / "run", overrides=FEW)
+    with pytest.raises(InputError):
+        _ = run.classes
+    found = run.evaluate(table)
+    assert found.rmse == found.targets[found.target]["rmse"] > 0
 
 
 def test_classes_are_those_of_the_target_that_the_model_learns(table, tmp_path):
