@@ -139,7 +139,7 @@ def job_of_table(
         check_kind(kind)
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
-    config, text, decisions = _features(request, files)
+    config, text, decisions = _features(request, files, say)
     data = place / f"data-{_key([*files, *valid], config, text)}"
     inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
     wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
@@ -181,7 +181,7 @@ def _files(rows: Any, place: Path) -> list[InputFile]:
 
 
 def _features(
-    request: TableRequest, files: Sequence[InputFile]
+    request: TableRequest, files: Sequence[InputFile], say: Callable[[str], object]
 ) -> tuple[FeatureConfig, str, tuple[str, ...]]:
     """Return the features document, its text, and lines on what was inferred.
 
@@ -196,6 +196,8 @@ def _features(
         )
         return config, config.text, ()
     inferred = infer_features(files, request.asked)
+    for odd in inferred.odd:
+        say(f"warning: {odd.told}")
     document, left_out = inferred.features.document, [*inferred.left_out]
     targets = ", ".join(target.column for target in document.targets.values())
     omitted = f"; left out: {some(left_out, _MOST_NAMED)}" if left_out else ""

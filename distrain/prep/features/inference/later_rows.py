@@ -20,7 +20,7 @@ _FEWEST_LATEST = 10  # fewer rows are outside by chance too often
 
 def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
     """Return the first column of more than 10 distinct times without missing values, or `None`."""
-    times = (facts for facts in columns if facts.kind == "time" and not facts.missing)
+    times = (facts for facts in columns if facts.kind == "time" and not facts.has_gaps)
     return next((facts for facts in times if facts.distinct > _FEW_TIMES), None)
 
 
@@ -44,7 +44,7 @@ def measures_time(facts: Facts, order: Rows) -> bool:
     Such a column, for example a month in a table of one year, has no value in common with later
     rows. `order` are the rows in the order of their times.
     """
-    if facts.kind != "number" or facts.missing:
+    if facts.kind != "number" or facts.has_gaps:
         return False
     numbers = facts.numbers[order]
     start = int(len(numbers) * (1 - _LATEST))

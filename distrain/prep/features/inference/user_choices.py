@@ -97,7 +97,7 @@ class Asked:
         if self.time is None:
             return split_of(columns, taken, share)
         times = _named(columns, self.time)
-        if times.kind != "time" or times.missing:
+        if times.kind != "time" or times.has_gaps:
             raise DataError(
                 "rows cannot be split by this column: some rows have no time",
                 where={"column": self.time, "type": times.stored, "missing": times.missing},
