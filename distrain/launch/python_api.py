@@ -12,7 +12,7 @@ from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
-from distrain.jobs.spec.load import parse_spec, read_document, sets_section
+from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document, sets_section
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.launch.notebook import progress_here
 from distrain.launch.reporting import Progress
@@ -446,6 +446,10 @@ def _job(
 ) -> JobSpec:
     from distrain.models.custom import name_of
 
+    if isinstance(spec, str | Path) and is_named_as_table(str(spec)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target([str(spec)])
     if not isinstance(spec, JobSpec | Mapping | str | Path):
         what = "nothing" if spec is None else f"a {type(spec).__name__}"
         raise DistrainError(

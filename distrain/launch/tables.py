@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from distrain.formatting import some
 from distrain.jobs.spec.presets import check_kind
 from distrain.launch.new_job import new_job
 from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.inference.user_choices import Asked, Task
+from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
 from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest
@@ -116,6 +118,20 @@ def _column_name(role: str, name: Any) -> str:
             hint=f"Make it a column of the table, and give its name: fit(table, {role}=COLUMN).",
         )
     return str(name)
+
+
+def refuse_without_target(sources: Sequence[str]) -> NoReturn:
+    """Raise an `InputError` with the columns of a table, of which none is named as the target.
+
+    Raises `DataError` if there are no such files, or the first is not a table.
+    """
+    first = list_inputs(sources)[0]
+    columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)
+    raise InputError(
+        "a table needs a target, the column to predict",
+        where={"file": first.path, "columns": some(columns, SHOWN_COLUMNS)},
+        hint="Name one of them: --target COLUMN, or fit(table, target=COLUMN).",
+    )
 
 
 def job_of_table(

@@ -18,7 +18,7 @@ from waiting import until
 
 import distrain
 from distrain.cli.training.train import command
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
@@ -199,6 +199,41 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         [*words, "--resume", "r"],
     ):
         assert CliRunner().invoke(command, wrong).exit_code != 0
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
+def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, form):
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        table.to_csv(path, index=False)
+    else:
+        (path if form == "folder" else tmp_path).mkdir(exist_ok=True)
+        table.to_parquet(path / "a.parquet" if form == "folder" else path)
+    with pytest.raises(InputError) as of_command:
+        CliRunner().invoke(command, [str(path)], catch_exceptions=False)
+    with pytest.raises(InputError) as of_fit:
+        distrain.fit(path)
+    for refused in (of_command.value, of_fit.value):
+        assert refused.where["columns"] == ", ".join(table.columns)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("bougth", "bought"), ("SHOP", "shop"), ("x", None)])
+def test_a_misspelt_target_is_refused_with_a_near_name(table, tmp_path, name, meant):
+    with pytest.raises(DataError) as refused:
+        distrain.fit(table, target=name, run_dir=tmp_path / "run")
+    assert refused.value.where["column"] == name
+    assert [c for c in table.columns if repr(c) in refused.value.message] == [meant] * bool(meant)
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows):
+    said = []
+    odd = table.assign(price=table["price"].astype(str))
+    odd.loc[:rows, "price"] = "dear"
+    with pytest.raises(DataError) as refused:
+        job_of_table(TableRequest(odd, tmp_path, Asked(("bought",))), said.append)
+    assert refused.value.where["row (from 0)"] == 0
+    assert [text.startswith("warning: price") for text in said] == [True]
 
 
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])

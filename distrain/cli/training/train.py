@@ -145,11 +145,15 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.jobs.spec.load import load_spec, parse_spec, sets_section
+    from distrain.jobs.spec.load import is_named_as_table, load_spec, parse_spec, sets_section
     from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
 
     is_table = bool(of_table["target"] or of_table["features"])
+    if not is_table and any(map(is_named_as_table, sources)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target(sources)
     if bool(sources) == (resumed_run is not None) or (len(sources) > 1 and not is_table):
         raise click.UsageError(
             "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."

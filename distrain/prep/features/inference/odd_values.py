@@ -47,7 +47,7 @@ class OddValues:
         return (
             f"{found}; prep stops at such values: correct them; or, in a features document, list "
             "them in format.null_values or make the column categorical; or drop their rows with "
-            "prep --bad-lines skip"
+            "--bad-lines skip"
         )
 
 
