@@ -527,6 +527,40 @@ def test_features_of_later_rows_are_those_that_predict_rows_after_a_time(tmp_pat
     assert crossed(at=at) == (set(), {"month": MEASURES_TIME}, True)
 
 
+@pytest.mark.parametrize(
+    ("hours", "parts"),
+    [(10, ["weekday"]), (7 * 24, ["hour", "weekday"]), (200 * 24, ["hour", "weekday"])],
+)
+def test_parts_of_times_are_features_if_the_latest_rows_have_those_of_earlier_ones(
+    tmp_path: Path, hours: int, parts: list[str]
+) -> None:
+    at = np.datetime64("2024-01-01", "s") + hours * np.arange(3_600)
+    assert parts_made_of(at, tmp_path) == (parts, False)
+
+
+def test_dates_whose_latest_weekday_is_new_are_left_out(tmp_path: Path) -> None:
+    monday = np.datetime64("2024-01-01", "D")
+    day = monday + np.array([7 * (row // 40) + 2 * (row % 2) for row in range(400)])
+    assert parts_made_of(day, tmp_path) == (["weekday"], False)
+    day[360:] += 1
+    assert parts_made_of(day, tmp_path) == ([], True)
+
+
+@pytest.mark.parametrize(("days", "parts"), [(200, ["weekday"]), (1_000, ["weekday", "month"])])
+def test_months_that_recur_are_features(tmp_path: Path, days: int, parts: list[str]) -> None:
+    day = np.datetime64("2022-01-01", "D") + days * np.arange(4_000) // 4_000
+    assert parts_made_of(day, tmp_path) == (parts, False)
+
+
+def parts_made_of(at: Any, folder: Path) -> tuple[list[str | None], bool]:
+    """Return the features of a column of times, and whether the column is left out."""
+    rows = np.arange(len(at))
+    columns = {"clicked": rows % 2, "price": np.sin(rows), "at": at}
+    found = inferred_of(folder, columns)
+    made = [one.as_ for one in found.features.document.columns.values() if one.source == "at"]
+    return made, "at" in found.left_out
+
+
 @pytest.mark.parametrize(("least", "is_log"), [(-3, True), (-500, False)])
 def test_a_skewed_number_has_a_logarithm_though_small_negative_values_are_codes(
     tmp_path: Path, least: int, is_log: bool

@@ -13,9 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.prep.features.inference.column_facts import FEW_VALUES, ID, MOST, SOMEBODY, Facts
-from distrain.prep.features.inference.later_rows import Rows, measures_time, times_to_split_by
+from distrain.prep.features.inference.later_rows import (
+    Rows,
+    has_new_values,
+    measures_time,
+    times_to_split_by,
+)
 from distrain.prep.features.rows import FEWEST_HASHED
-from distrain.prep.features.times import microseconds
+from distrain.prep.features.times import calendar, microseconds
 
 _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
@@ -41,6 +46,7 @@ _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bough
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 SAYS_PART = "it selects the validation rows"
 NAMES_PART = "it names the parts of an earlier split"
+NEW_PARTS = "too many of its latest values have a weekday that no earlier value has"
 MEASURES_TIME = "most of its latest values are outside the range of the earlier ones"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
@@ -95,7 +101,8 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
         return Suggestion(facts, left_out=reason)
     match facts.kind:
         case "time":
-            return Suggestion(facts, _of_time(facts))
+            parts = _of_time(facts, order)
+            return Suggestion(facts, parts, left_out="" if parts else NEW_PARTS)
         case "list":
             return Suggestion(facts, (_of_list(facts),))
         case "truth":
@@ -301,7 +308,8 @@ def _feature(name: str, settings: dict[str, Any], reason: str) -> Feature:
 _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 
 
-def _of_time(facts: Facts) -> tuple[Feature, ...]:
+def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
+    """Return parts of times; if the latest rows are for validation, without parts new to them."""
     day = _DAY_US
     parts = ["weekday"]
     times = microseconds(facts.times).to_numpy(zero_copy_only=False)
@@ -309,6 +317,9 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
         parts.insert(0, "hour")
     elif times.max() - times.min() > 60 * day:
         parts.append("month")
+    if order is not None and not facts.has_gaps:
+        ids = {part: calendar(facts.times, part).to_numpy() for part in parts}
+        parts = [part for part in parts if not has_new_values(ids[part], order)]
     why = "a time occurs once, but its parts occur repeatedly"
     return tuple(
         Feature(
