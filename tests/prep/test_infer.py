@@ -489,6 +489,20 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
 
+@pytest.mark.parametrize(
+    ("step", "has_statistics"), [(0.01, False), (0.25, True), (1.0, True), (1e-9, False)]
+)
+def test_measured_numbers_have_statistics_if_their_values_repeat(
+    tmp_path: Path, step: float, has_statistics: bool
+) -> None:
+    source = np.random.default_rng(4)
+    size = source.normal(50, 10, 12_000)
+    clicked = source.random(12_000) < np.where(size > 50, 0.6, 0.2)
+    found = inferred_of(tmp_path, {"clicked": clicked, "size": (size / step).round() * step})
+    columns = found.features.document.columns
+    assert ({"size_rows", "size_mean"} <= columns.keys()) == has_statistics
+
+
 def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> None:
     source = np.random.default_rng(6)
     city, hour, size, noise = source.integers(0, [[12], [24], [5], [40]], (4, 12_000))

@@ -31,6 +31,7 @@ _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
+_ROWS_PER_VALUE = 20  # with fewer, statistics of measured numbers are mostly noise
 _PAIR_BUCKETS = 1 << 16
 """Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
 _FREE_TEXT_WORDS = 3.5
@@ -262,7 +263,8 @@ def _of_number(
         bucket = {"from": facts.name, **own_type, "kind": "categorical", "buckets": "log_square"}
         why = "buckets: the effect of a number need not be linear; a missing value gets an id"
         more = (_feature(facts.name, bucket, why),)
-    if has_more and is_learnable():
+    repeats = facts.is_whole or facts.distinct * _ROWS_PER_VALUE <= facts.num_values
+    if has_more and repeats and is_learnable():
         why = "counts and target means: equal numbers predict the target as categories do"
         more += _statistics(facts.name, {"from": facts.name}, why, has_means=True)
     return more
