@@ -89,11 +89,17 @@ class Run:
 
     @property
     def history(self) -> "pandas.DataFrame":
-        """The records as a DataFrame: a row per record, a column per scalar metric with values."""
+        """The records as a DataFrame: a row per record, a column per scalar metric with values.
+
+        After a refit, the column `is_refit` is True in the rows of its training.
+        """
         import pandas
 
         rows = [record.figures() for record in self.records]
-        return pandas.DataFrame(rows).dropna(axis="columns", how="all")
+        history = pandas.DataFrame(rows).dropna(axis="columns", how="all")
+        if self.summary.refit is not None:
+            history["is_refit"] = history["step"] > self.summary.refit["step"]
+        return history
 
     def load_model(self) -> "SavedModel":
         """Load the trained model on the CPU; see `distrain.models.load_model`."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrain.formatting import count, duration, main_metrics, number, of_own, percent
-from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record, record_of_model
 
 LINE_EVERY_S = 5.0
 """Seconds between two lines about a job's steps."""
@@ -46,6 +46,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
     _shown_state = ""
     _shown_restarts = 0
     _last_line_s = 0.0
+    _validated: tuple[Record, ...] = ()
 
     def __init__(self, write: Callable[[str], None] | None = None):
         self._write = write
@@ -79,6 +80,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
                 case Notice():
                     self.say(f"{'warning' if entry.is_warning else 'note'}: {entry.text}")
                 case Record(split="valid"):
+                    self._validated += (entry,)
                     self.say(f"validated at step {entry.step}: {_scores(entry)}")
                 case Record(split="next_window"):
                     self.say(f"window {entry.window} before it is trained: {_scores(entry)}")
@@ -86,6 +88,9 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
         if train:
             self.show_step(view, train[-1])
         if view.state.is_final:  # after the entries that explain it
+            chosen = record_of_model(self._validated, view.model_step) if view.refit else None
+            if chosen is not None:
+                self.say(f"validated at step {chosen.step}, before the refit: {_scores(chosen)}")
             self._show_state(view)
 
     def show_step(self, view: JobView, record: Record) -> None:
@@ -114,6 +119,9 @@ def step_line(view: JobView, record: Record) -> str:
         parts.append(f"{duration(remaining * record.elapsed_s / record.rows_total, 0)} left")
     speed = f"{count(record.rows_per_s or 0.0)} rows/s"
     waiting = f"waiting for data {percent(record.stall_mean_pct or 0.0, 0)}"
+    if view.refit and record.step > view.refit["step"]:
+        # A new model; the validation rows are among its training rows.
+        return "  ".join([*parts, f"refit, training loss {number(record.loss, 4)}", speed, waiting])
     return "  ".join([*parts, _scores(record), speed, waiting])
 
 
