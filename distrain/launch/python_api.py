@@ -14,8 +14,9 @@ from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
 from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document, sets_section
 from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.notebook import progress_here
-from distrain.launch.reporting import Progress
+from distrain.launch.reporting import LoggedProgress, Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
@@ -77,7 +78,8 @@ class Run:
     def __repr__(self) -> str:
         summary = self.summary
         score = f"AUC {number(summary.auc, 4)}"
-        if summary.auc is None and (of_targets := main_metrics(summary.targets)):
+        targets = with_own_name(summary.targets, own_name(RunPaths(self.run_dir).model))
+        if summary.auc is None and (of_targets := main_metrics(targets)):
             score = " ".join(of_targets[0])
         scores = f", {score} on {summary.scored_on}" if summary.scored_on else ""
         return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
@@ -407,6 +409,8 @@ def fit(
         draws=curves,
         features=table.features if table else "",
     )
+    if table and isinstance(reporter, LoggedProgress):
+        reporter.target = table.target
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)

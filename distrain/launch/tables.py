@@ -77,6 +77,7 @@ class TableJob:
     features: str  # the features document, as YAML
     prepared: "PrepResult | None"  # `None` if the rows had been prepared before
     decisions: tuple[str, ...]  # what was inferred, as lines of text
+    target: str  # the column of the first target
 
 
 def asked_of(
@@ -161,7 +162,13 @@ def job_of_table(
     wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    return TableJob(document, text, prepared, (*decisions, *_facts_of(document, data)))
+    return TableJob(
+        document,
+        text,
+        prepared,
+        (*decisions, *_facts_of(document, data)),
+        config.document.target.column,
+    )
 
 
 def _prepared_once(

@@ -1,5 +1,6 @@
 """`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
 
+import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,8 @@ from click.testing import CliRunner
 from waiting import until
 
 import distrain
+from distrain.cli.models.evaluate import command as evaluate
+from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
@@ -199,6 +202,20 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         [*words, "--resume", "r"],
     ):
         assert CliRunner().invoke(command, wrong).exit_code != 0
+
+
+def test_results_name_the_target_by_its_column(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    rows, root = str(tmp_path / "rows.csv"), tmp_path / "run"
+    words = [rows, "--target", "price", "--model", "mlp", "--set", "train.max_steps=3"]
+    trained = CliRunner().invoke(command, [*words, "--run-dir", str(root)], catch_exceptions=False)
+    evaluated = CliRunner().invoke(evaluate, [str(root), rows], catch_exceptions=False)
+    reported = CliRunner().invoke(report, [str(root)], catch_exceptions=False)
+    assert trained.exit_code == evaluated.exit_code == reported.exit_code == 0
+    shown = (trained.output, evaluated.output, repr(distrain.Run(root)))
+    for text in (*shown, (root / "report.html").read_text()):
+        assert "price" in text
+        assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])

@@ -29,6 +29,7 @@ from distrain.cli.output import (
 )
 from distrain.cli.progress_bars import WorkProgress
 from distrain.jobs.run_paths import PREPARED, new_job_id
+from distrain.jobs.target_names import LABEL
 from distrain.runs.sinks.choosing import known_sinks
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ def command(
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
     ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
+    progress.target = table.target if table else LABEL
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
     run = RunRequest(spec, root, job_id, scheduler, dashboard_address, resumed, sinks, gang=gang)
