@@ -11,10 +11,11 @@ from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
-from distrain.jobs.spec.load import parse_spec, read_document, sets_section
+from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document, sets_section
 from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.notebook import progress_here
-from distrain.launch.reporting import Progress
+from distrain.launch.reporting import LoggedProgress, Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
@@ -76,7 +77,8 @@ class Run:
     def __repr__(self) -> str:
         summary = self.summary
         score = f"AUC {number(summary.auc, 4)}"
-        if summary.auc is None and (of_targets := main_metrics(summary.targets)):
+        targets = with_own_name(summary.targets, own_name(RunPaths(self.run_dir).model))
+        if summary.auc is None and (of_targets := main_metrics(targets)):
             score = " ".join(of_targets[0])
         scores = f", {score} on {summary.scored_on}" if summary.scored_on else ""
         return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
@@ -88,11 +90,17 @@ class Run:
 
     @property
     def history(self) -> "pandas.DataFrame":
-        """The records as a DataFrame: a row per record, a column per scalar metric with values."""
+        """The records as a DataFrame: a row per record, a column per scalar metric with values.
+
+        After a refit, the column `is_refit` is True in the rows of its training.
+        """
         import pandas
 
         rows = [record.figures() for record in self.records]
-        return pandas.DataFrame(rows).dropna(axis="columns", how="all")
+        history = pandas.DataFrame(rows).dropna(axis="columns", how="all")
+        if self.summary.refit is not None:
+            history["is_refit"] = history["step"] > self.summary.refit["step"]
+        return history
 
     def load_model(self) -> "SavedModel":
         """Load the trained model on the CPU; see `distrain.models.load_model`."""
@@ -412,6 +420,8 @@ def fit(
         draws=curves,
         features=table.features if table else "",
     )
+    if table and isinstance(reporter, LoggedProgress):
+        reporter.target = table.target
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)
@@ -457,6 +467,10 @@ def _job(
 ) -> JobSpec:
     from distrain.models.custom import name_of
 
+    if isinstance(spec, str | Path) and is_named_as_table(str(spec)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target([str(spec)])
     if not isinstance(spec, JobSpec | Mapping | str | Path):
         what = "nothing" if spec is None else f"a {type(spec).__name__}"
         raise DistrainError(

@@ -1,5 +1,6 @@
 """`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
 
+import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,8 @@ from click.testing import CliRunner
 from waiting import until
 
 import distrain
+from distrain.cli.models.evaluate import command as evaluate
+from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
@@ -223,6 +226,55 @@ def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
     assert rows[0] == rows[1] > 0
     with pytest.raises(DataError):
         distrain.fit(tmp_path / "rows.csv", target="bought", run_dir=tmp_path / "d" / "run")
+
+
+def test_results_name_the_target_by_its_column(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    rows, root = str(tmp_path / "rows.csv"), tmp_path / "run"
+    words = [rows, "--target", "price", "--model", "mlp", "--set", "train.max_steps=3"]
+    trained = CliRunner().invoke(command, [*words, "--run-dir", str(root)], catch_exceptions=False)
+    evaluated = CliRunner().invoke(evaluate, [str(root), rows], catch_exceptions=False)
+    reported = CliRunner().invoke(report, [str(root)], catch_exceptions=False)
+    assert trained.exit_code == evaluated.exit_code == reported.exit_code == 0
+    shown = (trained.output, evaluated.output, repr(distrain.Run(root)))
+    for text in (*shown, (root / "report.html").read_text()):
+        assert "price" in text
+        assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
+def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, form):
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        table.to_csv(path, index=False)
+    else:
+        (path if form == "folder" else tmp_path).mkdir(exist_ok=True)
+        table.to_parquet(path / "a.parquet" if form == "folder" else path)
+    with pytest.raises(InputError) as of_command:
+        CliRunner().invoke(command, [str(path)], catch_exceptions=False)
+    with pytest.raises(InputError) as of_fit:
+        distrain.fit(path)
+    for refused in (of_command.value, of_fit.value):
+        assert refused.where["columns"] == ", ".join(table.columns)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("bougth", "bought"), ("SHOP", "shop"), ("x", None)])
+def test_a_misspelt_target_is_refused_with_a_near_name(table, tmp_path, name, meant):
+    with pytest.raises(DataError) as refused:
+        distrain.fit(table, target=name, run_dir=tmp_path / "run")
+    assert refused.value.where["column"] == name
+    assert [c for c in table.columns if repr(c) in refused.value.message] == [meant] * bool(meant)
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows):
+    said = []
+    odd = table.assign(price=table["price"].astype(str))
+    odd.loc[:rows, "price"] = "dear"
+    with pytest.raises(DataError) as refused:
+        job_of_table(TableRequest(odd, tmp_path, Asked(("bought",))), said.append)
+    assert refused.value.where["row (from 0)"] == 0
+    assert [text.startswith("warning: price") for text in said] == [True]
 
 
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])

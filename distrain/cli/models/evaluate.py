@@ -35,6 +35,7 @@ from distrain.cli.output import (
 from distrain.cli.progress_bars import WorkProgress
 from distrain.errors import InputError
 from distrain.formatting import entropy, some, target_name
+from distrain.jobs.target_names import own_name, with_own_name
 
 if TYPE_CHECKING:
     from distrain.loader.dataset import Dataset
@@ -253,6 +254,7 @@ def command(
     if before is not None:
         _print_drift(results["drift"], [column.name for column in before.columns])
     if not json_wanted():
+        results["targets"] = with_own_name(results.get("targets"), own_name(Path(folder)))
         _print_results(results)
         return
     if prepared is not None:

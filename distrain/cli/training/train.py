@@ -29,6 +29,7 @@ from distrain.cli.output import (
 )
 from distrain.cli.progress_bars import WorkProgress
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
+from distrain.jobs.target_names import LABEL
 from distrain.runs.sinks.choosing import known_sinks
 
 if TYPE_CHECKING:
@@ -149,12 +150,16 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.jobs.spec.load import load_spec, parse_spec, sets_section
+    from distrain.jobs.spec.load import is_named_as_table, load_spec, parse_spec, sets_section
     from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
     from distrain.runs.run_file import check_new_run
 
     is_table = bool(of_table["target"] or of_table["features"])
+    if not is_table and any(map(is_named_as_table, sources)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target(sources)
     if bool(sources) == (resumed_run is not None) or (len(sources) > 1 and not is_table):
         raise click.UsageError(
             "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
@@ -196,6 +201,7 @@ def command(
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
     ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
+    progress.target = table.target if table else LABEL
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
     run = RunRequest(
