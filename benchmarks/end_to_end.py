@@ -19,7 +19,7 @@ The published figures were measured on NVIDIA's machines of 2021 with Criteo's o
 figures measured here are for generated rows on this machine, which the last line names.
 
 On a GPU: 50M training rows and 5M validation rows, all different, tables of 45.9M rows, one warm-up
-epoch and two timed epochs; steps eager, compiled, or as a CUDA graph, in fp32, tf32 or bf16. On a
+epoch and two timed epochs; steps eager, or as a CUDA graph, in fp32, tf32 or bf16. On a
 CPU rows and tables are fewer, and no goal counts as met: the goals are for an H200.
 
 rows/s      median of the timed epochs; rows are counted as in the notebook

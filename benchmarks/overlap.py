@@ -9,8 +9,8 @@ MLP over 26 tables of width 16, ids follow power laws. The same ranks alternate,
 between:
 
   blocking    backward, then the exchange of rows, then that of dense gradients, one after the other
-  overlapped  what distrain does: rows are exchanged during the backward pass of the dense
-              parameters, whose buckets are sent as soon as they are complete
+  overlapped  what distrain does: buckets of dense gradients are sent during the backward pass, as
+              soon as they are complete, and the rows' gradients are sent behind them
 
 `exchange` is the time of a step in exchanges, summing rows included, on the rank that spends less:
 the rank that arrives later, so that waiting for the other rank is not counted. `hidden_pct` is by
@@ -187,7 +187,6 @@ class Waits:
     def begin(self, mode: str) -> None:
         """Begin a step of one of `MODES`."""
         self._blocks = mode == "blocking"
-        self._dense.splits = not self._blocks
         self.exchange_s = 0.0
 
     def timed(self, call: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ In a comparison all contenders are running processes that take turns of about ha
   small and large   the whole step, and the embeddings alone, with tables of 1M rows and of 46M
   tables            rows whose batches touch equally many distinct rows, spread over the whole table
   MLP/DLRM DIM      distrain's whole step by batch, width and ranks, with the presets' optimizers;
-                    on a GPU also DCN_V2, batches of 400k, and all modes: tf32, bf16, compiled, CUDA
+                    on a GPU also DCN_V2, batches of 400k, and all modes: tf32, bf16, CUDA
                     graph, Triton kernels (all of them only at width 16)
 
 Contenders:

@@ -86,7 +86,10 @@ class PlayedDevice(TorchDispatchMode):
         there = torch.device(wanted).type == "meta" if wanted is not None else None
         if there:
             kwargs["device"] = "cpu"
-        any_far = any(isinstance(tensor, Far) for tensor in tensors_of((args, kwargs)))
+        given = tensors_of((args, kwargs))
+        any_far = any(isinstance(tensor, Far) for tensor in given)
+        if any(tensor.is_meta and not isinstance(tensor, Far) for tensor in given):
+            raise AssertionError(f"{name} is given a list, which torch copies to the device itself")
         stays = any_far if there is None else there
         self.launches += bool(stays and not func.is_view)
         if name.startswith("aten.copy_"):

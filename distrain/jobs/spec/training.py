@@ -332,10 +332,6 @@ class TrainSpec(Section):
         "parameters and loss in fp32. `tf32`: TF32 tensor cores; an error on other devices than "
         "NVIDIA GPUs.",
     )
-    compile: bool = Field(
-        False,
-        description="Whether `torch.compile` compiles the dense part, which takes up to a minute.",
-    )
     cuda_graph: bool | Literal["auto"] = Field(
         "auto",
         description="Whether a step on a GPU is recorded once as a CUDA graph and then replayed. "
@@ -349,12 +345,6 @@ class TrainSpec(Section):
         description="The number of batches for which a thread determines the embedding rows and "
         "their owner ranks in advance; 0: the training thread does it. Results are the same. "
         "Recorded steps ignore it.",
-    )
-    balance_lengths: bool = Field(
-        False,
-        description="Whether ranks exchange rows of a step so that their total list lengths are "
-        "similar; for attention models, also the squares of the lengths. The rows of the step "
-        "remain the same.",
     )
     seed: Whole = Field(
         0, ge=0, lt=2**63, description="The seed of the initial weights and of the row order."
@@ -422,10 +412,12 @@ class TrainSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _auto_is_unset(cls, values: Any) -> Any:
-        # `JobSpec` chooses unset lanes, since only it has the number of ranks.
-        if isinstance(values, Mapping) and values.get("lanes") == "auto":
-            return {key: value for key, value in values.items() if key != "lanes"}
+    def _without_unset(cls, values: Any) -> Any:
+        # `JobSpec` chooses unset lanes, since only it has the number of ranks. Specs of version
+        # 0.2.0 have the option `compile`.
+        unset = {"lanes": "auto", "compile": False}
+        if isinstance(values, Mapping):
+            return {key: it for key, it in values.items() if key not in unset or it != unset[key]}
         return values
 
 

@@ -101,9 +101,9 @@ class EventBlock(Block):
         vectors = rows.values
         if isinstance(self.extra, nn.Linear):
             extra = [events.embedded[field] for field in self._others]
-            extra.append(events.numbers[:, self._numbers].to(vectors.dtype))
+            extra.append(_columns(events.numbers, self._numbers).to(vectors.dtype))
             if self.takes_times:
-                seconds = events.numbers[:, self._times].clamp(min=0)
+                seconds = _columns(events.numbers, self._times).clamp(min=0)
                 extra.append((1 + seconds).log10().to(vectors.dtype))
             vectors = vectors + self.extra(torch.cat(extra, dim=1))
         if torch.compiler.is_compiling():  # see `Ragged.newest`
@@ -148,6 +148,11 @@ class EventBlock(Block):
             f"{given.made_by} gives no column {target!r}, the target of the list {name!r}",
             hint="The target must be a categorical column with one value per row.",
         )
+
+
+def _columns(values: Tensor, places: Sequence[int]) -> Tensor:
+    """Return `values[:, places]`; torch would copy a list of places to a GPU, and wait for it."""
+    return torch.cat([values[:, :0], *(values[:, i : i + 1] for i in places)], dim=1)
 
 
 class RowGroups:

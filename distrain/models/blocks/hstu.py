@@ -175,8 +175,8 @@ class HSTUBlock(EventBlock):
         groups = RowGroups(rows, self.max_length + 1)
         ages: Sequence[Tensor | None] = [None] * len(groups.counts)
         if self._times:
-            numbers = value.events[self._place].numbers[:, self._times[:1]]
-            seconds = replace(events, values=numbers)
+            place, numbers = self._times[0], value.events[self._place].numbers
+            seconds = replace(events, values=numbers[:, place : place + 1])
             of_target = seconds.values.new_zeros(target.shape[0], 1)
             ages = [group[..., 0] for group in groups.pad(with_last(seconds, of_target).values)]
         tokens = rows.values

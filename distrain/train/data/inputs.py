@@ -131,12 +131,6 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):
         lists = list_combiners(schema, spec.embeddings)
-        if spec.train.balance_lengths and not lists:
-            raise SpecError(
-                "train.balance_lengths distributes rows by list lengths, but there are no columns "
-                "of lists",
-                hint="Leave it out.",
-            )
         _check_model(schema, spec, lists)
     mistakes.raise_found()
     assert train is not None

@@ -25,7 +25,6 @@ from distrain.loader.delivery.channel import Channel, End, Failure, Ready
 from distrain.loader.delivery.cuda_streams import CudaStreams, thread_set_up
 from distrain.loader.own_threads import in_own_thread
 from distrain.models.click_model import ClickModel
-from distrain.train.loop.balanced_batches import BalancedBatches
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.routing import (
     Batches,
@@ -229,8 +228,6 @@ def routed_batches(
         group = dist.new_group(backend="gloo", timeout=timeout)
         peers = replace(peers, group=group, on_host=True)
         model.embeddings.route_peers = peers
-    if spec.train.balance_lengths and peers.num_ranks > 1:
-        batches = BalancedBatches.of(batches, peers, model)
     if model.inputs.draws is not None:
         batches = KeyedBatches(batches, spec.train.seed, first_step)
     if not ahead:

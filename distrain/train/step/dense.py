@@ -1,7 +1,7 @@
 """The dense part of a rank's training step: forward and backward, gradient sync, optimizer."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from inspect import signature, unwrap
@@ -20,13 +20,7 @@ from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.gradient_buckets import GradientBuckets
 from distrain.train.step.gradient_sync import BufferSync, FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision, deterministic
-from distrain.train.step.split_backward import SplitBackward, can_part
 from distrain.train.timing.phases import PEERS, waiting
-
-# A compilation takes about half a minute, so it is only for recurring numbers of rows. A rank's
-# batches differ by a few rows if the lanes do not divide the global batch.
-_MOST_COMPILED = 4
-_CALLS_WATCHED = 32
 
 
 class DenseTraining:
@@ -36,7 +30,6 @@ class DenseTraining:
 
         zero_grad()
             begin_slice(last), forward(embedded, continuous), ..., backward(loss)
-        backward_rest()
         start_sync()
         ...                     # other work, which the exchange overlaps
         finish_sync()           # gradients are now the sums over the ranks
@@ -46,12 +39,6 @@ class DenseTraining:
     Gradients are *added up* over the ranks, so a rank's loss is its share of the global loss: the
     sum of its rows' losses divided by the rows of all ranks. No factor of the number of ranks
     appears anywhere.
-
-    If `splits` is true, the last backward pass may be split in two (`SplitBackward`). The leaves
-    get their gradients in `backward`, the parameters in `backward_rest`, which begins their
-    exchange layer by layer. Exchanges that the caller begins in between come first, on every rank.
-    If a module cannot be split (`can_part`), `backward` computes all gradients; the order of
-    exchanges is the same.
 
     The module's parameters and gradients become views of two vectors (`FlatParameters`). Optimizer
     and precision are those of `train`; see `docs/spec.md`. Creating an instance is a collective
@@ -75,10 +62,7 @@ class DenseTraining:
         _check_trained(module)
         self._precision = train.precision
         self.device = next(module.parameters()).device
-        self._compiled = train.compile
-        self._module = module
-        self._rest: SplitBackward | None = None
-        self._forward = DenseForward(module, train.precision, train.compile)
+        self._forward = DenseForward(module, train.precision)
         self._flat = FlatParameters(self._forward)
         self._buffers = BufferSync(self._forward, num_ranks, group)
         self._buckets: GradientBuckets | None = None
@@ -90,10 +74,6 @@ class DenseTraining:
                 self._flat.starts,
                 partial(dist.all_reduce, group=group, async_op=True),
             )
-        # A compiled backward pass is one node of the graph, which cannot be split. On a GPU,
-        # splitting takes the host 1 to 2 ms, which may be longer than the exchange.
-        on_cpu = self.device.type == "cpu"
-        self.splits = num_ranks > 1 and on_cpu and not train.compile
         averaging = None if train.ema is None else Averaging(train.ema)
         vector = self._flat.vector
         self.optimizer = DenseOptimizer(vector, train.optimizer, captured, averaging)
@@ -101,7 +81,7 @@ class DenseTraining:
 
     def begin_slice(self, last: bool) -> None:
         """Prepare forward and backward of one slice of the step's rows; `last`: the last slice."""
-        if last and not self.splits and self._buckets is not None:
+        if last and self._buckets is not None:
             self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
@@ -110,36 +90,17 @@ class DenseTraining:
             logits: Tensor = self._forward(embedded, continuous, *lists)
         return logits
 
-    def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
-        """Compute a slice's gradients: add those of the parameters, and set those of the leaves.
+    def backward(self, loss: Tensor) -> None:
+        """Compute a slice's gradients: add those of the parameters, and set those of its inputs.
 
-        Args:
-            leaves: If given, only their gradients are computed, unless the module cannot be split;
-                `backward_rest` computes the others.
+        In the last slice, the exchange of the parameters' gradients begins layer by layer.
         """
         with self._dense_part():
-            # Checked in each step: a hook may be added later, on one rank only.
-            if leaves is None or not can_part(self._module):
-                torch.autograd.backward(loss)
-                return
-            self._rest = SplitBackward(loss, leaves, self._flat.parameters)
-            self._rest.to_leaves()
-
-    def backward_rest(self) -> None:
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            with self._dense_part():
-                if self._buckets is not None:
-                    self._buckets.arm()
-                rest.to_parameters()
+            torch.autograd.backward(loss)
 
     @contextmanager
     def _dense_part(self) -> Iterator[None]:
-        with (
-            deterministic(self.device),
-            arithmetic(self._precision, self.device),
-            compiler_errors(self._compiled),
-        ):
+        with deterministic(self.device), arithmetic(self._precision, self.device):
             yield
 
     def start_sync(self) -> None:
@@ -196,59 +157,21 @@ class DenseForward(nn.Module):
     """Runs `module(embedded, continuous, *lists)` in a precision, and returns logits for a loss.
 
     With `bf16` the module runs under autocast: parameters and inputs are fp32, matrix products
-    bf16, and the logits fp32.
-
-    With `compiled`, torch compiles the module for at most four numbers of rows: those that occur
-    twice among the first calls. Batches of other sizes, such as an epoch's last one, run without
-    compilation. Raises `SpecError` if the device lacks the precision.
+    bf16, and the logits fp32. Raises `SpecError` if the device lacks the precision.
     """
 
-    def __init__(self, module: nn.Module, precision: str = "fp32", compiled: bool = False):
+    def __init__(self, module: nn.Module, precision: str = "fp32"):
         super().__init__()
         self.module = module
-        self.compiled = compiled
         first = next(module.parameters())
         check_precision(precision, first.device)
         self._device_type = first.device.type
         self._autocast = precision == "bf16"
-        self._fast = torch.compile(module, dynamic=False) if compiled else module
-        self._seen: Counter[int] = Counter()
-        self._sizes: set[int] = set()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
-        chosen = self._fast if self._is_steady(len(continuous)) else self.module
         with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
-            logits: Tensor = chosen(embedded, continuous, *lists)
+            logits: Tensor = self.module(embedded, continuous, *lists)
         return logits.float() if logits.dtype == torch.bfloat16 else logits
-
-    def _is_steady(self, num_rows: int) -> bool:
-        if self.compiled and self._seen.total() < _CALLS_WATCHED:
-            self._seen[num_rows] += 1
-            room = len(self._sizes) < _MOST_COMPILED
-            # torch treats 0 and 1 rows specially when compiling, and they are fast anyway.
-            if room and self._seen[num_rows] > 1 and num_rows > 1:
-                self._sizes.add(num_rows)
-        return num_rows in self._sizes
-
-
-@contextmanager
-def compiler_errors(compiled: bool) -> Iterator[None]:
-    if not compiled:
-        yield
-        return
-    from torch._dynamo.exc import TorchDynamoException
-    from torch._inductor.exc import CppCompileError
-
-    try:
-        yield
-    except (TorchDynamoException, CppCompileError) as error:
-        # The first line names the part of torch, the second one the cause.
-        reason = " ".join(str(error).strip().splitlines()[:2])
-        raise ModelError(
-            f"torch could not compile the dense part: {type(error).__name__}: {reason}",
-            where={"train.compile": True},
-            hint="Set train.compile to false; on a CPU, compiling needs g++.",
-        ) from error
 
 
 class DenseOptimizer:

@@ -123,6 +123,5 @@ def saved_buffers(module: nn.Module) -> list[Tensor]:
     [(3,), (3,), ()]
     """
     parameters = {id(parameter) for parameter in module.parameters()}
-    # `state_dict` has the tensors of a compiled module twice.
     found = {id(t): t for t in module.state_dict(keep_vars=True).values() if isinstance(t, Tensor)}
     return [tensor for key, tensor in found.items() if key not in parameters]

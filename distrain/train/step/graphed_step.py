@@ -311,7 +311,6 @@ def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel |
     problems: dict[str, object] = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
-        "train.compile must be false": train.compile,
         "train.ema must be null": train.ema is not None,
         "train.table_weight_decay must be 0": train.table_weight_decay,
     }

@@ -42,12 +42,6 @@ class TrainStep:
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
         self.model = model
-        if train.compile and model.inputs.shape.events:
-            raise SpecError(
-                "train.compile is not possible here: the number of events differs between batches",
-                where={"events": ", ".join(events.name for events in model.inputs.shape.events)},
-                hint="Set train.compile to false.",
-            )
         compares = type(model.task).candidates is not Task.candidates
         if compares and train.micro_batches not in ("auto", 1):
             raise SpecError(
@@ -171,17 +165,10 @@ class TrainStep:
             leaves = self._one_slice(batch, route, rows, part, share_of_loss, scores, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
             del leaves  # the next slice uses their memory, which is still in the caches
-        leaves = self._one_slice(
-            batch, route, rows, last, share_of_loss, scores, losses, last=True, alone=not earlier
-        )
-        if not self.dense.splits:
-            self.dense.start_sync()
+        leaves = self._one_slice(batch, route, rows, last, share_of_loss, scores, losses, last=True)
+        self.dense.start_sync()
         sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
         finish = tables.begin_exchange(route, sums)
-        if self.dense.splits:
-            # Gradients of rows are being sent while the parameters' gradients are computed.
-            self.dense.backward_rest()
-            self.dense.start_sync()
         if len(scores) == 1:
             return scores[0], losses[0], finish
         whole = tuple(map(torch.cat, zip(*scores, strict=True)))
@@ -197,17 +184,13 @@ class TrainStep:
         scores: list[tuple[Tensor, ...]],
         losses: list[Tensor],
         last: bool = False,
-        alone: bool = False,
     ) -> tuple[Tensor, ...]:
         task, few = self.model.task, batch.part(part)
         embedded = self.model.embeddings.expand(route, rows, part)
         self.dense.begin_slice(last)
         output = self.dense.forward(embedded, few.continuous, self.model.inputs.event_lists(few))
         loss, share = share_of_loss(output, few)
-        # With many slices, the last one would hide little of the exchange, and a split pass takes
-        # longer.
-        splits = alone and self.dense.splits
-        self.dense.backward(share, embedded if splits else None)
+        self.dense.backward(share)
         scores.append(task.scores(output.detach()))
         losses.append(loss.detach())
         return embedded
@@ -290,6 +273,6 @@ def slicing_of(
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)
-    if train.compile or train.cuda_graph is True or not on_cpu or not rows_are_independent:
+    if train.cuda_graph is True or not on_cpu or not rows_are_independent:
         return Slicing(1)
     return Slicing(None, ROWS_PER_THREAD * num_threads)

@@ -108,7 +108,7 @@ def test_truth_values_stay_where_they_belong() -> None:
     options = {"wide": True, "deep": [True, {"on": False}]}
     model = {"kind": "custom", "function": "a.b:c", "options": options}
     document = {"data": {"train": "d", "drop_last": True}, "model": model}
-    spec = parse_spec(document, ["train.compile=yes"])
-    assert spec.train.compile
+    spec = parse_spec(document, ["train.cuda_graph=no"])
+    assert spec.train.cuda_graph is False
     assert spec.data.drop_last
     assert spec.model.options == options  # type: ignore[union-attr]

@@ -427,10 +427,9 @@ def test_several_tasks_share_the_events():
     assert [score.shape for score in scores] == [(10,), (10,)]
 
 
-def test_compiled_and_graphed_steps_are_refused(wording):
+def test_graphed_steps_are_refused(wording):
     model = build_model(SCHEMA, SPECS["din"], seed=0)
     wording.refused(
         SpecError,
-        lambda: TrainStep(model, TrainSpec(compile=True), 1),
         lambda: GraphedStep(model, TrainSpec(cuda_graph=True), 1, 10, make_graph=object),
     )

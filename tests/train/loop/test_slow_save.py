@@ -127,8 +127,8 @@ def test_a_model_that_cannot_score_keeps_its_own_message(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise ModelError("torch could not compile the dense part: no g++")
+        raise ModelError("the dense part has no parameter to train")
 
     monkeypatch.setattr(loop, "evaluate_over_ranks", refuse)
-    with pytest.raises(ModelError, match="no g\\+\\+"):
+    with pytest.raises(ModelError, match="no parameter"):
         trainer(prepared, tmp_path, Control.alone()).run()

@@ -82,7 +82,6 @@ class FailsToRecord(PlayedGraph):
 
 def train(step, rank, num_ranks):
     """What the steps returned and every parameter after them; and replays so far by step."""
-    step.dense.splits = False  # as on a GPU
     told, replays, batches = [], [], Source(rank, num_ranks)
     sizes = [every[:num_ranks] for every in SIZES]
     is_graphed = isinstance(step, GraphedStep)

@@ -27,7 +27,6 @@ CASES = {
     "clipped": (DOUBLE, "replicated", {"clip_grad_norm": 0.02}),
     "clipped, row-wise": (DOUBLE, "row_wise", {"clip_grad_norm": 0.02}),
     "slices": (DOUBLE, "row_wise", {"micro_batches": 3, "optimizer": {"kind": "rowwise_adagrad"}}),
-    "backward in one": (DOUBLE, "row_wise", {"micro_batches": 2}),
     "bf16": (SINGLE, "replicated", {"precision": "bf16", "optimizer": {"kind": "sgd"}}),
 }
 DISTINCT_ROWS = 48
@@ -117,7 +116,6 @@ def train_case(name, rank=0, num_ranks=1, shared_by=None):
     """One of `CASES`; `shared_by` ranks see the batches of so many."""
     dtype, placement, spec = CASES[name]
     step = make_step(dtype, placement, spec, rank, num_ranks)
-    step.dense.splits &= name != "backward in one"  # which is a GPU's way
     return train(step, global_batches(shared_by or num_ranks, dtype), rank, num_ranks)
 
 

@@ -19,7 +19,7 @@ from distrain.jobs.spec import TrainSpec
 from distrain.jobs.spec.training import OptimizerSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
-from distrain.train.step.dense import DenseForward, DenseTraining
+from distrain.train.step.dense import DenseTraining
 from distrain.train.step.gradient_sync import FlatParameters
 from distrain.train.step.precision import arithmetic, check_precision
 
@@ -192,77 +192,6 @@ def test_tf32_holds_inside_the_dense_part_only():
     with pytest.raises(KeyError):
         fail()
     assert products() == before
-
-
-class FakeCompiler:
-    """Stands for `torch.compile`: counts the rows of what would run compiled."""
-
-    def __init__(self):
-        self.rows = []
-
-    def __call__(self, module, dynamic):
-        assert dynamic is False
-
-        def run(embedded, continuous):
-            self.rows.append(len(continuous))
-            return module(embedded, continuous)
-
-        return run
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """Runs batches of so many rows, and returns the numbers of rows of those that were compiled."""
-
-    def run(numbers):
-        fake = FakeCompiler()
-        monkeypatch.setattr(torch, "compile", fake)
-        forward = DenseForward(mlp_network(32, 5, (4,)), compiled=True)
-        for rows in numbers:
-            forward(*small_inputs(rows))
-        return fake.rows
-
-    return run
-
-
-def test_numbers_of_rows_that_come_again_are_compiled_and_others_are_not(compiled):
-    epoch = [64, 65, 64, 64, 65, 3, 0]  # an epoch's last batches are smaller, or empty
-    assert compiled(epoch + [64] * 40 + [3, 3, 3]) == [64, 64, 65] + [64] * 40
-
-
-def test_no_more_than_a_few_sizes_are_compiled(compiled):
-    assert set(compiled([*range(2, 12)] * 3)) == {2, 3, 4, 5}
-
-
-def test_what_stops_the_compiler_is_told_in_words(monkeypatch, wording):
-    from torch._dynamo.exc import BackendCompilerFailed
-
-    def broken(module, dynamic):
-        def run(*_):
-            raise BackendCompilerFailed(broken, RuntimeError("no g++ here"), None)
-
-        return run
-
-    monkeypatch.setattr(torch, "compile", broken)
-    dense, embedded, continuous = small_dense(TrainSpec(compile=True))
-    dense.forward(embedded, continuous)  # the first batch of a size runs eagerly
-    wording.refused(ModelError, lambda: dense.forward(embedded, continuous))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-def test_a_compiled_dense_part_equals_the_eager_one():
-    results = {}
-    for compiled in (False, True):
-        dense, embedded, continuous = small_dense(TrainSpec(compile=compiled))
-        for _ in range(4):
-            dense.zero_grad()
-            logits = dense.forward(embedded, continuous)
-            dense.backward(logits.square().mean())
-            dense.step(0.01)
-        results[compiled] = [logits.detach(), dense.optimizer.vector.detach()]
-    for eager, ours in zip(results[False], results[True], strict=True):
-        torch.testing.assert_close(eager, ours, rtol=1e-4, atol=1e-5)
 
 
 def test_torchs_deterministic_switch_holds_inside_the_dense_part_only(monkeypatch):

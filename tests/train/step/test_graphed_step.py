@@ -229,7 +229,6 @@ class MadeGraphs(list):
 def test_what_a_graph_cannot_hold_is_refused(wording):
     for section, model in (
         ({"micro_batches": 2}, {}),
-        ({"compile": True}, {}),
         ({}, {"combiner": "sum"}),
         ({}, {"placement": "host_cached"}),
     ):

@@ -37,7 +37,6 @@ def test_ranks_of_a_job_are_cut_alike(batch, ranks):
     [
         ({}, {"on_cpu": False}),
         ({}, {"rows_are_independent": False}),
-        ({"compile": True}, {}),
         ({"cuda_graph": True}, {}),
         ({"micro_batches": 1}, {}),
     ],
