@@ -1,11 +1,11 @@
-"""The table of the chart's values, from the comments of values.yaml.
+"""The table of the chart's values that need a decision, from the comments of values.yaml.
 
-A value's comment begins with `# --`; those of mappings whose keys have comments of their own are
-left out.
+A value's comment begins with `# --`; mappings whose keys have comments of their own need none.
 """
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,44 @@ import yaml
 from markdown_pieces import code, table
 
 VALUES = Path(__file__).resolve().parents[2] / "helm" / "distrain" / "values.yaml"
+SHOWN = (
+    *("mode", "clusters", "image.repository", "image.pullSecrets"),
+    *("tls.enabled", "tls.source", "tls.existing.*", "tls.certManager.issuerRef.name"),
+    *("tls.apiNames", "network.interface", "networkPolicy.enabled", "networkPolicy.*From"),
+    *("networkPolicy.egress.enabled", "networkPolicy.egress.training"),
+    *("networkPolicy.egress.service", "runs.url", "runs.existingClaim", "runs.size"),
+    *("runs.storageClass", "runs.accessModes", "data.existingClaim"),
+    *("cluster.allowedRoots", "cluster.modelPackages", "service.database.existingSecret"),
+    *("service.replicas", "service.publicUrl", "service.admins", "service.projects"),
+    *("service.persistence.size", "service.persistence.storageClass", "scheduler.tokenSecret"),
+    *("workers.replicas", "workers.autoscale.*", "workers.image.repository", "workers.gpu.*"),
+    *("workers.resources", "workers.shmSize", "workers.scratch.*", "workers.envFromSecrets"),
+    *("workers.terminationGracePeriodSeconds", "apiService.type", "ingress.enabled"),
+    *("ingress.hosts", "ingress.tlsSecret", "monitoring.serviceTokenSecret"),
+)
+"""Patterns of the values in the table; only values.yaml has the others."""
 _KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9]*):( |$)")
 
 
 def sections() -> str:
-    """A table for each of the first keys that has keys of its own, and one of the others.
+    """A table of the values that `SHOWN` names.
 
     Raises:
-        LookupError: A value has no comment.
+        LookupError: A value has no comment, or a pattern names no value.
     """
     about, values = comments(VALUES.read_text()), yaml.safe_load(VALUES.read_text())
-    groups: dict[str, list[tuple[str, str, str]]] = {}
-    for path, value in leaves(values, about):
-        if path not in about:
-            raise LookupError(f"{path} has no comment in {VALUES.name}")
-        group = path.partition(".")[0] if "." in path else "Mode, names, more clusters"
-        groups.setdefault(group, []).append((code(path), code(_shown(value)), about[path]))
-    parts = []
-    for group, rows in groups.items():
-        parts += [f"### {group}", table(["value", "default", "meaning"], rows)]
-    return "\n\n".join(parts)
+    found = dict(leaves(values, about))
+    if missing := found.keys() - about.keys():
+        raise LookupError(f"{VALUES.name} has no comment for {', '.join(sorted(missing))}")
+    shown = {pattern: [path for path in found if fnmatch(path, pattern)] for pattern in SHOWN}
+    if unknown := [pattern for pattern, paths in shown.items() if not paths]:
+        raise LookupError(f"{VALUES.name} has no value {', '.join(unknown)}")
+    rows = [
+        (code(path), code(_shown(found[path])), about[path])
+        for paths in shown.values()
+        for path in paths
+    ]
+    return table(["value", "default", "meaning"], rows)
 
 
 def comments(text: str) -> dict[str, str]:

@@ -4,11 +4,23 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 
+MOST_ROWS_OF_A_LIST = 3
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; `|` and line ends in cells are taken care of."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def table_or_list(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; of few rows a list, with the name first, the meaning last, and the rest between."""
+    if len(rows) > MOST_ROWS_OF_A_LIST:
+        return table(header, rows)
+    return "\n".join(
+        f"- {name}" + f" ({'; '.join(rest)})" * bool(rest) + f": {meaning}" * bool(meaning)
+        for name, *rest, meaning in rows
+    )
 
 
 def code(text: object) -> str:

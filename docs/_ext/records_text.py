@@ -16,7 +16,9 @@ from distrain import client, errors
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.errors import DistrainError
 from distrain.jobs.events import EVENT_TYPES, PHASES
+from distrain.jobs.job_view import JobView
 from distrain.jobs.reasons import Reason
+from distrain.runs.summary import Summary
 
 # Fields that mean the same in all records and are not described again in each docstring.
 _COMMON = {
@@ -99,14 +101,25 @@ def fields(record: Any, without: Collection[str] = ()) -> str:
 
 
 def events() -> str:
-    """A heading, the docstring's first paragraph and a table for each event."""
-    parts = ["Each event also has `rank`, the number of the reporting rank, from 0."]
+    """A table of the events; their fields are described in the code."""
+    rows = []
     for kind, event in EVENT_TYPES.items():
-        about = (inspect.getdoc(event) or "").partition("\n\n")[0]
-        parts += [f"### {event.__name__}", f"`kind: {kind}`. {about}"]
-        if [field.name for field in dataclasses.fields(event)] != ["rank"]:
-            parts.append(fields(event, without=("rank",)))
-    return "\n\n".join(parts)
+        fields(event, without=("rank",))  # raises LookupError for a field without a comment
+        rows.append((code(kind), (inspect.getdoc(event) or "").partition("\n\n")[0]))
+    return table(["`kind`", "meaning"], rows)
+
+
+def view() -> str:
+    """The fields of the coordinator's view that the summary does not have."""
+    names = {field.name for field in dataclasses.fields(Summary)}
+    names |= {f"rank_{name}" for name in names}
+    names.remove("state")  # of a job that has not ended, too
+    known = [field.name for field in dataclasses.fields(JobView) if field.name in names]
+    listed = ", ".join(map(code, known[:-1])) + f" and {code(known[-1])}"
+    return (
+        f"{listed} have the values of the summary (without `rank_`) once they are known. The other "
+        "fields are:\n\n" + fields(JobView, without=known)
+    )
 
 
 def phases() -> str:

@@ -35,6 +35,7 @@ PIECES: Mapping[str, Callable[[], str]] = {
     "settings": settings_text.sections,
     "spec": spec_text.sections,
     "states": states_text.table,
+    "view": records_text.view,
 }
 """Generated texts in pages, by name; `record PATH` has the fields of a dataclass."""
 

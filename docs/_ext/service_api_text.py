@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from markdown_pieces import code, first_sentence_capital, table
+from markdown_pieces import code, first_sentence_capital, table, table_or_list
 
 from distrain.service.api.app import openapi_document
 from distrain.service.api.problems import CODES
@@ -69,6 +70,9 @@ _COMMON = {
     "user": "The name of a user.",
     "valid": "Whether the spec can be submitted.",
 }
+_SHARED = frozenset({"Health"})
+"""Small types of several calls, which keep a section of their own."""
+
 _FIRST = ("id", "name", "project", "owner", "cluster", "state", "reason", "message")
 """Fields that are listed first; the document has those of base classes first."""
 
@@ -80,7 +84,9 @@ _SIMPLE = {
     "object": "mapping",
 }
 _FORMATS = {"date-time": "time", "date": "day", "binary": "bytes"}
-_LARGEST_LIMIT = 1 << 53
+_LARGEST_LIMIT = (1 << 31) - 2
+_MOST_FIELDS_IN_A_CALL = 2
+"""Types of a body or an answer with up to this number of fields have no section of their own."""
 _CODE_OF_PROBLEM = re.compile(r"`(\w+)`:")
 _JSON = "application/json"
 
@@ -99,25 +105,66 @@ def calls() -> str:
 def types() -> str:
     """A heading, what it is, and a table of fields for each type of bodies and answers."""
     parts = []
-    for name, schema in openapi_document()["components"]["schemas"].items():
-        parts.append(f"### Type {name}")
-        parts.append(" ".join(schema.get("description", "").split()))
-        if "enum" in schema:
-            parts.append("One of " + ", ".join(code(value) for value in schema["enum"]) + ".")
-        required = schema.get("required", ()) if name.endswith("Request") else ()
-        fields = schema.get("properties", {})
-        first = [field for field in _FIRST if field in fields]
-        rows = [
-            (
-                code(field),
-                _values(fields[field], field in required, name),
-                _meaning(field, fields[field]),
-            )
-            for field in dict.fromkeys([*first, *fields])
-        ]
-        if rows:
-            parts.append(table(["field", "values", "meaning"], rows))
+    for name, schema in _schemas().items():
+        if "enum" in schema or name in _in_calls():
+            continue
+        parts += [f"### Type {name}", _about(schema)]
+        fields, base = _fields(name), _base(name)
+        if base:
+            parts.append(f"It has the fields of {_link(base)}, and:")
+            fields = [field for field in fields if field not in _fields(base)]
+        parts.append(table_or_list(["field", "values", "meaning"], fields))
     return "\n\n".join(part for part in parts if part)
+
+
+@cache
+def _schemas() -> Mapping[str, Any]:
+    schemas: Mapping[str, Any] = openapi_document()["components"]["schemas"]
+    return schemas
+
+
+def _fields(name: str) -> list[tuple[str, str, str]]:
+    """Each field's name, values and meaning."""
+    schema = _schemas()[name]
+    required = schema.get("required", ()) if name.endswith("Request") else ()
+    fields = schema.get("properties", {})
+    first = [field for field in _FIRST if field in fields]
+    return [
+        (
+            code(field),
+            _values(fields[field], field in required, name),
+            _meaning(field, fields[field]),
+        )
+        for field in dict.fromkeys([*first, *fields])
+    ]
+
+
+def _base(name: str) -> str | None:
+    """Another type all of whose fields this type has with the same meanings."""
+    own = set(_fields(name))
+    for other, schema in _schemas().items():
+        fields = set(_fields(other)) if "enum" not in schema else set()
+        if len(fields) > _MOST_FIELDS_IN_A_CALL and fields < own:
+            return other
+    return None
+
+
+@cache
+def _in_calls() -> frozenset[str]:
+    """The types that are described where a call takes or returns them."""
+    inside = json.dumps(_schemas())
+    return frozenset(
+        name
+        for name, schema in _schemas().items()
+        if "enum" not in schema
+        and len(schema.get("properties", {})) <= _MOST_FIELDS_IN_A_CALL
+        and f'/{name}"' not in inside
+        and name not in _SHARED
+    )
+
+
+def _about(schema: Mapping[str, Any]) -> str:
+    return " ".join(schema.get("description", "").split())
 
 
 def codes() -> str:
@@ -134,21 +181,11 @@ def document_text() -> str:
 def _call(methods: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"### {methods} {path}"
     yield operation.get("description", "")
-    parameters = [
-        (
-            code(p["name"]),
-            p["in"],
-            _values(p["schema"], p["required"], "").replace(", or null", ""),  # null: not sent
-            _meaning(p["name"], p),
-        )
-        for p in operation.get("parameters", ())
-        if not _is_obvious(p)
-    ]
-    if parameters:
-        yield table(["parameter", "in", "values", "meaning"], parameters)
     answers = sorted(operation["responses"].items())
     body = operation.get("requestBody", {}).get("content", {})
-    lines = ["- Body: " + _body(body)] if body else []
+    lines = [_parameter(p) for p in operation.get("parameters", ()) if not _is_obvious(p)]
+    if body:
+        lines.append("- Body: " + _body(body))
     for status, answer in answers:
         if not _is_problem(answer):
             lines.append(f"- {status}" + _answer(answer))
@@ -157,17 +194,24 @@ def _call(methods: str, path: str, operation: Mapping[str, Any]) -> Iterator[str
         for status, answer in answers
         if _is_problem(answer)
         for name in _CODE_OF_PROBLEM.findall(answer["description"])
-        if name not in _COMMON_CODES
+        if name not in _COMMON_CODES and f"`{name}`" not in operation.get("description", "")
     ]
     if errors:
         lines.append("- Errors: " + ", ".join(errors))
     yield "\n".join(lines)
 
 
+def _parameter(p: Mapping[str, Any]) -> str:
+    """A line about a parameter; those of the query need no word for their place."""
+    values = _values(p["schema"], p["required"], "").replace(", or null", "")  # null: not sent
+    place = "" if p["in"] == "query" else f"{p['in']}; "
+    return f"- {code(p['name'])} ({place}{values}): {_meaning(p['name'], p)}"
+
+
 def _is_obvious(parameter: Mapping[str, Any]) -> bool:
-    name, is_described = parameter["name"], "description" in parameter
+    name, described = parameter["name"], parameter.get("description", "")
     return parameter["in"] == "path" and (
-        name in _OBVIOUS_IN_PATHS or (name == "job_id" and not is_described)
+        name in _OBVIOUS_IN_PATHS or (name == "job_id" and described in ("", "The job's id."))
     )
 
 
@@ -176,10 +220,18 @@ def _answer(answer: Mapping[str, Any]) -> str:
     told = answer["description"].rstrip(".")
     if told == "Successful Response" or "text/event-stream" in content:
         told = ""
-    return "".join(f": {text}" for text in (told, _body(content)) if text)
+    body = _body(content)
+    return "".join(f": {text}" for text in ("" if "\n" in body else told, body) if text)
 
 
 def _body(content: Mapping[str, Any]) -> str:
+    """The type of a body; of a small one, its fields as lines of their own."""
+    named = content.get(_JSON, {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+    if named in _in_calls():
+        lines = [_about(_schemas()[named]).removesuffix(".") + ":"]
+        for field, values, meaning in _fields(named):
+            lines.append(f"  - {field}: {values}" + f". {meaning}" * bool(meaning))
+        return "\n".join(lines)
     kinds = [
         _type(kind["schema"]) if name == _JSON else code(name) for name, kind in content.items()
     ]
@@ -191,6 +243,8 @@ def _is_problem(answer: Mapping[str, Any]) -> bool:
 
 
 def _meaning(name: str, described: Mapping[str, Any]) -> str:
+    if described.get("description", "").startswith(f"One of `{next(iter(CODES))}`"):
+        return "One of the [codes](#errors)."
     return first_sentence_capital(described.get("description", "") or _COMMON.get(name, ""))
 
 
@@ -222,10 +276,14 @@ def _default(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _link(name: str) -> str:
+    return f"[{name}](#type-{name.lower()})"
+
+
 def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#type-{name.lower()})"
+        return _type(_schemas()[name]) if "enum" in _schemas()[name] else _link(name)
     if "anyOf" in schema:
         kinds = [_type(one) for one in schema["anyOf"] if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds)) + ", or null" * (len(kinds) < len(schema["anyOf"]))

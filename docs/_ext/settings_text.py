@@ -16,7 +16,15 @@ _DATA_DIR = "~/.local/share/distrain/serve"
 def sections() -> str:
     """A heading and a table for each section of `serve.yaml`."""
     parts = ["### The document itself", _fields("", Settings)]
+    first = dict[type[BaseModel], str]()
     for path, section in _sections("", Settings):
+        if section in first:
+            parts += [
+                f"### {path}",
+                f"The same keys as [{first[section]}](#{first[section].replace('.', '')}).",
+            ]
+            continue
+        first[section] = path
         about = " ".join((section.__doc__ or "").split())
         parts += [f"### {path}", about, _fields(f"{path}.", section)]
     return "\n\n".join(part for part in parts if part)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from markdown_pieces import code, table
+from markdown_pieces import MOST_ROWS_OF_A_LIST, code, table, table_or_list
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -19,6 +19,7 @@ _OF_MODELS = {
     "sharing": "[a kind](#modelsharing-kind-shared_bottom), a mapping with its options, or `null`",
 }
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+_OR_NULL = " or `null`"
 _FEWEST_KINDS = 2
 """Fields that this number of models have with one meaning are explained once."""
 
@@ -26,30 +27,48 @@ _FEWEST_KINDS = 2
 def sections() -> str:
     """A heading and a table for each section, in the order of the document."""
     parts = ["## The document itself", _about(JobSpec), _fields("", JobSpec)]
+    seen: dict[type[Section], str] = {}
     for path, section in _sections("", JobSpec):
         if section is _KINDS[0]:
             parts += _of_models()
         if section in _KINDS:
             parts += [f"## {path}", _about(section), *_of_kind(section)]
+        elif section in seen:
+            parts += [f"## {path}", f"The fields and defaults are those of {_link(seen[section])}."]
         else:
+            seen[section] = path
             parts += [f"## {path}", _about(section), _fields(path.partition(" ")[0] + ".", section)]
         if path.startswith("model") and section is _KINDS[-1]:
             parts += _of_tasks()
     return "\n\n".join(part for part in parts if part)
 
 
+def _link(path: str) -> str:
+    return f"[{code(path)}](#{path.replace('.', '')})"
+
+
 def _of_models() -> Iterator[str]:
     """The section `model`: the fields that several kinds have."""
     yield "## model"
+    without = [code(_kind(kind)) for kind in _KINDS if not _has_tasks(kind)]
     yield (
         "`model.kind` is the model's name; the other fields depend on it. This table describes the "
-        "fields that several kinds have. The section of a kind lists its own fields, and its "
-        "defaults of these common fields."
+        "fields that several kinds have. The section of a kind has its own fields, and its "
+        "defaults of these common fields. `tasks` (`{}`) and `sharing` (`null`) are fields of all "
+        f"kinds except {', '.join(without[:-1])} and {without[-1]}."
     )
     rows = [
         (code(f"model.{name}"), kind, meaning) for name, (kind, meaning) in _common_fields().items()
     ]
     yield table(["field", "value", "meaning"], rows)
+
+
+def _kind(section: type[Section]) -> str:
+    return str(section.model_fields["kind"].default)
+
+
+def _has_tasks(section: type[Section]) -> bool:
+    return set(_OF_MODELS) <= {_name(name, field) for name, field in _own(section)}
 
 
 def _common_fields() -> dict[str, tuple[str, str]]:
@@ -62,34 +81,52 @@ def _common_fields() -> dict[str, tuple[str, str]]:
     )
     found: dict[str, tuple[str, str]] = {}
     for (name, value, meaning), count in counts.most_common():
-        if count >= _FEWEST_KINDS and name not in found:
+        is_wider = name in found and value == found[name][0] + _OR_NULL
+        if count >= _FEWEST_KINDS and (name not in found or is_wider):
             found[name] = value, meaning
     return found
 
 
+def _is_common(name: str, field: FieldInfo) -> bool:
+    """Whether the common field describes this one, which may lack its value `null`."""
+    value, meaning = _common_fields().get(name, ("", ""))
+    own = _value_of(name, field)
+    return own in (value, value.removesuffix(_OR_NULL)) and field.description in (
+        meaning,
+        meaning.partition("; null: ")[0] + "." if own != value else meaning,
+    )
+
+
 def _of_kind(section: type[Section]) -> Iterator[str]:
     """A table of a model's own fields, and the defaults of the fields that others have, too."""
-    common = _common_fields()
     shared = {
         _name(name, field): field
         for name, field in _own(section)
-        if common.get(_name(name, field)) == (_value_of(name, field), field.description)
+        if _is_common(_name(name, field), field)
     }
     if {*(_name(name, field) for name, field in _own(section))} - {"kind", *shared}:
         yield _fields("model.", section, without={"kind", *shared})
-    if shared:
-        defaults = ", ".join(
-            code(f"{name}: {_default(field).strip('`')}") for name, field in shared.items()
-        )
-        yield f"[Common fields](#model), with defaults: {defaults}."
+    defaults = [
+        code(f"{name}: {_default(field).strip('`')}") + _not_null(name, field)
+        for name, field in shared.items()
+        if name not in _OF_MODELS
+    ]
+    if defaults:
+        yield f"[Common fields](#model): {', '.join(defaults)}."
+
+
+def _not_null(name: str, field: FieldInfo) -> str:
+    """A remark if the common field may be null, and this one not."""
+    own = _value_of(name, field)
+    return " (not null)" if _common_fields()[name][0] == own + _OR_NULL else ""
 
 
 def _of_tasks() -> Iterator[str]:
     """The sections `tasks` and `sharing`, which many models have."""
     yield from ("## model.tasks.NAME", _about(TaskSpec), _fields("model.tasks.NAME.", TaskSpec))
     for kind in get_args(get_args(SharingSpec)[0]):
-        yield f"## model.sharing (kind: {kind.model_fields['kind'].default})"
-        yield from (_about(kind), _fields("model.sharing.", kind))
+        yield f"## model.sharing (kind: {_kind(kind)})"
+        yield from (_about(kind), _fields("model.sharing.", kind, without={"kind"}))
 
 
 def field_paths() -> list[str]:
@@ -138,7 +175,14 @@ def _fields(prefix: str, section: type[Section], without: Collection[str] = ()) 
             raise LookupError(f"the field {path} has no description")
         if _name(name, field) not in without:
             rows.append((code(path), _value_of(name, field), _default(field), field.description))
-    return table(["field", "value", "default", "meaning"], rows)
+    if len(rows) <= MOST_ROWS_OF_A_LIST:
+        rows = [(*row[:2], _in_words(row[2]), row[3]) for row in rows]
+    return table_or_list(["field", "value", "default", "meaning"], rows)
+
+
+def _in_words(default: str) -> str:
+    """A default as a list has it, which lacks the column's heading."""
+    return default if default == "required" else f"default {default}"
 
 
 def _value_of(name: str, field: FieldInfo) -> str:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option("--click-rate", default=0.03, help="The mean probability of a click.")
 @click.option("--seed", default=0, help="Seed of the planted model and of the rows.")
-@click.option("--overwrite", is_flag=True, help="Replace an earlier dataset in that folder.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option("Print the result as JSON.")
 def command(
     rows: int,

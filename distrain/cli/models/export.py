@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Write a delta: the changes since this export, which may be complete or a delta.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @checkpoint_option
 @json_option("Print the result as JSON.")
 def command(

@@ -37,7 +37,7 @@ _SMALL_BYTES = 64 << 20
 @keep_option("Copy this column of DATA; may be repeated.")
 @raw_options
 @workers_options
-@click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @click.option(
     "--resume",
     is_flag=True,

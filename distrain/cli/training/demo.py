@@ -39,7 +39,7 @@ MADE = ("raw", "data", "job.yaml", "run")
 @ranks_option(2)
 @click.option("--out", type=PATH, default=Path("demo"), help="The folder of all files.")
 @click.option("--quick", is_flag=True, help="Use a tenth of the rows.")
-@click.option("--overwrite", is_flag=True, help="Replace an earlier demo in that folder.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 def command(rows: int, ranks: int, out: Path, quick: bool, overwrite: bool) -> None:
     """Generate raw clicks, prepare them, and train a DLRM on a local Dask cluster.
 

@@ -13,7 +13,7 @@ from distrain.cli.options import PATH, json_option, ranks_option
 @ranks_option(1)
 @click.option("--out", type=PATH, default=Path("job.yaml"), help="The file to write.")
 @click.option("--full", is_flag=True, help="Write every field, with its default.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @json_option("Print the path of the written file as JSON.")
 def command(
     model: str | None,

@@ -58,15 +58,13 @@ class AutoIntSpec(Section):
     kind: Literal["autoint"] = Field("autoint", description="The model's name.")
     embedding_dim: Width = 16
     layers: Depth = Field(3, description="The number of attention layers.")
-    heads: PositiveInt = Field(2, description="The number of heads of each layer.")
+    heads: PositiveInt = Field(2, description="The number of attention heads of each layer.")
     width: PositiveInt = Field(64, description="The width of a layer's vectors, over all heads.")
     hidden: Widths = Field(
         (128, 128),
         description="The widths of the MLP's hidden layers; []: no MLP, as in the AutoInt paper.",
     )
-    dropout: Dropout = Field(
-        0.0, description="The dropout rate after each hidden layer of the MLP."
-    )
+    dropout: Dropout = Field(0.0, description="The dropout rate after each hidden layer.")
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -80,9 +78,7 @@ class XDeepFmSpec(Section):
         (32, 32), description="The number of feature maps of each interaction layer.", min_length=1
     )
     hidden: Widths = Field((128, 128), description="The widths of the MLP's hidden layers.")
-    dropout: Dropout = Field(
-        0.0, description="The dropout rate after each hidden layer of the MLP."
-    )
+    dropout: Dropout = Field(0.0, description="The dropout rate after each hidden layer.")
     tasks: Tasks = Field({})
     sharing: Sharing = None
 

@@ -79,7 +79,7 @@ class MlpSpec(Section):
 
     kind: Literal["mlp"] = Field("mlp", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
-    hidden: Widths = Field((128, 128, 128), description="The widths of the hidden layers.")
+    hidden: Widths = Field((128, 128, 128), description="The widths of the MLP's hidden layers.")
     dropout: HiddenDropout = 0.0
     number_pieces: Pieces = 0
     tasks: Tasks = Field({})
@@ -91,7 +91,7 @@ class TabularSpec(Section):
 
     kind: Literal["tabular"] = Field("tabular", description="The model's name.")
     embedding_dim: WidthOrOwn = None
-    hidden: Widths = Field((512, 256), description="The widths of the hidden layers.")
+    hidden: Widths = Field((512, 256), description="The widths of the MLP's hidden layers.")
     dropout: HiddenDropout = 0.0
     embedding_dropout: Dropout = Field(0.0, description="The dropout rate of the embeddings.")
     outputs: Literal[1, 2] = Field(
@@ -254,7 +254,7 @@ class DinSpec(Section):
         (80, 40),
         description="The widths of the hidden layers that compute the events' attention weights.",
     )
-    hidden: Widths = Field((200, 80), description="The widths of the hidden layers.")
+    hidden: Widths = Field((200, 80), description="The widths of the MLP's hidden layers.")
     activation: Literal["dice", "relu", "sigmoid"] = Field(
         "dice", description="The activation of all hidden layers; `dice` contains a batch norm."
     )

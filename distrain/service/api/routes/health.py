@@ -27,7 +27,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 class Health(Answer):
     """The service's health."""
 
-    status: str
+    status: str = Field(description="`ok` or `failed`.")
     failed: dict[str, str] = Field({}, description="What failed, and why.")
 
 
