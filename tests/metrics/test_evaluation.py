@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ LEADING = {
 }
 
 
-def evaluation(*kinds: str) -> tuple[Evaluation, dict[str, object]]:
+def evaluation(*kinds: str) -> tuple[Evaluation, dict[str, Any]]:
     """The evaluation of random rows with targets of these kinds, and each target's report."""
     draw = np.random.default_rng(0)
     metrics = TargetMetrics.of_kinds({f"t{place}": kind for place, kind in enumerate(kinds)})

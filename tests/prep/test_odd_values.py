@@ -102,8 +102,8 @@ def test_what_a_column_is_read_as_depends_on_the_share_of_numbers(
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str) -> None:
-    for name, odd in (("a", {}), ("b", {"price": {5: "x", 9: "y"}})):
-        table = pa.table(columns_with(odd))
+    for name, values in (("a", {}), ("b", {"price": {5: "x", 9: "y"}})):
+        table = pa.table(columns_with(values))
         path = tmp_path / f"{name}.{form}"
         if form == "parquet":
             pq.write_table(table, path, row_group_size=3)

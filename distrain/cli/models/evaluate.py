@@ -253,14 +253,13 @@ def command(
         warn_of(prepared)
     if before is not None:
         _print_drift(results["drift"], [column.name for column in before.columns])
-    if not json_wanted():
-        results["targets"] = with_own_name(results.get("targets"), own_name(Path(folder)))
-        _print_results(results)
+    if json_wanted():
+        of_rows = {} if prepared is None else prepared.to_json()
+        dropped = {"bad_lines", "rows_without_label"} & of_rows.keys()
+        print_json(results | {key: of_rows[key] for key in sorted(dropped)})
         return
-    if prepared is not None:
-        of_rows = prepared.to_json()
-        results |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
-    print_json(results)
+    results["targets"] = with_own_name(results.get("targets"), own_name(Path(folder)))
+    _print_results(results)
 
 
 def _training_rows(

@@ -150,22 +150,18 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.jobs.spec.load import is_named_as_table, load_spec, parse_spec, sets_section
+    from distrain.jobs.spec.load import load_spec, parse_spec, sets_section
     from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
     from distrain.runs.run_file import check_new_run
 
     is_table = bool(of_table["target"] or of_table["features"])
-    if not is_table and any(map(is_named_as_table, sources)):
-        from distrain.launch.tables import refuse_without_target
-
-        refuse_without_target(sources)
+    if not is_table:
+        _refuse_table_options(context, sources, of_table)
     if bool(sources) == (resumed_run is not None) or (len(sources) > 1 and not is_table):
         raise click.UsageError(
             "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
         )
-    if not is_table and (given := given_options(context, of_table)):
-        raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
     if resumed_run is not None and run_dir is not None:
         raise click.UsageError("--resume gives the run folder: leave --run-dir out.")
     if overwrite and run_dir is None:
@@ -225,6 +221,20 @@ def command(
         leave(run)
         return
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
+
+
+def _refuse_table_options(
+    context: click.Context, sources: tuple[str, ...], of_table: dict[str, Any]
+) -> None:
+    """Raise an error if the target of a table is missing, or if options need a table."""
+    from distrain.jobs.spec.load import is_named_as_table
+
+    if any(map(is_named_as_table, sources)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target(sources)
+    if given := given_options(context, of_table):
+        raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
 
 
 def _table_job(
