@@ -1,7 +1,6 @@
 """What people get who do not clone: the source distribution and the wheel."""
 
 import email
-import importlib.util
 import os
 import re
 import runpy
@@ -12,19 +11,17 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from importlib.metadata import distribution
+from collections.abc import Iterable, Iterator
+from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from distrain.version import build
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location(
-    "make_release", ROOT / "deploy" / "release" / "make_release.py"
-)
-make_release = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(make_release)
 MADE = shutil.ignore_patterns(
     ".*_cache", ".git", ".hypothesis", ".venv", "__pycache__", "*.so", "*.egg-info", "_build"
 )
@@ -66,6 +63,22 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("distrain-*"))
 
 
+def needed(
+    lines: Iterable[str], extras: Iterable[str], seen: set[tuple[str, str]]
+) -> Iterator[str]:
+    """The packages that requirements name on this platform, and what those need in turn."""
+    for line in lines:
+        wanted = Requirement(line)
+        if wanted.marker and not any(wanted.marker.evaluate({"extra": one}) for one in extras):
+            continue
+        name = canonicalize_name(wanted.name)
+        more = {(name, extra) for extra in ("", *wanted.extras)} - seen
+        if more:
+            seen |= more
+            yield name
+            yield from needed(requires(name) or [], [extra for _, extra in more], seen)
+
+
 def with_the_needs_of(wheel: Path, environment: Path) -> None:
     """An environment that has what the wheel and its service ask for, and nothing else.
 
@@ -76,7 +89,7 @@ def with_the_needs_of(wheel: Path, environment: Path) -> None:
         [name] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         wanted = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
     site = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
-    for package in {"pip", *make_release.needed(wanted, ("", "service"), set())}:
+    for package in {"pip", *needed(wanted, ("", "service"), set())}:
         for file in distribution(package).files or ():
             source, target = Path(file.locate()), site / file
             if ".." in file.parts or not source.is_file() or target.exists():
