@@ -1,4 +1,7 @@
-"""A model's tables in an export: plain lookups, and the positions of rows in the exported file."""
+"""Replaces a model's embedding tables by torch lookups that `torch.export` accepts.
+
+Also finds the byte positions of the tables' rows in the exported file.
+"""
 
 import json
 import struct

@@ -254,7 +254,9 @@ _FEW_PLACES = 1 << 14  # a group with at most this number of places is not split
 
 
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield (number of rows, padded length) of groups of rows with these counts, longest first.
+    """Divide rows into groups of similar length; yield each (number of rows, padded length).
+
+    `counts` has the rows' numbers of events, in descending order. Each group has the next rows.
 
     >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
     (16384, [(2, 9000), (4, 3)])

@@ -164,9 +164,11 @@ class Store:
         return route.rows.at(self.cache.places).fetch(self.cache.values(0), self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
-        """Write embeddings to `out`, `[rows of the part, columns of the group, dim]`.
+        """Write the embeddings of the batch's rows `part` to `out`, in the store's columns of it.
 
-        Sequences are not among these columns.
+        `rows`, `[u, dim]`, has the values of the route's distinct rows. `out` is `[rows of the
+        part, columns of the group, dim]`; columns of lists are combined, and sequences are not
+        among its columns.
         """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
@@ -181,7 +183,12 @@ class Store:
             out[:, place] = pooled
 
     def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
-        """Add gradients, `[rows of the part, columns, dim]`, to `sums`, `[u, dim]`, in place."""
+        """Add each embedding's gradient to the sum of its distinct row, in place.
+
+        `grads`, `[rows of the part, columns of the group, dim]`, belongs to the embeddings that
+        `expand` wrote for the same part. `sums`, `[u, dim]`, has a row for each distinct row of the
+        route.
+        """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         for turn in self._turns:

@@ -62,7 +62,10 @@ def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Bloc
 
 
 def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
-    """Return the MLP branch for `sum_or_parts`, which ends in a logit unless there is a head."""
+    """Return the MLP branch for `sum_or_parts`.
+
+    Without a head its last layer gives a logit; with a head it ends with the hidden layers.
+    """
     if head is None:
         return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
     return MLPBlock(spec.hidden, dropout=spec.dropout)
