@@ -161,7 +161,9 @@ class DistinctScores:
 
 
 def key_of(scores: Floats) -> Keys:
-    """Return keys in the order of the finite scores, uint32 `[rows]`; -0.0 and 0.0 have one key.
+    """Return a key for each finite score, uint32 `[rows]`; a larger score has a larger key.
+
+    Scores that are equal as float32, such as -0.0 and 0.0, have the same key.
 
     Negative floats have the sign bit and are descending as integers, so all their bits are flipped.
     In other floats only the sign bit is flipped.
@@ -174,7 +176,10 @@ def key_of(scores: Floats) -> Keys:
 
 
 def _step_sum(negatives: Weights, positives: Weights) -> float:
-    """Return the exact average precision; the rows of an entry are ties, admitted together."""
+    """Return the exact average precision: a sum over the entries, the highest score first.
+
+    Rows of one entry are ties, so they reach a threshold together.
+    """
     p: Doubles = positives[::-1].astype(np.float64)
     admitted = np.cumsum(p)
     among = admitted + np.cumsum(negatives[::-1].astype(np.float64))

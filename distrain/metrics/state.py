@@ -14,7 +14,11 @@ class Report(Protocol):
 
 
 class Parts(NamedTuple):
-    """A state's arrays, which are added over ranks; `counts` is `None` if `bins` has the counts."""
+    """A state's arrays, which are added over ranks.
+
+    `counts` has the number of rows, and for a binary target the number of positive rows; `None` if
+    both follow from `bins`.
+    """
 
     bins: Weights
     sums: Doubles

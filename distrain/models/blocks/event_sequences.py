@@ -92,9 +92,10 @@ class EventBlock(Block):
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the targets' vectors, `[rows, width]`, and the events' vectors, by row.
+        """Return the target's vector of each row, `[rows, width]`, and the events' vectors.
 
-        The values of the `Ragged` are `[events, width]`.
+        The values of the `Ragged` are `[events, width]`. When torch compiles or exports, the
+        vectors of a row's events before the newest `max_length` are zeros.
         """
         events = value.events[self._place]
         target, rows = self.fields(value)
@@ -159,9 +160,10 @@ class RowGroups:
     """Rows in groups of similar lengths, for kernels that need padding.
 
     A group has the same number of places (positions for values, the rest padding) for each of its
-    rows. A group of more than 16,384 places has at most about twice as many places as values. A
-    smaller group is not split further, so it may be mostly padding. When torch compiles or exports,
-    there is one group, of `most` places a row.
+    rows. A group of more than 16,384 places has at most about twice as many places as values,
+    unless it has one place for each row, for at most one value. A smaller group is not split
+    further, so it may be mostly padding. When torch compiles or exports, there is one group, of
+    `most` places a row.
 
     Args:
         values: The rows and their values.
@@ -218,7 +220,11 @@ class RowGroups:
         return [torch.unflatten(part, 0, shape) for part, shape in shaped]
 
     def unpad(self, groups: Sequence[Tensor]) -> Tensor:
-        """Return the inverse of `pad`: `[values, dim]`."""
+        """Return the inverse of `pad`: `[values, dim]`.
+
+        A value that its row does not keep, because the row is longer than `most`, gets the vector
+        of some other place.
+        """
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)
 

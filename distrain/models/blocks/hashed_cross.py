@@ -31,7 +31,7 @@ class HashedCross:
         columns: Names of two or more categorical columns. Their order matters: a cross of the same
             columns in another order has other bins.
         num_bins: Number of bins, fewer than 2^31 - 1.
-        dim: The width of the bins' embeddings; `None` for the width of the part.
+        dim: The width of the bins' embeddings; `None` for that of the `Embeddings` with this cross.
         seed: Seed of the coefficients.
 
     Attributes:

@@ -63,7 +63,7 @@ def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tenso
     segments: a column with three distinct ids has segments of a third of the batch.
 
     Args:
-        rows: `[any, dim]`.
+        rows: `[n, dim]`.
         sources: `[places]`, int64: the index in `rows` of each place.
         starts: `[segments]`, int64, not descending: the first place of each segment, which may be
             empty.
