@@ -54,8 +54,8 @@ class MulticlassMetrics(SummedState):
     def of_rows(place: Any, losses: Any) -> tuple[Any, ...]:
         """Return what each row adds to each of `SUMS`, without its weight.
 
-        The arguments may be NumPy's arrays or torch's tensors, each `[rows]`: `place`, the number of
-        classes that rank before the row's own class, and the log losses.
+        The arguments may be NumPy's arrays or torch's tensors, each `[rows]`: `place`, the number
+        of classes that rank before the row's own class, and the log losses.
         """
         return 1.0, place == 0, place < TOP_K, losses
 

@@ -23,6 +23,12 @@ from distrain.models.quantised import QuantisedTable, TableForm
 
 
 class PlainLookup(nn.Module):
+    """Looks up the tables of one store with torch's operations only.
+
+    `weight` has all rows of the store, in the order of its keys. `form` is the form in which the
+    rows are kept. Lookups return float32, except float64 tables in the form "fp32".
+    """
+
     starts: Tensor
 
     def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor, form: TableForm):

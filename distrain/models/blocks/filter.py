@@ -225,10 +225,10 @@ class PiecewiseLinear(Block):
     """Appends the piecewise linear encodings of the continuous columns.
 
     With knots `k[0] < ... < k[n]`, a value x has n encodings, for i from 0 to n - 1:
-    `min(1, max(0, (x - k[i]) / (k[i+1] - k[i])))` (arXiv:2203.05556, section 3.2). The paper's knots are quantiles of the column. Here they are
-    quantiles of the normal distribution, from 0.02 to 0.98, so no rows are needed. The columns
-    should have mean 0 and standard deviation 1, as from `normalize`. A linear layer over the
-    result is a piecewise linear function of each column.
+    `min(1, max(0, (x - k[i]) / (k[i+1] - k[i])))` (arXiv:2203.05556, section 3.2). The paper's
+    knots are quantiles of the column. Here they are quantiles of the normal distribution, from 0.02
+    to 0.98, so no rows are needed. The columns should have mean 0 and standard deviation 1, as from
+    `normalize`. A linear layer over the result is a piecewise linear function of each column.
 
     Args:
         pieces: n, the number of encodings of each column; 0 appends nothing.

@@ -220,7 +220,7 @@ class EmbeddingCollection(nn.Module):
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
         """Return the distinct rows that a batch needs; collective if tables are sharded over ranks.
 
-        Returns for each store `[distinct rows, dim]`, float64 for float64 tables, otherwise float32.
+        Returns for each store `[distinct rows, dim]`: float64 for float64 tables, else float32.
         """
         rows = tuple(
             store.fetch(weight, own)

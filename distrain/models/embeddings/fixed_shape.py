@@ -115,8 +115,9 @@ class FixedTables:
     def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
         """Request a batch's rows of sharded tables from their owners; a collective operation.
 
-        The host does not wait for the device. `ids` is like the argument of `EmbeddingCollection.route`, on the tables' device. Raises
-        ValueError if it has more than `max_rows` rows, or another number of columns.
+        The host does not wait for the device. `ids` is like the argument of
+        `EmbeddingCollection.route`, on the tables' device. Raises ValueError if it has more than
+        `max_rows` rows, or another number of columns.
 
         Returns:
             `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the
