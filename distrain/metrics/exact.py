@@ -26,7 +26,7 @@ _SIGN = np.uint32(1 << 31)
 
 
 class Bounded(NamedTuple):
-    """A metric within `bound` of its exact value; 0: it is exact, up to rounding."""
+    """A metric that differs from its exact value by at most `bound`; 0 means up to rounding."""
 
     value: float
     bound: float
@@ -91,7 +91,10 @@ class DistinctScores:
         self.add(key_of(scores) >> np.uint32(self.shift), negatives, positives)
 
     def add(self, keys: Keys, negatives: Weights, positives: Weights) -> None:
-        """Count entries. `keys` lack their lowest `shift` bits; they may repeat, in any order."""
+        """Add the negatives and positives of each of `keys`, all `[n]`.
+
+        The keys lack their lowest `shift` bits; they may repeat, in any order.
+        """
         self._hold(
             np.concatenate([self.keys, keys]),
             np.concatenate([self.negatives, negatives]),

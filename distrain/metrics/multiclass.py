@@ -19,7 +19,7 @@ def rows_at_once(num_classes: int) -> int:
 
 @dataclass(frozen=True)
 class MulticlassReport:
-    """The metrics of some rows; `None` without any.
+    """The metrics of some rows; each is `None` if the rows' weights add up to 0.
 
     Attributes:
         accuracy: Share of the rows whose own class has the highest logit; ties favour the lower

@@ -211,7 +211,7 @@ def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `model.json`, at `file`; `logit_shift` as in `Network`."""
+    """The content of `model.json`, read from `file`; `logit_shift` is that of `Network`."""
 
     file: Path
     spec: ModelSpec

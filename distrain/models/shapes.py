@@ -69,7 +69,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Group:
-    """Columns whose embeddings have one width; the value: a tensor `[rows, len(columns), dim]`."""
+    """Columns whose embeddings have the width `dim`: the tensor `[rows, len(columns), dim]`."""
 
     dim: int
     columns: tuple[Column, ...]

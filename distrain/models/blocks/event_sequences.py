@@ -85,7 +85,10 @@ class EventBlock(Block):
         return width
 
     def fields(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the result of `vectors`, but without the events' other ids and numbers."""
+        """Return the target's and the events' vectors, like `vectors`, from the shared fields only.
+
+        The events' other ids and numbers are ignored.
+        """
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
@@ -251,7 +254,7 @@ class RowGroups:
         return torch.split(rows[self._order], sizes)
 
     def join(self, groups: Sequence[Tensor]) -> Tensor:
-        """Return the inverse of `split`."""
+        """Return the rows of all groups in the order of the batch: the inverse of `split`."""
         rows = torch.cat(list(groups))
         return rows if self._order is None else rows[self._order.argsort()]
 
@@ -262,7 +265,8 @@ _FEW_PLACES = 1 << 14  # a group with at most this number of places is not split
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
     """Divide rows into groups of similar length; yield each (number of rows, padded length).
 
-    `counts` has the rows' numbers of events, in descending order. Each group has the next rows.
+    `counts` has the rows' numbers of events, in descending order. The first group is the first
+    rows, and so on.
 
     >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
     (16384, [(2, 9000), (4, 3)])

@@ -186,7 +186,7 @@ def _described(column: Column) -> str:
 
 
 class ContinuousFeatures(Block):
-    """The continuous columns, or some of them.
+    """Selects the continuous columns, or some of them, and optionally normalises them.
 
     Args:
         names: Names of the columns; by default all.

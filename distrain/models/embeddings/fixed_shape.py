@@ -204,7 +204,7 @@ class FixedTables:
     def apply(
         self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
     ) -> None:
-        """Update the touched rows; `scale` is a factor of the gradients.
+        """Update the rows that `exchange` returned; `scale` is a factor of the gradients.
 
         In a CUDA graph, `lr` and `scale` must be scalar tensors on the device.
         """

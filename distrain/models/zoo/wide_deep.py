@@ -55,7 +55,11 @@ def linear(inputs: InputBlock) -> Block:
 
 
 def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Block, Task]:
-    """Return the sum of the branches as one logit, or the separate branches for a head."""
+    """Return the body and the task of a model of branches.
+
+    Without a head, the body is the sum of the branches, which is the logit. With a head, the body
+    returns the separate branches.
+    """
     if head is None:
         return ParallelBlock(branches, aggregation="sum"), BinaryClassificationTask(layer=False)
     return ParallelBlock(branches, aggregation=None), head

@@ -160,7 +160,10 @@ def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
 
 
 def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
-    """Repeat `numbers[i]` `counts[i]` times, on the device of `like`: `[len(like)]`, int64."""
+    """Repeat `numbers[i]` `counts[i]` times: `[len(like)]`, int64, on the device of `like`.
+
+    The sum of `counts` must be `len(like)`.
+    """
     both = to_device(torch.stack([numbers, counts]), like.device)
     return both[0].repeat_interleave(both[1], output_size=len(like))
 

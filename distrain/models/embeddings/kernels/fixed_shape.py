@@ -45,9 +45,10 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
-    """Sort the places of `keys` by key, and find where the places of each key begin.
+    """Sort the positions of `keys` by key, and find where the positions of each key begin.
 
-    `keys`, `[places]`, are in `0 .. end`, and at most `capacity` of them are distinct.
+    `keys`, `[places]`, are in `0 .. end`, where `end` marks padding. At most `capacity` of those
+    below `end` are distinct.
 
     >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
     >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
