@@ -217,7 +217,8 @@ class TensorFile:
         """Call `take(rows, values)` for each slab of a tensor, in order.
 
         `rows` is a range of the tensor's rows, and `values` has these rows, on the CPU; they are
-        only valid during the call. For a scalar, `rows` is `0 .. 1`, and `values` has no dimension.
+        only valid during the call. For a scalar, `rows` is `slice(0, 1)`, and `values` has no
+        dimension.
 
         Raises:
             DataError: The file is too short or cannot be read.
