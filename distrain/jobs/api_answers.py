@@ -282,7 +282,7 @@ class Spec(Answer):
 
 
 class Mistake(Answer):
-    """One mistake of a request."""
+    """One mistake in a request's body or parameters."""
 
     model_config = ConfigDict(extra="allow")  # a worker that checks the data adds keys
 

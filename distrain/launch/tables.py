@@ -245,7 +245,11 @@ def _features(
 
 
 def _key(files: Sequence[InputFile], config: FeatureConfig, text: str) -> str:
-    """Return a name for the prepared rows: a hash of files, features and version."""
+    """Return a name for the prepared rows, a hash of 20 hexadecimal digits.
+
+    It depends on the identities of the table's files and the joined files, the features document
+    and distrain's build. It is new in each call if a file has no identity.
+    """
     paths = [file.path for file in files] + [join.file for join in config.document.joins]
     # A file without a version may have other rows each time, so its rows are not reused.
     versions = [file_identity(path) or uuid.uuid4().hex for path in paths]

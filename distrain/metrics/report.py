@@ -49,7 +49,7 @@ class BinaryReport:
         average_precision: Area under the precision-recall curve as a step sum; `None` if `auc` is.
         average_precision_bound: Maximum error of `average_precision`.
         log_loss: Mean logistic loss in nats; `None` without rows.
-        normalised_entropy: `log_loss` over the entropy of the click rate; `None` if `auc` is.
+        normalised_entropy: `log_loss` divided by that of the mean label; `None` if `auc` is.
         calibration: Sum of predictions over sum of labels; `None` without positives.
         targets: Metrics of further targets of the same rows: by target, then by metric.
         calibration_error: The expected calibration error: the mean distance between predicted and

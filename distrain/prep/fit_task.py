@@ -102,7 +102,10 @@ def read_training_rows(
 
 
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a sample of the parts' times, in seconds, ascending: about 1,024, evenly spaced."""
+    """Return a sample of the times in the parts' rows, in seconds, ascending.
+
+    All times of up to 2,047 rows; of more rows every n-th in ascending order: 1,024 to 2,047 times.
+    """
     rows = sum(part.num_rows for part in parts)
     of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
     samples = [

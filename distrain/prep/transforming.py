@@ -156,7 +156,7 @@ class RawTables:
         labeled: Whether rows have targets.
 
     Raises:
-        DataError: A file of the workflow is missing, damaged or of a newer version.
+        DataError: A file of the workflow is missing, damaged or of another version.
     """
 
     def __init__(self, folder: str, labeled: bool = True):

@@ -118,7 +118,10 @@ class Workflow:
 
     @property
     def taking_categories(self) -> tuple[str, ...]:
-        """The columns whose raw values are categories: the first operator takes categories."""
+        """The columns whose first operator takes categories, so raw values are read as categories.
+
+        Other columns' raw values are read as numbers.
+        """
         takers = (group for group in self.groups if takes_of(group.operators) == "categories")
         return tuple(column for group in takers for column in group.columns)
 
@@ -361,7 +364,7 @@ class Workflow:
             load_table: Returns the table of a column's encoding; by default it is read likewise.
 
         Raises:
-            DataError: A file is missing, damaged, or of a newer version.
+            DataError: A file is missing, damaged, or of another version.
         """
         document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")

@@ -136,7 +136,7 @@ class OptimizerSpec(Section):
         None,
         ge=0,
         description="Only for `adamw`: the decoupled weight decay of dense parameters; embedding "
-        "rows do not decay. Null: torch's default, 0.01.",
+        "rows decay by `train.table_weight_decay`. Null: torch's default, 0.01.",
     )
 
     initial_accumulator_value: Real | None = Field(
@@ -245,9 +245,9 @@ class TrainSpec(Section):
     )
     epochs: _PositiveOrAuto = Field(
         1,
-        description="Passes over the training rows. `auto`: as many as are needed for 250 steps "
-        "if `global_batch_size` is `auto`; otherwise 1. Always 1 with `data.windows`, `max_steps` "
-        "or `init_from`.",
+        description="Passes over the training rows. `auto`: if `global_batch_size` is `auto`, as "
+        "many as are needed for 250 steps; otherwise, and with `data.windows`, `max_steps` or "
+        "`init_from`, 1.",
     )
     max_steps: PositiveInt | None = Field(
         None, description="The maximum number of steps, over all epochs; null: no limit."
@@ -260,8 +260,8 @@ class TrainSpec(Section):
     refit: bool = Field(
         False,
         description="Whether to train a second time, starting again from the initial weights, on "
-        "training and validation rows together, for the number of whole epochs that led to the "
-        "best validation. The model of the second training is saved; the reported metrics are "
+        "training and validation rows together, for as many epochs as led to the best "
+        "validation, rounded. The model of the second training is saved; the reported metrics are "
         "those of the first.",
     )
     init_from: str | None = Field(
@@ -368,7 +368,7 @@ class TrainSpec(Section):
         le=3600,
         description="The minimum time in seconds between two reports of a rank to the scheduler. "
         "Earlier reports are merged: the counts are the same, with fewer records. 0: send each "
-        "report. Null: 0 for up to 8 ranks, otherwise 1/32 s per rank.",
+        "report. Null: 0 for up to 8 ranks, otherwise the number of ranks / 32.",
     )
     audit: bool = Field(
         False,

@@ -87,7 +87,9 @@ def is_suspicious(
 ) -> bool:
     """Return True if one of a column's values is suspicious (see `fill`).
 
-    `cells` are the stored values, and `limit` is the exclusive upper bound of ids.
+    `role` is the column's letter in `roles` of `fill`. `values` are the values as read, `cells` the
+    same values as 4-byte cells of the batch (`cells_of`). `limit` is the exclusive upper bound of
+    ids.
     """
     if role == "i":
         return bool((values.view(f"u{values.itemsize}") >= limit).any())

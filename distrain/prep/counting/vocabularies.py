@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Files with a piece's values that get an id, and with the kept counts of rare values."""
+    """The result of `choose` for a piece of a column's counts: the values in some hash buckets."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets
@@ -84,7 +84,8 @@ def choose(
     """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
 
     Args:
-        counts: The counts of a piece, with each value once, without values that have an id already.
+        counts: The counts of the values in some hash buckets, with each value once, without values
+            that have an id already.
         observed: The number of non-missing values in the rows, for the result.
     """
     passes = pc.greater_equal(counts.counts, operator.freq_threshold)

@@ -19,7 +19,8 @@ _NUMERAL = (
 def texts_of(values: pa.Array) -> pa.Array:
     """Return values as texts; NaN becomes null, and texts are unchanged.
 
-    Numbers are plain digits without an exponent or trailing zeros, for any width or scale.
+    Numbers are decimal digits without an exponent, and without zeros at the end of a fraction, for
+    any width or scale.
     Times have a fraction only if it is not 0; times with a zone are in UTC, with a `Z`.
 
     Raises:

@@ -94,7 +94,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
             super().log_exception(kind, value, traceback)
 
     def check_xsrf_cookie(self) -> None:
-        """Skip Tornado's check, because `trouble_with` checks the origin of orders."""
+        """Skip Tornado's check of a cookie: `trouble_with` checks the requests' `Origin` header."""
 
 
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [

@@ -32,7 +32,10 @@ class Cancel:
 
 @dataclass(frozen=True)
 class ChangePriority:
-    """A job's priority was changed; without effect on jobs that have workers."""
+    """A job's priority was changed.
+
+    This has no effect unless the job waits for its first or next attempt.
+    """
 
     job_id: str
     priority: int

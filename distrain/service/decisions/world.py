@@ -1,4 +1,7 @@
-"""`World`: the external calls of a pass over a cluster's jobs, and their results."""
+"""`World`: the external calls of one pass of the reconciler over a cluster's jobs.
+
+The other classes are arguments and results of these calls.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

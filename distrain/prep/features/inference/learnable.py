@@ -115,7 +115,10 @@ def _halves(labels: Labels, order: Rows | None) -> Tested:
 
 
 def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
-    """Return the target mean of each row of `tested[1]`, computed from the rows `tested[0]`."""
+    """Return, for each row of `tested[1]`, the mean label of the rows `tested[0]` with its code.
+
+    The means are smoothed. Without such rows, it is the mean label of all rows `tested[0]`.
+    """
     learnt, others = tested
     if not len(others):
         return np.zeros(0)
