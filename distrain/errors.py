@@ -252,13 +252,13 @@ class ClusterError(DistrainError):
 
 
 class JobError(DistrainError):
-    """A job that started and then failed."""
+    """A job started, and then failed."""
 
     exit_code = 100
 
 
 class JobCancelled(JobError):
-    """A job that was stopped on request."""
+    """A job was stopped on request."""
 
     exit_code = 103
 

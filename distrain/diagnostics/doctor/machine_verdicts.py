@@ -20,7 +20,11 @@ from distrain.formatting import byte_size
 
 
 def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on workers without a GPU, and on workers that have the same first GPU."""
+    """Yield findings on workers without a GPU, and on workers that have the same first GPU.
+
+    Nothing is yielded if the checked device is "cpu". Workers without a GPU are only reported if it
+    is "cuda", or if other workers have one.
+    """
     if seen.device == "cpu":
         return
     workers = seen.of(ProcessRole.WORKER)
