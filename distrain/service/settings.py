@@ -70,8 +70,10 @@ class Retention(SettingsSection):
 
 
 class ProjectSettings(Quota):
-    """A project that the configuration declares. The API cannot change its quota, nor the roles
-    given here; it can add members."""
+    """A project that the configuration declares.
+
+    The API cannot change its quota, nor the roles given here; it can add members.
+    """
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
