@@ -59,8 +59,7 @@ class Reason(StrEnum):
     )
     PREEMPTED = (
         "Preempted",
-        "a termination notice or a preemption, and no restart was left, or the cluster "
-        "had ended",
+        "a termination notice or a preemption, and no restart was left, or the cluster had ended",
         "`distrain train --resume`; raise `restart.max_preemptions`",
     )
     RESIZED = ("Resized", "stopped to continue with more ranks; never the reason of a job's end")

@@ -67,7 +67,7 @@ def shared_partial_file(
 
 
 class SharedPartialFile(PartialFile):
-    """A partial file of which each range is fetched by one of the processes that refer to it.
+    """A partial file whose ranges are fetched by the processes that refer to it, each range once.
 
     A second file, the file of marks, has a mark for each fetched range: the inode of the file with
     the bytes, so that a mark is not valid for a file that replaces it. A process has a shared lock
@@ -90,7 +90,7 @@ class SharedPartialFile(PartialFile):
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Fetch a range, unless another process has fetched it or fetches it within two seconds."""
+        """Fetch a range, unless another process has fetched it or does so within `_PATIENCE_S`."""
         place = self._places[span]
         is_mine = self._lock(place)
         try:
