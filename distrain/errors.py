@@ -246,7 +246,7 @@ class Unavailable(DistrainError):
 
 
 class ClusterError(DistrainError):
-    """No cluster could be reached, or it has too few workers."""
+    """No cluster could be reached, it has too few workers, or a service cannot use its port."""
 
     exit_code = 69
 

@@ -113,6 +113,10 @@ class BatchRuns(NamedTuple):
 
 
 def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks:
+    """Return the chunks of an epoch in its order; their row groups are indices of `dataset.slices`.
+
+    With `shuffle="full"`, there is one chunk, with all slices.
+    """
     by_parts = options.shuffle == "chunk"
     slices = dataset.slices
     chunks = chunk_order(

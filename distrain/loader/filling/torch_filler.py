@@ -20,6 +20,11 @@ def signed_bits(values: Tensor) -> Tensor:
 
 
 class TorchFiller:
+    """Writes flat columns, which are tensors on `device`, to blocks there.
+
+    `columns` must be in the order of a block: ids, values, labels, weights.
+    """
+
     def __init__(self, columns: Sequence[WantedColumn], device: torch.device):
         self._columns = tuple(columns)
         kinds = [column.kind for column in columns]
