@@ -108,7 +108,8 @@ _THRESHOLDS = TypeAdapter(Thresholds)
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
     """Parse the YAML text of a machine type's file, which `where` names in errors.
 
-    Raises `InputError` if a bound is missing or wrong, or there are unknown fields.
+    Raises `InputError` if there is no bound, a bound is not a positive number, `machine` is
+    missing, or a field is unknown.
     """
     try:
         thresholds = _THRESHOLDS.validate_python(parse_yaml(text))
