@@ -356,7 +356,7 @@ class Cluster(Answer):
         "", description="`up`, `silent` (no contact for 30 s), or `new` (no contact yet)."
     )
     details: dict[str, Any] = Field(
-        {}, description="The last report of the service's process that runs the cluster's jobs."
+        {}, description="The last report of the reconciler, which runs the cluster's jobs."
     )
     observed_at: Time | None = Field(None, description="When its scheduler last answered.")
 

@@ -227,11 +227,11 @@ class Gang:
     def training(
         self, spec: JobSpec, assignment: Assignment, take: Callable[[Event], None]
     ) -> Iterator[tuple[Callable[[Event], None], Control]]:
-        """Send the other ranks their assignment; yield the arguments of rank 0's `run_rank`.
+        """Send the other ranks their assignment, and pass the events of all ranks to `take`.
 
-        They are the function to which rank 0 reports its events, and its control. `take` gets the
-        events of all ranks. At its end, the context manager waits for the other ranks' exits, and
-        raises `Terminated` if the ranks stopped after a signal.
+        Yields the arguments `report` and `control` of rank 0's `run_rank`: the function to which
+        rank 0 reports its events, and its control. At its end, the context manager waits for the
+        other ranks' exits, and raises `Terminated` if the ranks stopped after a signal.
         """
         from distrain.train.control.control import Control
 

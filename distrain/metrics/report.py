@@ -125,7 +125,9 @@ def area_under_roc(negatives: Weights, positives: Weights) -> tuple[float, float
 
 
 def average_precision(negatives: Weights, positives: Weights) -> tuple[float, float]:
-    """Return average precision and its bound from counts (or weights) per bin; needs positives.
+    """Return average precision and the bound of its error, from counts (or weights) per bin.
+
+    The bins are in ascending order of scores. There must be positives.
 
     >>> average_precision(np.array([5, 0]), np.array([0, 3]))
     (1.0, 0.0)

@@ -155,6 +155,7 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
     false, or if `overwrite` is true.
 
     Raises:
+        InputError: The rows are raw, so `resume` is not possible.
         OutputError: The folder `out` was not written by an equal request.
         DataError: An input cannot be used.
     """

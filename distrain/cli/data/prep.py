@@ -244,7 +244,7 @@ _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
     *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
 )
-"""Options with the names of fields of the request."""
+"""Options that are passed unchanged to the field of `PrepRequest` with the same name."""
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":

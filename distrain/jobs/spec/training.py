@@ -85,7 +85,10 @@ JUDGING_METRICS = {
     "regression": ("rmse", "mae", "r2", "abs_error_p50", "abs_error_p90", "abs_error_p99"),
     "multiclass": ("accuracy", "top_5", "log_loss"),
 }
-"""The metrics that can decide which validation is the best, by kind of target."""
+"""The metrics that can decide which validation is the best, by kind of target.
+
+In a retrieval job, it is `RETRIEVAL_METRIC`.
+"""
 
 RETRIEVAL_METRIC = "recall_at_10"
 """The metric of retrieval.

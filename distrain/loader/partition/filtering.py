@@ -229,7 +229,10 @@ def _is_float(kind: DataType) -> bool:
 
 
 def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tuple[Any, Any]:
-    """Return both operands (expressions or scalars), cast to types that can be compared."""
+    """Return both operands (expressions or scalars) in types that Arrow can compare.
+
+    They are cast to float64 if one is an integer and the other a float, or if one is a decimal.
+    """
     import pyarrow as pa
 
     kinds, types = (kind, other_kind), pa.types

@@ -43,7 +43,14 @@ def check_text(path: str, features: FeatureConfig) -> None:
 
 
 def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureConfig) -> None:
-    """Raise a `DataError` if parquet columns are missing or unusable; the error lists all."""
+    """Raise a `DataError` if columns of a parquet file are missing or unusable.
+
+    The error lists all of these columns. If more than half of the columns are missing, it says
+    instead that this is another table, and lists some of the missing columns.
+
+    Args:
+        types: The types of the file's columns, by name.
+    """
     wanted = {} if features.unlabeled else {LABEL: LABEL}
     columns = {name: column.kind for name, column in features.document.columns.items()}
     history = features.document.history

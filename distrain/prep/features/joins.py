@@ -37,7 +37,8 @@ class SideTable:
 
     Attributes:
         spec: The join.
-        columns: The joined columns, by their names in the table's rows.
+        columns: The type and the text format of each joined column, by its name in the rows of
+            the main table.
         digest: A hash of keys and values, equal on all machines that have read the same table.
     """
 

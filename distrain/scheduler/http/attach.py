@@ -58,9 +58,10 @@ class JobsPlugin(CoordinatorPlugin):
 
 
 def show_pages(scheduler: Scheduler) -> None:
-    """Add the pages about jobs to a scheduler's dashboard.
+    """Add the pages about jobs to a scheduler's dashboard; if there is none, log that.
 
-    With Dask's setting `ON_REQUEST`, also add the dashboard, which is loaded at its first request.
+    If the key `ON_REQUEST` is set in Dask's configuration, the scheduler has no dashboard yet.
+    Then add one with these pages, which is loaded at its first request.
     """
     application = scheduler.http_application
     prefix = _prefix_of(application)

@@ -42,8 +42,11 @@ PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per secon
 PROGRESS_LATE_S = 15.0  # longest interval between them for one job
 
 _STEPS_A_DOUBLING = 4
-"""Steps of the interval between writes per doubling. If it changed with every new job, each pass
-would have other write times, which caused three times as many writes."""
+"""How many steps the interval between writes takes to double while the number of jobs grows.
+
+The interval grows in steps: if it changed with every new job, the write times of all jobs would
+move in each pass of the reconciler, which caused three times as many writes.
+"""
 
 
 def progress_every_s(num_jobs: int) -> float:

@@ -168,7 +168,8 @@ class DeviceMetrics:
         """Add the counts from `copy_of_state`; if this state is empty, it gets the same bits.
 
         Returns:
-            False, without adding anything, if the length fits no state of this kind of target.
+            True if the counts were added; False, without adding anything, if the length of `state`
+            is not that of a state of this kind of target.
 
         >>> other, metrics = (DeviceMetrics(torch.device("cpu")) for _ in range(2))
         >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))

@@ -175,10 +175,11 @@ def _moved_columns(source: Side, target: Side) -> list[str]:
 
 
 def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
-    """Unmatch the tables of hashed crosses, and add a problem for each.
+    """Unmatch the tables of all hashed crosses, and add a problem for each.
 
     The ids of a cross are hashes of other columns' ids. In the columns `moved`, ids have another
-    meaning than in the saved model.
+    meaning than in the saved model. All crosses are unmatched, also those without such a column,
+    because their columns are not known here.
     """
     for number, matched in enumerate(found.tables):
         if matched.source and target.hashed.intersection(matched.target.columns):

@@ -161,7 +161,10 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
 
 
 def _task_of(manifest: Manifest) -> Task | None:
-    """Return the task of a checkpoint's model; `None` if the checkpoint lacks spec or schema."""
+    """Return the task of a checkpoint's model.
+
+    `None` if the checkpoint lacks spec or schema, or if the model is `custom`.
+    """
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None

@@ -90,11 +90,14 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
-    """Return the sum of the rows of each segment: `[capacity, dim]`.
+    """Return the sum of each segment's rows, `[capacity, dim]`.
 
-    The sums are float64 if `rows` is float64, otherwise float32. Sums of the padding are 0. `rows`
-    is `[n, dim]`; `sources[k]` is the index in `rows` of the row that belongs to
-    `segments.order[k]`.
+    The sums are float64 if `rows` is float64, otherwise float32. The sums after the last used
+    segment are 0.
+
+    Args:
+        rows: `[n, dim]`.
+        sources: The index in `rows` of each element of `segments.order`, `[elements]`.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)

@@ -218,6 +218,9 @@ def with_further(
 ) -> Suggestion:
     """Return the suggestion with additional features of its column: buckets, counts, target means.
 
+    If a column of categories does not predict the target, its counts and target means become
+    `doubtful` features.
+
     Args:
         is_learnable: Returns whether the column's values predict the target.
         target_kind: "binary" or "regression"; `None` for a target without means.
