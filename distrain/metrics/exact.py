@@ -161,7 +161,9 @@ class DistinctScores:
 
 
 def key_of(scores: Floats) -> Keys:
-    """Return keys in the order of the finite scores, uint32 `[rows]`; -0.0 and 0.0 have one key.
+    """Return a uint32 key for each finite score, `[rows]`; the keys sort as the scores do.
+
+    -0.0 and 0.0 have the same key.
 
     Negative floats have the sign bit and are descending as integers, so all their bits are flipped.
     In other floats only the sign bit is flipped.

@@ -17,7 +17,9 @@ from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.models.blueprint import Blueprint, Given
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
-"""Top-level packages that models may be imported from, separated by commas."""
+"""The environment variable that lists the top-level packages from which models may be imported.
+
+The names are separated by commas."""
 
 _handed_over: dict[str, Callable[..., Any]] = {}
 

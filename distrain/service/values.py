@@ -67,7 +67,7 @@ class Principal:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the database has it, or before it is in the database: as its submission sets it."""
+    """A job's row in the database; before there is one, the values from the job's submission."""
 
     id: str
     project: str

@@ -338,7 +338,7 @@ class EmbeddingCollection(nn.Module):
     def _can_look_up(self) -> bool:
         """Whether `lookup` needs no route: all rows are in this rank's weights, none are cached.
 
-        There may be no list columns either, and row numbers must fit 32 bits.
+        Besides, there must be no list columns, and row numbers must fit 32 bits.
         """
         whole = all(s.cache is None and not s.spread for s in self.stores)
         return whole and not self.list_names and all(s.num_rows < 2**31 for s in self.stores)

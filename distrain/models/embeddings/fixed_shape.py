@@ -113,10 +113,11 @@ class FixedTables:
 
     @torch.no_grad()
     def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """Request a batch's rows of sharded tables from their owners; collective, does not wait.
+        """Request a batch's rows of sharded tables from their owners; a collective operation.
 
-        `ids` is like the argument of `EmbeddingCollection.route`, on the tables' device. Raises
-        ValueError if it has more than `max_rows` rows, or another number of columns.
+        The host does not wait for the device. `ids` is like the argument of
+        `EmbeddingCollection.route`, on the tables' device. Raises ValueError if it has more than
+        `max_rows` rows, or another number of columns.
 
         Returns:
             `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the

@@ -332,9 +332,11 @@ class _KnownItems:
 
 
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
-    """Return a mask of the places that each row has, and the item ids at all places.
+    """Return a mask of the examples that each row has, and the examples' item ids.
 
-    Both are `[rows, places]`. Place 0 is the row's own item, place 1 the newest event's, and so on.
+    Both are `[rows, places]`. Place 0 is the row's own item, place 1 the newest event's item, place
+    2 that of the event before it, and so on. A row with n events has n examples, since its oldest
+    event has no events before it from which it could be predicted. A row without events has one.
     """
     ages = torch.arange(places, device=own.device)
     is_present = ages < events.lengths[:, None].clamp(min=1)

@@ -76,8 +76,8 @@ def checked(
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's spec with values set at dotted paths.
 
-    Raises `bad_spec` if a path is empty or passes through a value that is not a section. The result
-    is not validated.
+    Raises the problem `bad_spec` if a path is empty or passes through a value that is not a
+    section. The result is not validated.
     """
     try:
         return with_settings(call.store.spec(job.id), settings)
@@ -89,8 +89,9 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
     """Check that the new spec `after` only makes a succeeded job's training longer.
 
-    Raises `final` if it does not make it longer, and `bad_spec` if it also changes something else.
-    A change of `train.early_stopping` counts as longer training. Jobs in other states pass.
+    Raises the problem `final` if the training does not become longer, and the problem `bad_spec` if
+    something else changes, too. A change of `train.early_stopping` counts as longer training. Jobs
+    in other states pass.
     """
     if job.state != JobState.SUCCEEDED:
         return

@@ -69,7 +69,7 @@ class HandOver:
 
 @dataclass(frozen=True)
 class PutAgain:
-    """Send the PUT of the row's submission again, since the scheduler may not have received it."""
+    """Repeat the PUT request that submits the job, as the scheduler may not have received it."""
 
 
 @dataclass(frozen=True)

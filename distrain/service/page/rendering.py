@@ -91,7 +91,9 @@ def main_score(job: JobAnswer, split: str = "") -> str:
 
 
 def suffix(job_id: str, name: str) -> str:
-    """Return the part of a job's id after the last hyphen; an id without the job's name unchanged.
+    """Return the part of a job's id after the last hyphen.
+
+    If the id does not begin with the job's name and a hyphen, return the whole id.
 
     >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
     ('0a1b2c3d', 'nightly')

@@ -372,7 +372,7 @@ ModelSpec = Annotated[
 
 
 class EmbeddingsSpec(Section):
-    """The embedding tables: placement, combiners of lists, initial values, type and memory."""
+    """The embedding tables: placement, list combiners, initial values, dropout, type, memory."""
 
     may_differ = ("placement", "tables", "memory_gib", "cache_gib")
 
