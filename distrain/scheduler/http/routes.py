@@ -79,7 +79,8 @@ class Route:
     method: str
     pattern: str  # a regular expression for the whole path
     act: Callable[..., Answer]  # called with the API, the request and the pattern's groups
-    is_order: bool = False  # whether callers need the permission to give orders (`access.py`)
+    # whether it changes jobs, or only a service or an operator calls it; see `access.trouble_with`
+    is_order: bool = False
 
 
 def _jobs(api: CoordinatorApi, request: Request) -> Answer:
@@ -201,9 +202,9 @@ def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
 def answer_over_comm(
     api: CoordinatorApi, method: str, path: str, query: str, content: bytes
 ) -> dict[str, Any]:
-    """Dask RPC: answer a request with `status` and `text`. All Dask clients may give orders.
+    """Dask RPC: return the HTTP status of the answer as `status`, and its JSON text as `text`.
 
-    `query` is the query string of the URL.
+    `query` is the query string of the URL. All Dask clients may give orders.
     """
     status, text = answer(api, Request(method, path, parse_qs(query), content))
     return {"status": status, "text": text}
