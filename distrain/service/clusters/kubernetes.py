@@ -178,7 +178,8 @@ class KubernetesLauncher:
 def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
     """Return why pods wait, as a text to append: the first pod's reason, and how many more wait.
 
-    Returns "" if there are pods, but none gives a reason.
+    Returns "" if none of the pods gives a reason. Without pods, the text names the events of the
+    workload as the place to look.
 
     >>> why_pods_wait([])
     '; no pod has a reason: see the events of the workload'

@@ -39,6 +39,7 @@ class Memory:
     name: str
     epoch: str | None = None
     revision: int = 0
+    # by id: the jobs as the scheduler last reported them
     sightings: dict[str, SeenJob] = field(default_factory=dict)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False

@@ -55,7 +55,7 @@ def lasted_s(job: JobAnswer) -> float | None:
 
 
 def when(text: str | None) -> Markup:
-    """Return how long ago a time of the API was, as HTML with the time as its title.
+    """Return how long ago a time of the API was, as HTML with the time as its title; `-` for none.
 
     >>> print(when("2026-03-01T12:30:00Z"))  # doctest: +ELLIPSIS
     <time datetime="2026-03-01T12:30:00Z" title="2026-03-01 12:30:00 UTC">...</time>

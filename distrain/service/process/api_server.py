@@ -118,7 +118,11 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 
 
 class RequestLog:
-    """Gives each request an id, or keeps the caller's, and logs its response without the query."""
+    """Gives each request an id, or keeps the caller's, and logs each response.
+
+    The log has the method, the path without the query, the status and the duration. Successful
+    requests of `_QUIET` paths are not logged.
+    """
 
     def __init__(self, app: ASGIApp):
         self._app = app

@@ -54,8 +54,8 @@ class ApiStreams:
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:
         """Run `work`, which reads files, in a thread of a separate pool; return its result.
 
-        Raises `unavailable` if no thread is free within 5 seconds, or after a transient error of
-        the storage. Other errors of `work` are raised unchanged.
+        Raises the problem `unavailable` if no thread is free within 5 seconds, or after a transient
+        error of the storage. Other errors of `work` are raised unchanged.
         """
         try:
             with fail_after(_THREAD_S):  # until it begins: running work cannot be cancelled
@@ -71,8 +71,8 @@ class ApiStreams:
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
         """Count a new stream of a caller; return a function to call when the stream ends.
 
-        Raises `rate` if the caller has `most` streams, or this process has too many. Streams are
-        counted by token, or by user without a token.
+        Raises the problem `rate` if the caller has `most` streams, or this process has too many.
+        Streams are counted by token, or by user without a token.
         """
         name = caller.token_id or f"user {caller.user}"
         of_all = self.open.total() >= self._most
