@@ -201,7 +201,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
-        """Return the view of a job with its progress from entry `since` on; `None`: without."""
+        """Return the view of a job with its progress from entry `since` on.
+
+        If `since` is `None`, the view has no progress. Raises `KeyError` for an unknown job.
+        """
         outcome = self.recordings.outcome(job_id)
         return show(self.lifecycle.jobs[job_id], self.collectors[job_id], outcome, since)
 

@@ -106,8 +106,9 @@ class RankNow:
 def stands_out(slowest: Mapping[str, Any] | None) -> bool:
     """Return True if the slowest rank is significantly slower than the median rank.
 
-    Among equally fast ranks, it is a matter of chance which one is the slowest. `slowest` is the
-    result of `JobHistory.slowest`; False if that is `None`.
+    Its step time is then more than `SLOW` times the median. Among equally fast ranks, it is a
+    matter of chance which one is the slowest. `slowest` is the result of `JobHistory.slowest`;
+    False if that is `None`.
 
     >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
     (False, False)

@@ -58,7 +58,7 @@ class Request:
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:
-        """Return the request's JSON body as a `kind`; raises `Refusal` if it is invalid."""
+        """Return the JSON body as an object of the class `kind`; raises `Refusal` if invalid."""
         try:
             return kind.model_validate(json.loads(self.content))
         except ValidationError as error:
@@ -74,7 +74,7 @@ Answer = tuple[int, str | dict[str, Any]]
 
 @dataclass(frozen=True)
 class Route:
-    """One route of the table."""
+    """A route: its method and path, and the function that answers its requests."""
 
     method: str
     pattern: str  # a regular expression for the whole path

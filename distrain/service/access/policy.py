@@ -43,7 +43,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Judged:
-    """The result of `judge`."""
+    """A checked spec, or the mistakes in it."""
 
     spec: JobSpec | None  # with all defaults; `None` if it has mistakes
     mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, without secrets

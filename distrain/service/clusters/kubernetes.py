@@ -16,9 +16,9 @@ _PODS = 50  # that are read at most
 
 
 class KubernetesLauncher:
-    """Sets the number of a workload's pods, the workers; the service does not start the scheduler.
+    """A cluster whose workers are the pods of a Kubernetes workload; it sets their number.
 
-    See `Scalable` for the methods.
+    The service does not start the scheduler. See `Scalable` for the methods.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):

@@ -80,7 +80,7 @@ def take_all_descriptors() -> None:
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Puts the common name of a client's certificate into the ASGI scope, unlike uvicorn."""
+    """Adds the common name of a client's certificate to the ASGI scope, since uvicorn does not."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

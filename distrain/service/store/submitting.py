@@ -51,7 +51,7 @@ _PUT_TAGS = insert(tables.job_tags)
 
 
 def _bound(table: Table, names: Iterable[str]) -> dict[str, ColumnElement[Any]]:
-    """Return SQL parameters for the columns `names` of a table, by column, named `TABLE_COLUMN`."""
+    """Return an SQL parameter, named `TABLE_COLUMN`, for each of the columns `names` of a table."""
     return {name: bindparam(f"{table.name}_{name}", type_=table.c[name].type) for name in names}
 
 

@@ -38,7 +38,10 @@ _THREAD_S = 5.0
 
 
 class ApiStreams:
-    """The parts that streams share. Files are read in separate threads, since they may hang."""
+    """The shared objects of the streams of one API process.
+
+    Files are read in separate threads, since their filesystem may hang.
+    """
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
