@@ -22,8 +22,8 @@ class ApiJobs:
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
         """Return up to `limit` jobs, the newest first; their JSON; and whether an option filters.
 
-        `states` has the values of `--state`. `filters` has those of `--project` and `--owner` if
-        the command has these options, and always `tags`, those of `--tag`.
+        `states` has the values of `--state`. `filters` has the values of `--project`, `--owner` and
+        `--tag` as `project`, `owner` and `tags`; `tags` must be there.
         """
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))

@@ -222,7 +222,8 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 def trouble_with(request: HTTPServerRequest) -> Refusal | None:
     """Return why an order is refused; `None` if it is allowed.
 
-    It is refused from other machines if the scheduler has no token, and from other sites' pages.
+    It is refused from other machines if the scheduler has no token. From other sites' pages, it is
+    refused unless it only reads (GET and HEAD).
     """
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(

@@ -217,7 +217,8 @@ class RunAudit:
 def audit_run(run: Path) -> RunAudit:
     """Compare a run's recorded row hashes with the hashes of all rows of its training data.
 
-    The result lists, for each epoch, the rows that were not trained, or too often.
+    The result has, for each epoch, the problems found, such as rows that were not trained, or too
+    often.
 
     Raises `DataError` if the run recorded no hashes, or its data cannot be read.
     """
