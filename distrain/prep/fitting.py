@@ -149,7 +149,10 @@ class _Fit:
             return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
-        """Return a progress counter for the tasks that read rows; later tasks are short."""
+        """Return a progress counter for the tasks that read rows: one for each unit and run.
+
+        A run is a sequence of consecutive parts. Later tasks are short, so they are not counted.
+        """
         num_tasks = num_units * len(self._runs)
         return PhaseCounter("fit", num_tasks, self.on_progress, times_read=max(1, num_units))
 

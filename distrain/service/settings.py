@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
 
     def run_root(self, cluster: str) -> Path:
-        """Return the folder of a cluster's runs; only if `run_place` is not a URL."""
+        """Return the folder of a cluster's runs. Call it only if `run_place` is not a URL."""
         return Path(self.run_place(cluster))
 
     def run_place(self, cluster: str) -> str:

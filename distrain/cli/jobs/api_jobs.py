@@ -20,10 +20,10 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """Return up to `limit` jobs, the newest first; their JSON; and whether they are filtered.
+        """Return up to `limit` jobs, the newest first; their JSON; and whether an option filters.
 
-        `states` and `filters` have the values of `--state`, and of `--project`, `--owner` and
-        `--tag` (`tags`) by name. Without any, the last result is False.
+        `states` has the values of `--state`. `filters` has the values of `--project`, `--owner` and
+        `--tag` as `project`, `owner` and `tags`; `tags` must be there.
         """
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))

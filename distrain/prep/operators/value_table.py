@@ -339,7 +339,10 @@ def _file(folder: str | Path, name: str) -> str:
 
 
 def _value_type(tables: Sequence[pa.Table]) -> pa.DataType:
-    """Return the type of the non-null values; if all are null, a string type if a table has one."""
+    """Return the type of the column `value` of the first table with non-null values.
+
+    If all values are null, return the first string type, or else the first table's type.
+    """
     types = [table.schema.field("value").type for table in tables]
     known = [
         dtype

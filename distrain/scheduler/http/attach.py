@@ -1,7 +1,8 @@
 """Adds the HTTP routes to a scheduler before it starts (by the preload), or while it runs.
 
 Dask creates a scheduler's routes when the scheduler starts. In a scheduler that already runs, a
-client installs the coordinator, and then a plugin that adds the routes; these routes refuse orders.
+client installs the coordinator, and then a plugin that adds the routes; these routes refuse orders
+(see `access`).
 """
 
 import logging
@@ -33,7 +34,7 @@ log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Make schedulers that start later in this process serve the HTTP routes, with orders.
+    """Make schedulers that start later in this process serve the HTTP routes, and accept orders.
 
     Raises:
         ClusterError: The environment's token cannot be used.

@@ -77,7 +77,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True)
 class Tick:
-    """Time passed."""
+    """Time has passed; sent regularly, so that deadlines and pauses end."""
 
 
 Stimulus = (
@@ -123,7 +123,7 @@ class StopGang(_ToGang):
 
 @dataclass(frozen=True)
 class EndGang:
-    """Release what an attempt that has ended used: its supervisors' tasks and its store."""
+    """Release the supervisors' tasks and the rendezvous store of an attempt that has ended."""
 
     job_id: str
     attempt: int

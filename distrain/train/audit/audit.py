@@ -215,7 +215,10 @@ class RunAudit:
 
 
 def audit_run(run: Path) -> RunAudit:
-    """Compare the rows that a run trained with all rows of its training data.
+    """Compare a run's recorded row hashes with the hashes of all rows of its training data.
+
+    The result has, for each epoch, the problems found, such as rows that were not trained, or too
+    often.
 
     Raises `DataError` if the run recorded no hashes, or its data cannot be read.
     """
