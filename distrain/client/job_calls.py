@@ -16,10 +16,10 @@ from distrain.jobs.api_answers import Job, JobPage, Spec, Validation
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
 
-_WAIT_S = 30.0
-_LEAST_S = 1.0
-_AWAY_S = 5.0
-_MOST_LOOKED_AT = 2000
+_WAIT_S = 30.0  # the longest time for which the service delays one response to `wait`
+_LEAST_S = 1.0  # pause between two requests of `wait`; the longest pause when polling a data check
+_AWAY_S = 5.0  # how long `wait` retries an unreachable service after its timeout
+_MOST_LOOKED_AT = 2000  # the newest jobs whose ids `find` compares
 
 
 def job_path(job_id: str, *more: str) -> str:
@@ -55,6 +55,8 @@ def read_job(connection: Connection, job_id: str) -> Job:
 
 
 class JobCalls:
+    """The methods of `Client` that submit, query, change and delete jobs."""
+
     _connection: Connection
 
     def submit(
@@ -416,6 +418,7 @@ def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
 def _changes(
     found: Job, priority: int | None, tags: Mapping[str, str | None] | None
 ) -> dict[str, Any]:
+    """Return the body of the request that changes a job; `{}` if the job has these values."""
     wanted: dict[str, Any] = {}
     if priority is not None and priority != found.priority:
         wanted["priority"] = priority

@@ -30,6 +30,7 @@ _QUIET_S = 15.0  # if a killed rank has not closed its log, the log is complete 
 
 
 def list_artifacts(connection: Connection, job_id: str, below: str) -> tuple[Artifact, ...]:
+    """Return the files of a job's run folder that are in the folder `below`, sorted by name."""
     found: list[Artifact] = []
     after = ""
     while True:
@@ -166,7 +167,10 @@ class _Log:
         return self.next_bytes()
 
     def last_lines(self, lines: int) -> bytes:
-        """Return the last `lines` lines, at most 1 MiB, and set `offset` to the byte after them."""
+        """Return the last `lines` lines, and set `offset` to the byte after them.
+
+        Only the last part of the log is read, and at most 1 MiB of it, so there may be fewer lines.
+        """
         self.offset = sys.maxsize
         self._look()
         if not self._parts:

@@ -40,6 +40,8 @@ _READ_BYTES = 2**22
 
 @dataclass(frozen=True)
 class LogPiece:
+    """A file with the bytes `first` to `end - 1` of a log."""
+
     name: str
     first: int
     end: int
@@ -93,6 +95,7 @@ def read_log(path: Path) -> bytes:
 
 
 def gap_note(num_bytes: int) -> bytes:
+    """Return the text that replaces a gap of `num_bytes` bytes."""
     return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
 
 

@@ -96,6 +96,7 @@ def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int
 
 
 def _first_error(log: LogOfRank) -> LoggedError | None:
+    """Return the first error in a log that is not about a lost peer, or else the first error."""
     lines = log.text().splitlines()
     at, of_peer = _LATEST, None
     for index, line in enumerate(lines):
@@ -114,6 +115,7 @@ def _first_error(log: LogOfRank) -> LoggedError | None:
 
 
 def _end_of_block(lines: Sequence[str], start: int) -> int:
+    """Return the index after the lines that belong to the error at line `start`."""
     for index in range(start + 1, min(len(lines), start + LINES_AFTER)):
         stamp = _TIME.match(lines[index])
         if stamp and stamp[2] not in ("ERROR", "CRITICAL"):

@@ -23,9 +23,11 @@ _DEPTH = 32
 
 @dataclass(frozen=True)
 class FileInRun:
-    name: str
+    """A file of a run folder."""
+
+    name: str  # its path in the run folder
     size_bytes: int
-    modified_s: float
+    modified_s: float  # in seconds since 1970
 
 
 class NotInRun(LookupError):

@@ -18,9 +18,11 @@ Value: TypeAlias = "bytes | str | list[Field]"
 
 
 class Field(NamedTuple):
+    """A field of a message."""
+
     key: str
     value: Value
-    line: int = 0
+    line: int = 0  # in the text, from 1; 0 if the field was not parsed
 
 
 class _Token(NamedTuple):
@@ -148,6 +150,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
+    """Return the words, strings and marks of a text, and a token `end` after them."""
     tokens, line, at = [], 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)

@@ -61,7 +61,7 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
-"""The number of steps per epoch that `auto` aims at, at least: models hardly learn in fewer."""
+"""The fewest steps per epoch that `auto` aims at, since models learn little in fewer steps."""
 
 _BATCHES = 32, 65536
 

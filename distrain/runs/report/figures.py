@@ -133,6 +133,7 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
 
 
 def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
+    """Return a figure with training loss, validation loss, AUC and rows/s of several runs."""
     figure = new_figure(11, 7)
     loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
     for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from distrain.jobs.job_view import Entry
 from distrain.runs.sinks.base import RunFacts, Sink, Stamped
 
-CAPACITY = 1024
+CAPACITY = 1024  # the largest number of calls of `Feeds.put` that wait for a sink
 LAST_ENTRIES_S = 15.0
 """How long a command waits at its end for its sinks to store the remaining entries."""
 

@@ -47,9 +47,10 @@ class WriterSettings:
     _: KW_ONLY
     keep: int
     asynchronous: bool = True  # whether a thread writes a copy while training continues
-    report: Report = _nothing
-    progress: Callable[[], None] = _nothing
+    report: Report = _nothing  # called on rank 0 only
+    progress: Callable[[], None] = _nothing  # called after each slab that is copied or written
     patience_s: float = PATIENCE_S
+    # once it is set, ranks no longer wait for each other
     given_up: threading.Event = field(default_factory=threading.Event, init=False)
 
 
@@ -87,7 +88,10 @@ class CheckpointWrite:
     whole: bool | None = None  # the outcome; `None` until then
 
     def run(self) -> bool:
-        """Write the checkpoint; return True if it is complete. Errors are reported, not raised."""
+        """Write the checkpoint; return True if it is complete.
+
+        No error of writing is raised; rank 0 reports the errors of all ranks.
+        """
         whole = False
         self._began_s = monotonic()
         try:
@@ -99,6 +103,7 @@ class CheckpointWrite:
         return whole
 
     def _write_own(self) -> Shard | str:
+        """Write this rank's file; return its description, or the reason why there is none."""
         peers, content, self.content = self.settings.peers, self.content, ""
         if isinstance(content, str):
             return content

@@ -26,10 +26,12 @@ RANK_PREFIX = "rank."
 
 @dataclass(frozen=True)
 class ShardPiece:
-    name: str
+    """Rows of a tensor that are stored without gaps in one rank's file."""
+
+    name: str  # the tensor's name; `rank.NAME` for one of the rank's own tensors
     rows: Rows
-    offset: int
-    xxh3_64: str
+    offset: int  # the first byte in the file
+    xxh3_64: str  # the checksum of the piece's bytes, in hex
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
 def write_shard(
     folder: Folder, file: str, content: ShardContent, after_slab: Callable[[], None]
 ) -> Shard:
+    """Write a rank's file; return its description. `after_slab` is called after each slab."""
     tensors = {_key_of(held): held.values for held in content.held}
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
@@ -146,6 +149,7 @@ def write_shard(
 
 
 def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
+    """Return uninitialised tensors on the CPU for the rank's own tensors, by name."""
     return {
         name: torch.empty(shape, dtype=dtype_of(dtype))
         for name, (dtype, shape) in shard.rank_tensors.items()

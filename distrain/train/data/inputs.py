@@ -76,6 +76,7 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
 
 def check_fields(spec: JobSpec) -> None:
+    """Raise `SpecError` for sizes, or a validation, that the spec alone shows to be wrong."""
     mistakes = Mistakes()
     with mistakes.collected():
         _check_sizes(spec.data)
@@ -85,6 +86,7 @@ def check_fields(spec: JobSpec) -> None:
 
 
 def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
+    """Return the schema and tables of a job; like `check_inputs`, but without `check_fields`."""
     retry_s = min(retry_s, spec.data.retry_s)
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)

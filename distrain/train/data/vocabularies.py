@@ -104,6 +104,7 @@ class Vocabularies:
         return cls(files, str(said.get("folder") or older), known)
 
     def kept_in(self, workflow: str) -> "Vocabularies":
+        """Return these vocabularies with the paths of their copies in the folder `workflow`."""
         folder = f"{workflow}/{CATEGORIES}"
         files = {column: replace(file, folder=folder) for column, file in self.files.items()}
         return Vocabularies(files, workflow, self.operators)

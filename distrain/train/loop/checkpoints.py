@@ -281,6 +281,10 @@ class RankCheckpoints:
             ).whole
 
     def about(self, step: int) -> dict[str, Any]:
+        """Return the origin of the weights after `step` steps, as JSON values.
+
+        These are the step, the vocabularies and, for a refit, the validation files it trained on.
+        """
         about = {"step": step, **self.vocabularies.to_json()}
         if self.refit is not None:
             about["refitted_on"] = [absolute(one) for one in self.spec.data.valid]
@@ -328,6 +332,7 @@ class RankCheckpoints:
 
 
 def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
+    """Return the values of a checkpoint by which `check_resumable` recognises its job."""
     return {"spec": spec.model_dump(mode="json"), "fingerprints": _fingerprints(inputs)}
 
 

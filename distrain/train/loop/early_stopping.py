@@ -105,6 +105,7 @@ class Validations:
 
 
 def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
+    """Return True if early stopping ends the training; False if the job has no early stopping."""
     return seen is not None and stopping is not None and seen.waited >= stopping.patience
 
 

@@ -55,6 +55,8 @@ class _Spent:
 
 
 class Trainer(RankJob):
+    """Trains a job on one rank; call `run` once. Its methods are collective operations."""
+
     def run(self) -> bool:
         """Train to the end, save the model, and report; return False if training was stopped.
 

@@ -54,6 +54,7 @@ class MemoryProbe:
 
 
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
+    """Run steps of the job's model with small tables on the CPU, and return the measurements."""
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # with tf32, tensors are fp32
     # A captured step consists of the same operations, and needs a GPU.
@@ -150,6 +151,7 @@ def _embedded(model: ClickModel, rows: int) -> tuple[Tensor, ...]:
 
 
 def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
+    """Return the maximum bytes of live tensors while a slice of `rows` rows is trained."""
     batch = _batch(model, rows)
     with LiveBytes() as counted:
         _train_slice(dense, model, batch)
@@ -159,6 +161,7 @@ def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
 
 @torch.no_grad()
 def _most_of_scoring(model: ClickModel, rows: int) -> int:
+    """Return the maximum bytes of live tensors while `rows` rows are scored."""
     batch = _batch(model, rows)
     model.eval()
     with LiveBytes() as counted:

@@ -41,9 +41,9 @@ class JobPlan:
     row_groups: int
     row_group_rows: tuple[int, int]  # rows of the smallest and of the largest row group
     compressed_bytes: int  # compressed bytes of the columns that are read
-    fingerprint: str
+    fingerprint: str  # of the training data's files
     steps_per_epoch: int
-    steps: int
+    steps: int  # of the whole job
     global_batch_size: int
     lanes: int
     share: RankShare  # a rank's share, with the job's number of ranks
@@ -55,7 +55,7 @@ class JobPlan:
     prefetch_batches: int
     decode_threads: int
     memory: LoaderMemory  # the maximum memory of a rank's loader, by terms
-    other_numbers: tuple[RankShare, ...]  # a rank's share with other numbers of ranks
+    other_numbers: tuple[RankShare, ...]  # a rank's share with other divisors of `lanes` as ranks
     advice: tuple[str, ...]  # suggestions, the most important first
     tables: ShardingPlan
     peak: RankMemory  # a rank's peak memory, by terms

@@ -109,6 +109,8 @@ def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict
 
 
 class Limit(NamedTuple):
+    """A limit of memory, and words about its origin for messages."""
+
     size_bytes: int
     set_by: str
 
@@ -188,6 +190,10 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 
 
 def check_metric(spec: JobSpec, task: Task) -> None:
+    """Raise `SpecError` if the task lacks the metric by which the job judges validations.
+
+    Raises `ModelError` if targets have equal names, or the name of an input of exported models.
+    """
     metric, names = spec.best_metric, [target.name for target in task.targets]
     if len(set(names)) < len(names):
         raise ModelError(f"two targets have the same name: {', '.join(names)}")
@@ -222,6 +228,7 @@ def _judging_metrics(task: Task) -> list[str]:
 
 
 def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:
+    """Return the limit of a rank's tables; `None` if other machines' memory determines it."""
     if device is None and spec.embeddings.memory_gib is None:
         limits = _memory_per_rank(spec) if spec.resources.device == "cpu" else []
         return next(iter(limits), None)
@@ -229,6 +236,7 @@ def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:
 
 
 def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[Limit]:
+    """Yield the limits of a rank's host memory that are known on this machine."""
     num_ranks = spec.resources.num_ranks
     if device is not None or spec.resources.device == "cpu":
         yield from _memory_per_rank(spec)

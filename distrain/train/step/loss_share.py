@@ -88,5 +88,6 @@ def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
 
 
 def weighted_share(task: Task, output: Tensor, batch: Batch, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the results of `ShareOfLoss` for weighted rows; `sums` is from `sums_over_ranks`."""
     losses = task.losses(output, batch)
     return losses.sum(), (losses / sums.to(losses.dtype)).sum()

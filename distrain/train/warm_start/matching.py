@@ -130,6 +130,10 @@ class _Unfit(Exception):
 def _match_table(
     now: TablePlace, were: Sequence[TablePlace], source: Side, target: Side
 ) -> TableMatch:
+    """Return the match of a table of the new model with the saved tables of its columns, `were`.
+
+    Raises `_Unfit` unless there is exactly one such table, whose rows can be used.
+    """
     if not were:
         raise _Unfit(f"there was no table of its columns ({', '.join(now.columns)})")
     if len(were) > 1:
