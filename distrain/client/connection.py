@@ -147,6 +147,11 @@ class Connection:
             answer.close()
 
     def _answered(self, call: Call, *, read: bool) -> httpx2.Response:
+        """Send a call, with retries, and return its response, with any status.
+
+        Without `read`, the content of a successful response is not read yet. Raises
+        `ServiceUnavailable` if no try got a response.
+        """
         retries, began_s = self.retries, time.monotonic()
         tries = Retrying(
             retry=lambda state: bool(_why_again(state, call)),

@@ -125,6 +125,8 @@ def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
 
 @dataclass
 class _Log:
+    """A rank's log in one attempt, read up to `offset`."""
+
     connection: Connection
     job_id: str
     attempt: int
@@ -186,6 +188,10 @@ class _Log:
             wanted *= 4
 
     def _look(self) -> None:
+        """List the parts from the one that contains byte `offset` on.
+
+        If the rank has closed the log, set `end` to the log's size.
+        """
         try:
             files = list_artifacts(self.connection, self.job_id, self.path.parent.as_posix())
         except NotFound:  # the folder does not exist: the attempt has not begun

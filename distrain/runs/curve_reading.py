@@ -33,6 +33,8 @@ class NewRecords:
 
 @dataclass
 class _Cursor:
+    """The position after the records that were read; its text is `NewRecords.cursor`."""
+
     newest: int = -1  # the newest attempt that had begun to train
     attempt: int = -1  # the attempt whose file was read last
     offset: int = 0  # the number of bytes read of that file

@@ -35,6 +35,8 @@ class NotInRun(LookupError):
 
 
 class RunFileReader(Protocol):
+    """An open file of a run folder, on a filesystem or in an object store."""
+
     @property
     def name(self) -> str: ...
 
@@ -131,6 +133,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
 
 def _files(folder: int, prefix: str, after: str) -> Iterator[FileInRun]:
+    """Yield the plain files below an open folder, whose path in the run is `prefix`, by name.
+
+    Yields only names after `after`, and nothing in folders deeper than `_DEPTH` levels.
+    """
     if prefix.count("/") > _DEPTH:
         return
     entries = []

@@ -76,6 +76,8 @@ def render(fields: Sequence[Field], indent: str = "") -> str:
 
 
 class _Parser:
+    """Parses a message from its tokens by recursive descent."""
+
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._next = 0

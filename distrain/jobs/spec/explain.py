@@ -124,6 +124,7 @@ def _words_for(item: Any) -> str:
 
 
 def _explain(item: Any, root: type[BaseModel]) -> str:
+    """Return one line about one of pydantic's errors: the path in the document, and the mistake."""
     keys, place, _ = _followed(item["loc"], root)
     path = ".".join(_key(part) for part in keys)
     match item["type"]:

@@ -236,6 +236,7 @@ class Collector:
         return joined
 
     def _merge_steps(self, reports: Sequence[StepsDone]) -> None:
+        """Append the record of the ranks' reports, one per rank, which end at the same step."""
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
         longest_s = max(training_s(report.seconds) for report in reports)
@@ -289,6 +290,7 @@ class Collector:
             )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
+        """Append the record of a validation or a scored window, with notices about problems."""
         first = reports[0]
         merged = merge([report.metrics for report in reports])
         main = merged.main

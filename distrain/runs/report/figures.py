@@ -74,7 +74,7 @@ def draw_curves(
 
 
 def loss_image(records: Sequence[Record]) -> bytes:
-    """Return the loss of training and validation as SVG."""
+    """Return a plot of the losses of training and validation, as SVG."""
     figure = new_figure(7, 2.6)
     axes = figure.subplots()
     train, valid = ([r for r in records if r.split == split] for split in ("train", "valid"))

@@ -75,6 +75,8 @@ class Feeds:
 
 
 class _Feed(threading.Thread):
+    """The thread and the queue of one sink."""
+
     def __init__(self, name: str, sink: Sink, facts: RunFacts, capacity: int):
         # A sink that hangs must not keep the command from ending.
         super().__init__(name=name, daemon=True)

@@ -262,7 +262,7 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """Return the records of all ranks for the steps that led to the weights, in no useful order.
+    """Return the records of all ranks for the steps that led to the weights, latest attempt first.
 
     Raises `DataError` if the run recorded no hashes.
     """
@@ -411,7 +411,7 @@ def _when(value: int, steps: dict[int, list[TrainedRows]]) -> str:
 
 
 def _named(texts: Iterable[str], rest: str) -> list[str]:
-    """Return the first ten texts, then "N REST" if there are N more."""
+    """Return the first ten texts, then, if there are N more, a text of N and `rest`."""
     rows = iter(texts)
     first = list(islice(rows, _MOST_NAMED))
     more = sum(1 for _ in rows) if len(first) == _MOST_NAMED else 0

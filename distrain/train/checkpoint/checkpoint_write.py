@@ -56,6 +56,8 @@ class WriterSettings:
 
 @dataclass(frozen=True)
 class CheckpointPlan:
+    """The facts of a checkpoint that do not depend on the rank, and the keys of its posts."""
+
     name: str
     number: int  # counts this writer's checkpoints, from 1
     manifest: Manifest  # its manifest without files
@@ -79,6 +81,8 @@ class CheckpointPlan:
 
 @dataclass
 class CheckpointWrite:
+    """The writing of one checkpoint by one rank: call `run` once, in any thread."""
+
     settings: WriterSettings
     plan: CheckpointPlan
     before: CheckpointPlan | None  # this writer's last checkpoint before this one
@@ -188,6 +192,7 @@ class CheckpointWrite:
         return [by_rank.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
+        """Complete the checkpoint; `OSError` if a file has another size, or rows are missing."""
         plan, directory = self.plan, self.settings.directory
         folder = directory.folder(plan.name)
         for rank, shard in enumerate(shards):

@@ -37,6 +37,8 @@ from distrain.train.checkpoint.training_state import (
 
 @dataclass(frozen=True)
 class LoadResult:
+    """The result of `load_newest`, besides the state that it loaded."""
+
     entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if none is usable
     # whether `entry` is `None` and parts of a damaged checkpoint were read, so the state is invalid
     touched: bool = False
@@ -114,6 +116,7 @@ class _Loading:
         return names
 
     def _load(self, name: str) -> LoadResult:
+        """Load a checkpoint; raise `Damaged`, on all ranks, if any rank finds damage."""
         with self._together():
             folder = self.directory.folder(name)
             document = self.directory.read_manifest(name)

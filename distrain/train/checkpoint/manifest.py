@@ -36,12 +36,14 @@ TensorFacts = tuple[str, tuple[int, ...]]  # dtype, by its name in safetensors, 
 
 @dataclass(frozen=True)
 class Manifest:
-    step: int
+    """The content of a manifest."""
+
+    step: int  # training steps in the checkpoint
     attempt: int
     auc: float | None  # of the validation rows at this step, if they were scored
     values: Mapping[str, Any]  # the caller's values, such as the job's spec and schema
     state: Mapping[str, Any]  # the values of a `TrainingState` besides its tensors
-    tensors: Mapping[str, TensorFacts]
+    tensors: Mapping[str, TensorFacts]  # without the ranks' own tensors
     shards: Sequence[Shard]  # the files, by the rank that wrote them
     run: str | None = None  # the run that wrote it; `None` if unknown
 

@@ -180,7 +180,9 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
 
 
 def _is_over(folder: Folder, run: str) -> bool:
-    """Return True if the run of a claim has ended, according to the summary in its directory.
+    """Return True if the run of a claim has ended, and was not resumed since.
+
+    The summary and the attempts in the run's directory show this.
 
     Returns False if the directory is remote or cannot be read.
     """

@@ -21,6 +21,11 @@ from distrain.storage.folder import PAGE_BYTES, Folder
 from distrain.train.checkpoint.local_rows import LocalRows, Rows, whole
 
 SLAB_BYTES = 32 << 20
+"""The size of a slab: the bytes that are copied, written or read at a time, at most.
+
+A single row may be larger.
+"""
+
 RANK_PREFIX = "rank."
 
 
@@ -36,6 +41,8 @@ class ShardPiece:
 
 @dataclass(frozen=True)
 class Shard:
+    """The description of one rank's file, as the manifest contains it."""
+
     file: str
     size_bytes: int
     header_bytes: int  # the size of the header, which precedes the pieces
@@ -78,6 +85,8 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
+    """The content of one rank's file before it is written."""
+
     held: tuple[LocalRows, ...]  # in the file's order, including the rank's own tensors
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
     # if `held` was copied: the memory that contains all its values in order, `[num_bytes]`, uint8

@@ -31,7 +31,7 @@ log = logging.getLogger("distrain.commands")
 
 @dataclass(frozen=True)
 class Control:
-    """The objects of one rank; `alone` and `supervised` create them."""
+    """The objects through which one rank's training is watched, saved and stopped."""
 
     store: RankStore
     agreement: StepAgreement

@@ -47,7 +47,7 @@ class StopDeadline:
         self._thread: threading.Thread | None = None
 
     def leave_within(self, grace_s: float) -> None:
-        """End the process in `grace_s` seconds, unless the training has finished or stopped then.
+        """End the process in `grace_s` seconds, unless the training has finished or stopped before.
 
         After several calls, the earliest deadline applies.
         """

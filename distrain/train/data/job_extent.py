@@ -28,6 +28,7 @@ class JobSpan:
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> JobSpan:
+        """Return the steps of a job with this loader; `SpecError` if there are none."""
         steps = spec.train.num_epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)

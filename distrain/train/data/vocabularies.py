@@ -212,6 +212,7 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
 
 
 def _operators(workflow: str) -> dict[str, str]:
+    """Return a checksum of each column's operators; `{}` if the workflow cannot be read."""
     try:
         groups = json.loads(read_bytes(f"{workflow}/{WORKFLOW_FILE}"))["groups"]
         return {
@@ -244,6 +245,10 @@ def _files(folder: str) -> list[str]:
 
 
 def _checksum(folder: str, name: str, held: Iterable[str] | None = None) -> str | None:
+    """Return the checksum of a vocabulary's two files; `None` if one cannot be read.
+
+    `held` are the names of the files in `folder`; `None` to list them here.
+    """
     held = _files(folder) if held is None else held
     hashed = xxhash.xxh3_64()
     for file in (f"meta.{name}.parquet", f"unique.{name}.parquet"):

@@ -85,6 +85,8 @@ class Progressive:
 
 @dataclass(frozen=True)
 class TrainingStart:
+    """The point from which an attempt trains: the beginning, or the content of a checkpoint."""
+
     step: int = 0
     validated: bool = True  # whether the validation due after these steps, if any, is done
     open_steps: int = 0  # steps of the report that was open when the checkpoint was saved
@@ -112,6 +114,8 @@ def likely_start(directory: CheckpointDir) -> int:
 
 @dataclass
 class RankCheckpoints:
+    """Loads and saves the checkpoints of one training on one rank."""
+
     spec: JobSpec
     inputs: Inputs
     directory: CheckpointDir

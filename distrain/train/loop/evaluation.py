@@ -37,6 +37,8 @@ _MOST_SCORES = 1 << 22
 
 @dataclass(frozen=True)
 class Evaluation:
+    """The metrics of a table whose rows were scored by all ranks."""
+
     metrics: TargetMetrics  # the metrics of this rank's rows
     merged: TargetMetrics  # the metrics of all ranks' rows
     # by binary target: the AUC of all ranks' rows, computed from their scores; only for targets

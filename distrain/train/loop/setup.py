@@ -55,7 +55,7 @@ from distrain.train.warm_start.transfer import take_weights
 class RankJob:
     """A job as one rank trains it: its inputs, and the objects with which the rank reports.
 
-    `batch_rows` and other `auto` values of the given spec are replaced by those for its rows.
+    `auto` values in the given spec are replaced by those for its rows (`JobSpec.for_rows`).
     """
 
     spec: JobSpec

@@ -53,7 +53,7 @@ _METRIC_ROW_BYTES = 64  # logits, labels, bins and losses of a batch, in 8 bytes
 
 @dataclass(frozen=True)
 class Term:
-    """The largest bytes that one term of the module's docstring takes."""
+    """One term of the predicted memory (see the module's docstring)."""
 
     name: str
     host_bytes: int
@@ -234,5 +234,5 @@ def copy_bytes(tables: ShardingPlan, dense: int) -> int:
 
 
 def _touched(rows: int, unique: float, num_ranks: int) -> float:
-    """Return a bound of the rows of a table that all ranks need in a step, `unique` per rank."""
+    """Return the most rows of a table that a step can need if each rank needs `unique` rows."""
     return min(float(rows), num_ranks * unique)

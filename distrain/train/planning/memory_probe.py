@@ -36,6 +36,8 @@ _TABLE_ROWS = 8
 
 @dataclass(frozen=True)
 class MemoryProbe:
+    """The measurements of `probe_memory`."""
+
     process_bytes: int  # resident memory of this process after the probe
     dense_values: int  # values of all dense parameters
     fixed_bytes: int  # bytes of a slice's tensors that do not depend on its rows
@@ -106,6 +108,7 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
 
 
 def _batch(model: ClickModel, rows: int) -> Batch:
+    """Return a batch of made-up rows with labels, for all columns of the model."""
     generator = torch.Generator().manual_seed(0)
     inputs = model.inputs
     names = inputs.categorical_names

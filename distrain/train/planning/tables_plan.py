@@ -118,9 +118,10 @@ class Limit(NamedTuple):
 def tables_limit(spec: JobSpec, device: torch.device, ranks_on_host: int) -> Limit:
     """Return the bytes that a rank's tables may take, and the setting that determines them.
 
-    This is `embeddings.memory_gib`. If that is unset, it is a share of the GPU's memory or, on the
-    CPU, of this machine's free memory, at most `resources.memory_per_rank_gib`. Ranks on different
-    machines get different results, so they must plan with the minimum over all ranks.
+    This is `embeddings.memory_gib`. If that is unset, it is `MEMORY_SHARE` of the GPU's memory or,
+    on the CPU, `MEMORY_SHARE` of this machine's free memory divided by `ranks_on_host`, but at most
+    `resources.memory_per_rank_gib`. Ranks on different machines get different results, so they must
+    plan with the minimum over all ranks.
     """
     if spec.embeddings.memory_gib is not None:
         return Limit(int(spec.embeddings.memory_gib * 2**30), "embeddings.memory_gib")

@@ -93,6 +93,7 @@ def _parameter_of(name: str) -> str:
 
 
 def _match_tables(source: Side, target: Side, found: Match) -> None:
+    """Add the matches of the target's tables to `found`, and problems of both sides' tables."""
     old = {column: place for place in table_places(source.columns) for column in place.columns}
     taken: set[str] = set()
     moved = _moved_columns(source, target)
