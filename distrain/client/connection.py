@@ -79,7 +79,10 @@ class Connection:
 
     @property
     def held_s(self) -> float:
-        """The longest delay of a response, in seconds, that a call should request (`held_s`)."""
+        """The longest delay of a response that a call should request (`Call.held_s`), in seconds.
+
+        It is half of the time for retries.
+        """
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":

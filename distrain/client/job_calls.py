@@ -23,7 +23,10 @@ _MOST_LOOKED_AT = 2000  # the newest jobs whose ids `find` compares
 
 
 def job_path(job_id: str, *more: str) -> str:
-    """Return the path of a job, or of something below it; raises InputError for a malformed id."""
+    """Return the URL path of a job or, with `more`, of a resource below it, such as its events.
+
+    Raises `InputError` for a malformed id.
+    """
     if not re.fullmatch(JOB_ID, job_id):
         raise InputError(f"{job_id!r} is not the id of a job", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])

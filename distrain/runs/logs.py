@@ -74,10 +74,10 @@ def find_logs(
 def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int]]:
     """Return the first error in logs, and the ranks of its attempt whose logs have no error.
 
-    The first error is that of the first attempt with one, by time stamp. An error about a lost peer
-    is returned only if no attempt has another error. A killed rank logs nothing: if all other ranks
-    report a lost peer, the ranks without an error are the lost peers. Without any error, returns
-    `None` and the ranks of the last attempt.
+    The first error is the earliest one, by time stamp, of the first attempt that has an error. An
+    error about a lost peer is returned only if no attempt has another error. A killed rank logs
+    nothing: if all other ranks report a lost peer, the ranks without an error are the lost peers.
+    Without any error, returns `None` and the ranks of the last attempt.
 
     `logs` are in the order of the attempts; the logs of later attempts are read only if needed.
     """

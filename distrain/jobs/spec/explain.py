@@ -285,7 +285,7 @@ def _inside(place: Any, part: Any) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """Return a type annotation (or field) without `Annotated`'s metadata and, if optional, `None`.
+    """Return a type annotation, or that of a field, without `Annotated` and without `None`.
 
     A union with a discriminator is returned as a `FieldInfo`.
     """

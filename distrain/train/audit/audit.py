@@ -315,7 +315,11 @@ def _audit_window(
     table: Hashes,
     origin: Table,
 ) -> Iterator[EpochAudit]:
-    """Yield the result of a window for each epoch that reached it."""
+    """Yield the result of a window for each epoch that reached it.
+
+    `steps` are the records by step, and `last` is the last recorded step. `table` has the hashes of
+    the window's rows, and `origin` is their table.
+    """
     first, end = span.epoch.span(window)
     for epoch in range(span.epoch_after(last + 1) + 1):
         begin = epoch * span.steps_per_epoch

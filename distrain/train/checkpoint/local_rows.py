@@ -181,7 +181,7 @@ def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]
 
 
 def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
-    """Yield this rank's rows of a tensor of tables, one item for each of its runs."""
+    """Yield this rank's rows of a tensor of tables, one item for each run of rows in one store."""
     for run in tensor.runs:
         store, keys = run.store, slice(run.first_key, run.first_key + run.stop - run.start)
         local = store.local_part(keys)

@@ -76,7 +76,10 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
 
 def check_fields(spec: JobSpec) -> None:
-    """Raise `SpecError` for sizes, or a validation, that the spec alone shows to be wrong."""
+    """Raise `SpecError` for invalid sizes in `data`, or validations without validation rows.
+
+    Only the spec is read.
+    """
     mistakes = Mistakes()
     with mistakes.collected():
         _check_sizes(spec.data)

@@ -92,7 +92,7 @@ class Vocabularies:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Vocabularies":
-        """Return the inverse of `to_json`; an unreadable document gives an empty result."""
+        """Return the vocabularies for the JSON values of `to_json`; empty if these are invalid."""
         try:
             items = dict(document.get("vocabularies") or {}).items()
             files = {str(c): VocabularyFile(*map(str, file)) for c, file in items}

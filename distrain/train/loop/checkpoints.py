@@ -66,7 +66,7 @@ class Progressive:
     def after(self, step: int, merged: TargetMetrics) -> "Progressive":
         """Return the result with one more window, scored after `step` steps.
 
-        `merged` has the metrics of its rows, merged over the ranks.
+        `merged` has the metrics of the window's rows, merged over the ranks.
         """
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 

@@ -95,6 +95,9 @@ def rank_memory(
     """Predict the peak of a rank, for a step of `rows` rows in slices of `slice_rows` rows.
 
     Args:
+        tables: The placement of the tables.
+        probe: The measurements of the job's model.
+        loader: The memory of the rank's loader.
         batches: The number of batches that the loader and the training hold at a time.
         copies: Whether checkpoints are written from a copy.
         scores: Whether validation rows are scored, in whole batches, without gradients.
@@ -172,7 +175,7 @@ def heap_slack_bytes(embeddings: int, activations: int) -> int:
 def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
     """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows.
 
-    `columns` is the number of categorical columns, `rows` that of the batch's rows.
+    `columns` is the number of categorical columns, and `rows` the number of the batch's rows.
     """
     total = 4.0 * columns * rows
     for table in tables.tables:

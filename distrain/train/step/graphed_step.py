@@ -196,7 +196,11 @@ class GraphedStep:
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """Return the sum of losses, the factor that clips gradients, and each target's scores."""
+        """Make one step, in a form that a graph can record.
+
+        Returns the sum of the losses, the factor that clips the dense gradients, and the scores of
+        each target.
+        """
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
