@@ -325,7 +325,13 @@ class JobCalls:
         return job
 
     def set_priority(self, job_id: str, priority: int) -> Job:
-        """Change the priority of a job that has not started."""
+        """Change the priority of a job that has not started.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            RequestRefused: The job has started or ended.
+            NotAuthorised: This user may not set this priority.
+        """
         return self._change(job_id, priority, None)
 
     def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:

@@ -210,8 +210,8 @@ def untrained(paths: RunPaths) -> str | None:
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
 
-    With `overwrite`, such a run is accepted unless a service has its job. Then raises `InputError`
-    if `run.json`, which names the service, cannot be read.
+    With `overwrite`, such a run is accepted unless a service has its job. Raises `InputError` if
+    `run.json` cannot be read to see whether one has.
     """
     if overwrite and paths.run.exists() and read_run_file(paths).service is None:
         return

@@ -164,8 +164,8 @@ class ScheduleSpec(Section):
         0,
         ge=0,
         le=LARGEST,
-        description="The number of steps in which the learning rate rises linearly from 0 to the "
-        "peak.",
+        description="The number of steps in which the learning rate rises linearly to the peak. "
+        "The first step has 1 / `warmup_steps` of the peak.",
     )
     decay: Literal["none", "linear", "cosine"] = Field(
         "none", description="The shape of the decay after the peak."

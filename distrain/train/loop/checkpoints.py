@@ -331,7 +331,7 @@ class RankCheckpoints:
         return nullcontext() if thread is None else waiting(thread)
 
     def close(self) -> None:
-        """Stop waiting for other ranks' files; wait briefly for this rank's. Repeatable."""
+        """Stop waiting for other ranks' files, and wait briefly for this rank's file."""
         self._writer.close()
 
 

@@ -105,7 +105,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """Prepare the training, from the newest checkpoint if there is one; a collective operation.
 
     Waits for the storage and the other ranks. Raises `SpecError` if another run owns the
-    checkpoints' directory, and the errors of loading a checkpoint.
+    checkpoints' directory, and the errors of loading a checkpoint or of a warm start.
     """
     directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)

@@ -158,6 +158,8 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
 def heartbeat_period_s(progress_s: float | None) -> float:
     """Return the seconds between heartbeats: a quarter of `deadlines.progress_s`, at most 1.
 
+    Without such a deadline (`None`), it is 1.
+
     >>> heartbeat_period_s(300.0), heartbeat_period_s(2.0), heartbeat_period_s(None)
     (1.0, 0.5, 1.0)
     """
