@@ -151,7 +151,8 @@ def _take(
 def _whole_lines(folder: OpenRunFolder, number: int, start: int, limit_bytes: int) -> bytes:
     """Return complete lines of an attempt's file from byte `start` on; b"" if there are none.
 
-    They have up to `limit_bytes`; if the first line is longer, only this line, of up to 8 MiB.
+    They have up to `limit_bytes`. If the first line is longer, the limit is doubled until the line
+    fits, to at least 8 MiB; a line that does not fit then counts as none.
     """
     while True:
         data = folder.read_growing(name_of(number), start, limit_bytes)
