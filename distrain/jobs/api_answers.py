@@ -40,10 +40,10 @@ class Answer(BaseModel):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Return the document for a JSON object from any version.
+        """Return the answer for a JSON object that any version of distrain has sent.
 
         A field that is missing or invalid gets its default. If `values` is not a `dict`, all fields
-        do.
+        get their defaults.
         """
         values = values if isinstance(values, dict) else {}
         try:

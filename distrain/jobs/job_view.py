@@ -195,8 +195,8 @@ class Checkpoints:
 def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record | None:
     """Return the validation of the saved model, or else the last one; `None` if there are none.
 
-    `model_step` is the model's number of training steps. In a run that keeps its best model, the
-    last validation may be of later steps.
+    `valid` are the records of validations in order, and `model_step` is the model's number of
+    training steps. In a run that keeps its best model, the last validation may be of later steps.
     """
     of_model = [record for record in valid if record.step == model_step]
     return next((records[-1] for records in (of_model, valid) if records), None)

@@ -102,6 +102,7 @@ class RunData:
         return list(self.summary.get("seconds") or ())
 
     def mean_seconds(self) -> Mapping[str, float]:
+        """Return the wall time by phase: means over the ranks, summed over the training records."""
         return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:

@@ -186,6 +186,10 @@ _CHECKPOINTS = TypeAdapter(Checkpoints)
 
 
 def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
+    """Return the field `checkpoints` for a submission's checkpoints and those of earlier ones.
+
+    `before` is the summary of the earlier submissions, or an empty mapping.
+    """
     earlier = _CHECKPOINTS.validate_python(before.get("checkpoints", {}))
     last = now if now.count else earlier
     return {

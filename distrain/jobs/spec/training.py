@@ -61,7 +61,7 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
-"""The number of steps per epoch that `auto` aims at, at least: models hardly learn in fewer."""
+"""The fewest steps per epoch that `auto` aims at, since models learn little in fewer steps."""
 
 _BATCHES = 32, 65536
 
@@ -167,8 +167,8 @@ class ScheduleSpec(Section):
         0,
         ge=0,
         le=LARGEST,
-        description="The number of steps in which the learning rate rises linearly from 0 to the "
-        "peak.",
+        description="The number of steps in which the learning rate rises linearly to the peak. "
+        "The first step has 1 / `warmup_steps` of the peak.",
     )
     decay: Literal["none", "linear", "cosine"] = Field(
         "none", description="The shape of the decay after the peak."

@@ -273,6 +273,7 @@ class TargetRows(NamedTuple):
 def rows_of(
     targets: Sequence[Target], scores: Sequence[Tensor], batch: Batch
 ) -> tuple[TargetRows, ...]:
+    """Return the rows of a batch for each target, in order; `scores` are as in `Task.scores`."""
     return tuple(
         TargetRows(target, score, label_of(batch, target.column), weight_of(batch, target))
         for target, score in zip(targets, scores, strict=True)
@@ -280,6 +281,8 @@ def rows_of(
 
 
 class DeviceTargets:
+    """The metric states of all targets of a task, on one device."""
+
     def __init__(self, targets: Sequence[Target], device: torch.device):
         self._targets = targets
         self._states = [

@@ -38,6 +38,8 @@ from distrain.train.warm_start.matching import Side
 
 
 class Weights(Protocol):
+    """Reads the values of saved weights."""
+
     def read(
         self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
