@@ -60,7 +60,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # with tf32, tensors are fp32
     # A captured step consists of the same operations, and needs a GPU.
-    plain = {"precision": precision, "compile": False, "cuda_graph": False, "micro_batches": 1}
+    plain = {"precision": precision, "cuda_graph": False, "micro_batches": 1}
     train = spec.train.model_copy(update=plain)
     independent = rows_are_independent(model.dense)
     step = TrainStep(model, train, 1)
