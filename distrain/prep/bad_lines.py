@@ -51,6 +51,8 @@ class BadLine:
 
 @dataclass(frozen=True)
 class BadLineTally:
+    """The number of bad lines of each kind, and the first five bad lines as examples."""
+
     by_kind: dict[str, int] = field(default_factory=dict)
     examples: tuple[BadLine, ...] = ()
 
@@ -65,6 +67,7 @@ class BadLineTally:
 
     @property
     def where(self) -> dict[str, object]:
+        """Places for an error: the counts by kind, and the first bad line; empty without any."""
         if not self.count:
             return {}
         first = self.examples[0]
@@ -102,4 +105,5 @@ class BadLineTally:
         )
 
     def shifted(self, file: str, lines_before: int) -> BadLineTally:
+        """Return the tally with its examples' lines counted from the start of the file."""
         return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))

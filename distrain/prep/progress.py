@@ -25,6 +25,8 @@ ProgressCallback = Callable[[PrepProgress], None]
 
 
 class TaskSize(NamedTuple):
+    """A file, its size, and what a task reads of it: a range, a part, or (`None`) the footer."""
+
     file: str
     file_bytes: int
     what: TextRange | Part | None

@@ -52,6 +52,7 @@ class UnusableValue(Exception):
 
 
 def refuse(bad: Any, problem: str) -> None:
+    """Raise `UnusableValue` for the first `True` in the array `bad`, if there is one."""
     if bad.any():
         raise UnusableValue(int(np.argmax(bad)), problem)
 
@@ -111,6 +112,10 @@ READERS: dict[str, Callable[..., Any]] = {
 
 
 def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+    """Return `convert` of each value, with `None` for missing values; bytes are decoded first.
+
+    If `convert` raises a `ValueError` or `OverflowError`, raises `UnusableValue` with the index.
+    """
     converted = []
     for place, value in enumerate(values):
         try:

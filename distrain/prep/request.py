@@ -138,7 +138,7 @@ class PrepRequest:
 
     @property
     def part_rows(self) -> int:
-        """The number of parquet rows per task, about as many as a block of text has lines."""
+        """The number of parquet rows per task: about the number of lines in a block of text."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)
 
 

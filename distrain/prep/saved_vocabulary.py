@@ -24,10 +24,14 @@ class SavedVocabulary(Vocabulary):
 
     folder: str
     name: str
-    num_values: int  # number of values
+    num_values: int  # the number of values in the file
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedVocabulary:
+        """Return the vocabulary of the column or domain `name`; reads only metadata and a footer.
+
+        Raises a `DataError` if its files cannot be read or do not belong together.
+        """
         meta = read_meta(folder, name)
         schema, num_values = read_footer(folder, name)
         if num_values != meta["unique"]["num_indices"]:

@@ -38,6 +38,7 @@ class Values(NamedTuple):
 
     @property
     def gaps(self) -> Any:
+        """The mask of missing values, bool `[rows]`; `x` must be an array."""
         return np.isnan(self.x) if self.missing is None else self.missing
 
     @property
@@ -73,6 +74,7 @@ def log(values: Values, _step: Any, _: Any) -> Values:
 
 
 def check_log(x: Any) -> None:
+    """Raise `UnusableValue` if a number is -1 or less; NaN is accepted."""
     refuse(x <= -1, "log(1 + x) does not exist")
 
 

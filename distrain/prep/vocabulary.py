@@ -121,6 +121,10 @@ class Vocabulary:
         return ids
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
+        """Return a mask of the known values, and their indices in `values`, `[distinct]` each.
+
+        `distinct` has no nulls. The indices of unknown values have no meaning.
+        """
         if is_text(distinct.type):
             known_values = self.values
             if distinct.type != known_values.type:
@@ -367,7 +371,7 @@ def read_table(file: str) -> pa.Table:
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy a file of a saved workflow, a MiB at a time; each may be a path or a URL.
+    """Copy a file of a saved workflow, a MiB at a time; `source` and `target` are paths or URLs.
 
     Raises `DataError` if it cannot be read, and `OutputError` if it cannot be written.
     """

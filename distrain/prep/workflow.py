@@ -59,7 +59,9 @@ class FitStage:
 
 @dataclass(frozen=True)
 class Workflow:
-    """Groups of columns in output order, and their operators; each column is in one group.
+    """The operators of a table's columns, fitted or not: groups of columns in output order.
+
+    Each column is in one group. Methods that fit or change a workflow return a new one.
 
     >>> fitted = Workflow((ColumnGroup(("C1",), (Categorify(),)),)).fit(
     ...     [pa.table({"C1": ["b", "a", None, "b"]})]
@@ -118,7 +120,7 @@ class Workflow:
 
     @property
     def taking_categories(self) -> tuple[str, ...]:
-        """The columns whose raw values are categories: the first operator takes categories."""
+        """The columns whose raw values are read as categories, as their operators require."""
         takers = (group for group in self.groups if takes_of(group.operators) == "categories")
         return tuple(column for group in takers for column in group.columns)
 
@@ -159,7 +161,8 @@ class Workflow:
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
         """Return the fields of a `StagingTask` that make it read later rows like the fitted rows.
 
-        Categories get the type that they had in the fit, in any file format.
+        Categories get the type that they had in the fit, in any file format. `null_values` are the
+        texts that mean a missing value, which apply only if the workflow was fitted on CSV.
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
@@ -331,7 +334,9 @@ class Workflow:
             vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
     def save_document(self, folder: str | Path) -> None:
-        """Write everything except the vocabularies, which the tasks that made them have written.
+        """Write `workflow.json` and the tables of counts and target means to a folder or a URL.
+
+        The vocabularies are not written: the tasks that made them have done so.
 
         `workflow.json` is written last, and appears complete. Raises `OutputError` if a file cannot
         be written.
@@ -358,10 +363,11 @@ class Workflow:
         Args:
             load_vocabulary: Returns the vocabulary of a column or a domain; by default it is read
                 from the folder into memory.
-            load_table: Returns the table of a column's encoding; by default it is read likewise.
+            load_table: Returns the table of a column's counts or target means; by default it is
+                also read from the folder.
 
         Raises:
-            DataError: A file is missing, damaged, or of a newer version.
+            DataError: A file is missing, damaged, or of another version.
         """
         document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")

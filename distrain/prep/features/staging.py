@@ -117,6 +117,8 @@ class _BadColumn(Exception):
 def stage_rows(task: StagingTask) -> Staged:
     """Read the rows of a task, and write their labels and features to files `STEM-*`.
 
+    Returns the parts of these files, and counts of lines, dropped rows and labels.
+
     Raises:
         DataError: A value or a line cannot be used.
     """
@@ -195,11 +197,13 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
 
 class _Usable(NamedTuple):
+    """The staged columns of the usable rows among some rows."""
+
     rows: pa.Table
     places: Places  # the indices of these rows among the given rows
-    mask: Mask | None
-    unlabelled: int
-    hashes: frozenset[int] = frozenset()
+    mask: Mask | None  # which rows are for validation; `None` if the split is not by values
+    unlabelled: int  # number of rows dropped because their target is missing
+    hashes: frozenset[int] = frozenset()  # as in `Staged`
 
     @property
     def num_ones(self) -> int:
@@ -302,6 +306,11 @@ def _usable(
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
+    """Return the usable rows, and drop rows without a label if the document says so.
+
+    Of other unusable rows, calls `leave_out` with the column and the remaining rows' lines. Unless
+    it raises, these rows are dropped.
+    """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
     table, places = rows.table, np.arange(rows.table.num_rows)
@@ -336,6 +345,10 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
 def _staged(
     table: pa.Table, task: StagingTask, layout: FormatSpec
 ) -> tuple[pa.Table, Mask | None, frozenset[int]]:
+    """Return the columns to stage, the mask of validation rows, and the hashes of `_Usable`.
+
+    Raises `_BadColumn` if values of a column cannot be used.
+    """
     document = task.features.document
     table = with_partitions(table, task.file.folders)
 

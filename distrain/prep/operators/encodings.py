@@ -147,10 +147,10 @@ class TargetEncode(Encoding):
     (sum + smoothing * mean of all) / (count + smoothing), as D. Micci-Barreca, "A preprocessing
     scheme for high-cardinality categorical attributes" (2001). Null counts as a value.
 
-    Training rows are divided into folds, and a row gets the mean over the other folds, so that its
-    own label is in neither sum nor mean. With `by_time` the folds are blocks of time, and a row
-    gets the mean over earlier blocks. Rows other than training rows get the mean over all training
-    rows.
+    Training rows are divided into folds, and a row's number is computed from the other folds, so
+    that its own label is neither in its value's sum nor in the mean of all rows. With `by_time` the
+    folds are blocks of time, and a row's number is computed from earlier blocks. For rows other
+    than training rows, it is computed from all training rows.
 
     Attributes:
         by_time: Whether the folds are blocks of time.

@@ -156,7 +156,10 @@ def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
 
 
 def ranks_of(keys: pa.Array) -> Int64Array:
-    """Return integers with the order of the keys, int64 `[rows]`; `keys` are from `keys_of`."""
+    """Return integers that sort as the keys do, int64 `[rows]`.
+
+    `keys` are from `keys_of`, without nulls.
+    """
     if pa.types.is_integer(keys.type):
         return np.asarray(keys)
     encoded = keys.dictionary_encode()
@@ -185,9 +188,10 @@ class Spans:
     def of_sorted(
         cls, keys: Int64Array, seconds: Floats, keep: int, base: int = 0, key_begin: int = 0
     ) -> Spans:
-        """Return the spans of events that are sorted by key and time.
+        """Return the span of each event's history; events are sorted by key and time.
 
         Args:
+            keep: Maximum length of a span.
             base: The index of the first of these events among all events.
             key_begin: The index, among all events, at which the first event's key begins.
         """

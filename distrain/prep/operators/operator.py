@@ -41,7 +41,7 @@ class Operator(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the settings with which the step of this `kind` (`prep.steps`) runs, as JSON."""
+        """Return the settings, as JSON, of the step of this `kind` (`prep.steps`) for a column."""
         ...
 
 
@@ -137,7 +137,7 @@ def as_values(values: pa.Array) -> Values:
 def as_arrow(made: Values, given: pa.Array) -> pa.Array:
     """Return `made`, the output of a step on `given`, as an Arrow array.
 
-    Values of the mask are null; without a mask, NaN is null where `given` is null.
+    Masked values become null. Without a mask, a NaN becomes null in rows where `given` is null.
     """
     missing = made.missing
     if missing is None and given.null_count and made.x.dtype.kind == "f":
@@ -147,6 +147,8 @@ def as_arrow(made: Values, given: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class SettingsOnly:
+    """Base of operators that fit nothing: all their fields are settings."""
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -186,6 +188,7 @@ def as_doubles(values: pa.Array) -> pa.Array:
 
 
 def concrete(values: pa.Array) -> pa.Array:
+    """Return values, in chunks or not, as one array; values of a dictionary are decoded."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):

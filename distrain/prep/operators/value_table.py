@@ -64,6 +64,7 @@ class Cells:
 
     @classmethod
     def of(cls, values: pa.Array, folds: Ints, labels: Floats) -> Cells:
+        """Return the counts and sums of rows; all arguments are `[rows]`."""
         encoded = _wide(as_categories(values)).dictionary_encode(null_encoding="encode")
         num_folds = int(folds.max(initial=0)) + 1
         cells = encoded.indices.to_numpy() * np.int64(num_folds) + folds
@@ -118,7 +119,10 @@ class ValueTable:
         return cls(values, counts[places].astype(np.int64), sums[places].astype(np.float64))
 
     def _index(self) -> tuple[KeyIndex, Ints, int]:
-        """Return the index of the non-null values, their places, and the place of null or -1."""
+        """Return an index of the non-null values, their indices in `values`, and the index of null.
+
+        The index of null is -1 if null is not among the values.
+        """
         gaps = self.values.is_null().to_numpy(zero_copy_only=False)
         gap = int(np.argmax(gaps)) if gaps.any() else -1
         return KeyIndex.of(self.values.drop_null()), np.flatnonzero(~gaps), gap
@@ -339,7 +343,10 @@ def _file(folder: str | Path, name: str) -> str:
 
 
 def _value_type(tables: Sequence[pa.Table]) -> pa.DataType:
-    """Return the type of the non-null values; if all are null, a string type if a table has one."""
+    """Return the type of the first table that has non-null values.
+
+    If all values are null, it is the first string type or, without one, the first table's type.
+    """
     types = [table.schema.field("value").type for table in tables]
     known = [
         dtype

@@ -166,7 +166,7 @@ class SplitSummary:
     bayes_auc: float  # the AUC that no model can beat in expectation
     bayes_auc_bound: float  # maximum error of `bayes_auc`
     bayes_log_loss: float  # the log loss, in nats, that no model can beat in expectation
-    # AUC of the true logits on the drawn labels; `None` unless both were drawn
+    # AUC of the true logits on the drawn labels; `None` unless both labels were drawn
     realised_auc: float | None
     realised_log_loss: float  # log loss of the true logits on the drawn labels
     files: tuple[str, ...]  # names of the split's files, in row order
