@@ -243,8 +243,9 @@ def cluster(
     nodes: int, workers: int, sizes: Sizes, folder: Path, throttled: bool
 ) -> Iterator[Cluster]:
     """Run nodes with workers; removes everything afterwards."""
-    from dask_world import DaskWorld, wait_for
+    from dask_world import DaskWorld
     from distributed import Client
+    from waiting import until
 
     names = [f"n{number}" for number in range(nodes)]
     folder = folder / f"{nodes}x{workers}"
@@ -262,7 +263,7 @@ def cluster(
         ]
         world = stack.enter_context(DaskWorld(folder, len(wrappers), hosts.here, wrappers))
         client = stack.enter_context(Client(world.address, timeout=120))
-        wait_for(
+        until(
             lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(wrappers), "workers"
         )
         yield Cluster(hosts, client, slow, sizes, folder)

@@ -58,7 +58,6 @@ LONGEST = (
     "end_to_end/test_lost_clusters.py",
     "examples/test_criteo_examples.py",
     "service/process/test_cluster_lives.py",
-    "service/process/test_killed_processes.py",
     "service/process/test_serve_processes.py",
     "deploy/node/test_node_runs.py",
     "docs/test_docs_service.py",

@@ -36,7 +36,8 @@ PURE_PACKAGES = [
     "distrain.jobs.spec",
     "distrain.jobs.events",
     "distrain.schema",
-    "distrain.loader.partition.epoch_plan",
+    "distrain.loader.partition",
+    "distrain.metrics",
     "distrain.jobs",
     "distrain.runs.records",
     "distrain.scheduler.lifecycle",
@@ -56,8 +57,10 @@ def test_the_pure_packages_load_no_framework():
     assert not loaded & FRAMEWORKS
 
 
-def test_schemas_and_folders_load_no_numpy():
-    assert not loaded_by("import distrain.schema, distrain.storage") & HEAVY
+def test_schemas_folders_and_commands_load_no_numpy():
+    assert (
+        not loaded_by("import distrain.schema, distrain.storage, distrain.cli.data.synth") & HEAVY
+    )
 
 
 def test_the_client_of_a_service_loads_nothing_of_the_service():
@@ -65,12 +68,6 @@ def test_the_client_of_a_service_loads_nothing_of_the_service():
     loaded = loaded_by("from distrain.client import *; Client('http://127.0.0.1:1')")
     assert "httpx2" in loaded
     assert not loaded & (HEAVY | servers)
-
-
-def test_a_rank_inline_needs_no_dask():
-    loaded = loaded_by("import distrain.launch, distrain.workers")
-    assert "distrain" in loaded
-    assert not loaded & {"dask", "distributed"}
 
 
 def test_help_loads_no_framework():

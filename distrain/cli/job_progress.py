@@ -14,7 +14,7 @@ from distrain.cli.output import (
     warning_console,
 )
 from distrain.launch.detached import submit
-from distrain.launch.reporting import LoggedProgress, step_line
+from distrain.launch.reporting import LoggedProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +85,7 @@ class JobProgress(LoggedProgress):
         else:
             self._bar.update(
                 self._task,
-                description=step_line(view, record),
+                description=self.step_line(view, record),
                 total=view.num_steps,
                 completed=record.step,
             )

@@ -10,6 +10,7 @@ from distrain.cli.output import json_wanted, print_answer, print_remark, result_
 from distrain.errors import JobError
 from distrain.formatting import UNKNOWN
 from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.runs.report.outcome import outcome_rows
 
 if TYPE_CHECKING:
@@ -52,10 +53,13 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         "curves": paths.curves,
         "records": paths.records,
         "summary": paths.summary,
-        "logs": paths.logs,
     }
+    if paths.logs.is_dir():  # a rank in the command's own process has no log
+        files["logs"] = paths.logs
     title = f"{summary.job_id}: {summary.state}"
     columns = [("figure", {"style": "bold"}), ("value", {})]
-    rows = [*outcome_rows(summary.to_json()), *files.items()]
+    outcome = summary.to_json()
+    outcome["targets"] = with_own_name(outcome.get("targets"), own_name(paths.model))
+    rows = [*outcome_rows(outcome), *files.items()]
     table = table_of(columns, rows, title=title, show_header=False, title_justify="left")
     console.print(table, highlight=False)

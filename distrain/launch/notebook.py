@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from distrain.jobs.job_view import JobView, Record
-from distrain.launch.reporting import LoggedProgress, step_line
+from distrain.launch.reporting import LoggedProgress
 from distrain.runs.report.figures import loss_image
 from distrain.runs.report.markup import svg_image
 
@@ -49,7 +49,7 @@ class NotebookProgress(LoggedProgress):
         self._draw(at_once=view.state.is_final)
 
     def show_step(self, view: JobView, record: Record) -> None:
-        self._step = step_line(view, record)
+        self._step = self.step_line(view, record)
         self._bar = f'<progress value="{record.step}" max="{view.num_steps or 0}"></progress> '
 
     def _add(self, text: str) -> None:

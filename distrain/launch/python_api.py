@@ -3,23 +3,23 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from distrain.errors import DataError, DistrainError, InputError, SpecError
+from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
-from distrain.jobs.spec.load import parse_spec, read_document, sets_section
+from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document, sets_section
 from distrain.jobs.spec.models.kinds import CustomSpec
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.notebook import progress_here
-from distrain.launch.reporting import Progress
+from distrain.launch.reporting import LoggedProgress, Progress
 from distrain.launch.resuming import find_run
 from distrain.launch.run import CallbackFailed, RunRequest, train
 from distrain.runs.attempts import read_records
-from distrain.runs.run_file import read_run_and_spec, read_summary
+from distrain.runs.run_file import check_new_run, read_run_and_spec, read_summary
 from distrain.runs.summary import Summary
 from distrain.storage.urls import url_of
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distrain.jobs.job_view import Record
     from distrain.launch.tables import TableJob
     from distrain.metrics.custom import Metric
-    from distrain.metrics.report import BinaryReport
+    from distrain.metrics.evaluation import Evaluation
     from distrain.models.blueprint import Blueprint
     from distrain.models.export import Form
     from distrain.models.saved_model import SavedModel
@@ -77,7 +77,8 @@ class Run:
     def __repr__(self) -> str:
         summary = self.summary
         score = f"AUC {number(summary.auc, 4)}"
-        if summary.auc is None and (of_targets := main_metrics(summary.targets)):
+        targets = with_own_name(summary.targets, own_name(RunPaths(self.run_dir).model))
+        if summary.auc is None and (of_targets := main_metrics(targets)):
             score = " ".join(of_targets[0])
         scores = f", {score} on {summary.scored_on}" if summary.scored_on else ""
         return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
@@ -89,11 +90,17 @@ class Run:
 
     @property
     def history(self) -> "pandas.DataFrame":
-        """The records as a DataFrame: a row per record, a column per scalar metric with values."""
+        """The records as a DataFrame: a row per record, a column per scalar metric with values.
+
+        After a refit, the column `is_refit` is True in the rows of its training.
+        """
         import pandas
 
         rows = [record.figures() for record in self.records]
-        return pandas.DataFrame(rows).dropna(axis="columns", how="all")
+        history = pandas.DataFrame(rows).dropna(axis="columns", how="all")
+        if self.summary.refit is not None:
+            history["is_refit"] = history["step"] > self.summary.refit["step"]
+        return history
 
     def load_model(self) -> "SavedModel":
         """Load the trained model on the CPU; see `distrain.models.load_model`."""
@@ -107,32 +114,36 @@ class Run:
     def classes(self) -> "np.ndarray[Any, Any]":
         """The values of the first target's classes, `[classes]`, in the order of `predict_proba`.
 
-        `run.classes[scores["class"]]` gives the predicted values for the scores of `predict`. If
-        the rows were prepared by other tools, the values are the whole numbers from 0.
+        For a multiclass target, `run.classes[scores["class"]]` gives the predicted values for the
+        scores of `predict`. For a binary target that is 1 for the value `yes` and 0 otherwise, the
+        classes are `not yes` and `yes`. If the rows were prepared by other tools, the values are
+        the whole numbers from 0.
 
         Raises:
-            InputError: The first target is not multiclass.
+            InputError: The first target is a regression.
         """
         import numpy as np
 
-        from distrain.predict.raw_rows import workflow_for
-        from distrain.prep.reading import saved_features
+        from distrain.predict.raw_rows import features_of
         from distrain.schema.criteo import LABEL
 
         saved = self.load_model()
         target = saved.model.task.targets[0]
-        if target.kind != "multiclass":
+        if target.kind == "regression":
             raise InputError(
                 "the model's first target has no classes", where={"target": target.name}
             )
         values: Sequence[Any] = range(target.classes)
-        with suppress(DataError):  # no workflow: the rows were prepared by other tools
-            features = saved_features(workflow_for(RunPaths(self.run_dir).model, saved))
-            targets = {} if features is None else features.document.targets
-            prepared = targets.get(target.column or LABEL)
-            classes = None if prepared is None else prepared.classes
-            if isinstance(classes, tuple) and len(classes) == target.classes:
-                values = classes
+        features = features_of(RunPaths(self.run_dir).model, saved)
+        targets = {} if features is None else features.document.targets
+        prepared = targets.get(target.column or LABEL)
+        classes = None if prepared is None else prepared.classes
+        if isinstance(classes, tuple) and len(classes) == target.classes:
+            values = classes
+        elif prepared is not None and prepared.comparison is not None:
+            key, compared = prepared.comparison
+            one = compared if key == "equals" else f"{key.replace('_', ' ')} {compared}"
+            values = (f"not {one}", one)
         is_of_one_type = len(set(map(type, values))) == 1
         return np.array(values, dtype=None if is_of_one_type else object)
 
@@ -237,8 +248,11 @@ class Run:
         export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
         return Path(out)
 
-    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
+    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "Evaluation":
         """Score labelled rows in this process and return the metrics; arguments as for `predict`.
+
+        The result has the metrics as attributes: `run.evaluate(rows).rmse` of a regression, `auc`
+        of a binary target, `accuracy` of a multiclass target. `targets` has those of all targets.
 
         Without `raw`, the columns' names decide whether the rows are raw. User-defined metrics are
         computed in validations only. Raises `DataError` for rows that cannot be scored or lack the
@@ -276,6 +290,7 @@ def fit(
     options: Mapping[str, Any] | None = None,
     run_dir: str | Path | None = None,
     overwrite: bool = False,
+    max_bad: float | None = None,
     resume: "Run | str | Path | None" = None,
     scheduler: "str | Client | Cluster | None" = None,
     progress: Progress | None = None,
@@ -319,6 +334,8 @@ def fit(
         run_dir: The run folder; every worker must see it. `None` for `runs/JOB`.
         overwrite: Whether a run in `run_dir` may be replaced; it is removed once the new job has
             passed its checks.
+        max_bad: The largest share of a table's lines of text that may be bad; they are dropped.
+            `None` stops at the first bad line.
         resume: A run, or its directory, to resume from its newest checkpoint, with its spec.
         scheduler: A Dask cluster: a client, a cluster, or its scheduler's address. The cluster
             keeps running when the job ends. `None`: a job with the backend `dask` gets a new
@@ -350,7 +367,7 @@ def fit(
         fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
     words = tuple(f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items())
     reporter = progress or progress_here()
-    asked = (target, task, valid, time, weight, model)
+    asked = (target, task, valid, time, weight, model, max_bad)
     table = None
     if resume is not None:
         if data is not None or run_dir is not None or overwrite or options:
@@ -366,6 +383,8 @@ def fit(
         job_id, job, resumed = find_run(root, words)
     else:
         if target is not None or features is not None:
+            if run_dir is not None:  # before the rows are prepared, which takes time
+                check_new_run(RunPaths(Path(run_dir).expanduser()), overwrite=overwrite)
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
             changes_model = model_fn is not None or sets_section(words, "model")
             table = _table_job(
@@ -376,8 +395,8 @@ def fit(
                 del data["model"]
         elif asked != (None,) * len(asked):
             raise DistrainError(
-                "task, valid, time, weight and model need a table and its target, but no target "
-                "is named",
+                "task, valid, time, weight, model and max_bad need a table and its target, but no "
+                "target is named",
                 hint="Name the column to predict: fit(table, target=COLUMN).",
             )
         job, resumed = _job(data, words, model_fn, options or {}, run_dir), None
@@ -401,6 +420,8 @@ def fit(
         draws=curves,
         features=table.features if table else "",
     )
+    if table and isinstance(reporter, LoggedProgress):
+        reporter.target = table.target
     try:
         with handed_over(*own.values(), names=names):
             train(request, reporter)
@@ -421,7 +442,7 @@ def _table_job(
     progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
-    *columns, model = asked
+    *columns, model, max_bad = asked
     if features is not None and columns != [None] * len(columns):
         raise DistrainError(
             "a features document says which columns are target, weight and validation",
@@ -429,7 +450,7 @@ def _table_job(
         )
     decided, valid_rows = asked_of(*columns)
     request = TableRequest(
-        rows, place, decided, valid_rows, features, model, scheduler, changes_model
+        rows, place, decided, valid_rows, features, model, scheduler, changes_model, max_bad
     )
     table = job_of_table(request, progress.say)
     for decision in table.decisions:
@@ -446,6 +467,10 @@ def _job(
 ) -> JobSpec:
     from distrain.models.custom import name_of
 
+    if isinstance(spec, str | Path) and is_named_as_table(str(spec)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target([str(spec)])
     if not isinstance(spec, JobSpec | Mapping | str | Path):
         what = "nothing" if spec is None else f"a {type(spec).__name__}"
         raise DistrainError(

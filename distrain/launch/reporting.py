@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Protocol
 
 from distrain.formatting import count, duration, main_metrics, number, of_own, percent
-from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record
+from distrain.jobs.job_view import AttemptStarted, JobView, Notice, Record, record_of_model
+from distrain.jobs.target_names import LABEL, with_own_name
 
 LINE_EVERY_S = 5.0
 """Seconds between two lines about a job's steps."""
@@ -46,6 +47,8 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
     _shown_state = ""
     _shown_restarts = 0
     _last_line_s = 0.0
+    _validated: tuple[Record, ...] = ()
+    target = LABEL  # the name of the first target
 
     def __init__(self, write: Callable[[str], None] | None = None):
         self._write = write
@@ -79,13 +82,20 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
                 case Notice():
                     self.say(f"{'warning' if entry.is_warning else 'note'}: {entry.text}")
                 case Record(split="valid"):
-                    self.say(f"validated at step {entry.step}: {_scores(entry)}")
+                    self._validated += (entry,)
+                    self.say(f"validated at step {entry.step}: {_scores(entry, self.target)}")
                 case Record(split="next_window"):
-                    self.say(f"window {entry.window} before it is trained: {_scores(entry)}")
+                    self.say(
+                        f"window {entry.window} before it is trained: {_scores(entry, self.target)}"
+                    )
         train = [record for record in view.records if record.split == "train"]
         if train:
             self.show_step(view, train[-1])
         if view.state.is_final:  # after the entries that explain it
+            chosen = record_of_model(self._validated, view.model_step) if view.refit else None
+            if chosen is not None:
+                scores = _scores(chosen, self.target)
+                self.say(f"validated at step {chosen.step}, before the refit: {scores}")
             self._show_state(view)
 
     def show_step(self, view: JobView, record: Record) -> None:
@@ -96,7 +106,24 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
         now_s = time.monotonic()
         if record.step == view.num_steps or now_s - self._last_line_s >= LINE_EVERY_S:
             self._last_line_s = now_s
-            self.say(step_line(view, record))
+            self.say(self.step_line(view, record))
+
+    def step_line(self, view: JobView, record: Record) -> str:
+        """Return a line on a training record, the main figures first, since screens may be narrow.
+
+        A refit has no metrics but its loss: its training rows include the validation rows.
+        """
+        parts = [f"step {record.step}/{view.num_steps or '?'}"]
+        if view.total_rows and record.elapsed_s > 0 and record.rows_total:
+            remaining = view.total_rows - record.rows_total
+            parts.append(f"{duration(remaining * record.elapsed_s / record.rows_total, 0)} left")
+        scores = _scores(record, self.target)
+        if view.refit and record.step > view.refit["step"]:
+            loss = "" if record.loss is None else f", training loss {number(record.loss, 4)}"
+            scores = f"refit{loss}"
+        speed = f"{count(record.rows_per_s or 0.0)} rows/s"
+        waiting = f"waiting for data {percent(record.stall_mean_pct or 0.0, 0)}"
+        return "  ".join([*parts, scores, speed, waiting])
 
     def _show_state(self, view: JobView) -> None:
         state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
@@ -106,19 +133,9 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
             self.say(f"job {view.job_id}: {state}")
 
 
-def step_line(view: JobView, record: Record) -> str:
-    """Return a line on a training record, the main figures first, since screens may be narrow."""
-    parts = [f"step {record.step}/{view.num_steps or '?'}"]
-    if view.total_rows and record.elapsed_s > 0 and record.rows_total:
-        remaining = view.total_rows - record.rows_total
-        parts.append(f"{duration(remaining * record.elapsed_s / record.rows_total, 0)} left")
-    speed = f"{count(record.rows_per_s or 0.0)} rows/s"
-    waiting = f"waiting for data {percent(record.stall_mean_pct or 0.0, 0)}"
-    return "  ".join([*parts, _scores(record), speed, waiting])
-
-
-def _scores(record: Record) -> str:
-    more = [f"{target} {name} {value}" for target, name, value in main_metrics(record.targets)]
+def _scores(record: Record, target: str) -> str:
+    targets = with_own_name(record.targets, target)
+    more = [f"{one} {name} {value}" for one, name, value in main_metrics(targets)]
     more += [f"{name} {value}" for name, value in of_own(record.own)]
     if more and record.loss is None and record.auc is None:
         return "  ".join(more)

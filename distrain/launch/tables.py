@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from distrain.formatting import some
 from distrain.jobs.spec.presets import check_kind
 from distrain.launch.new_job import new_job
 from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.inference.user_choices import Asked, Task
+from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
 from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest
@@ -51,6 +53,8 @@ class TableRequest:
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
         changes_model: Whether the caller will set fields of the job's section `model`, or replace
             it.
+        max_bad: The largest share of bad lines of text that may be dropped; `None` to stop at the
+            first.
     """
 
     rows: Any
@@ -61,6 +65,7 @@ class TableRequest:
     model: Mapping[str, Any] | str | None = None
     scheduler: Any = None
     changes_model: bool = False
+    max_bad: float | None = None
 
     @property
     def kind(self) -> str | None:
@@ -75,6 +80,7 @@ class TableJob:
     features: str  # the features document, as YAML
     prepared: "PrepResult | None"  # `None` if the rows had been prepared before
     decisions: tuple[str, ...]  # what was inferred, as lines of text
+    target: str  # the column of the first target
 
 
 def asked_of(
@@ -118,6 +124,20 @@ def _column_name(role: str, name: Any) -> str:
     return str(name)
 
 
+def refuse_without_target(sources: Sequence[str]) -> NoReturn:
+    """Raise an `InputError` with the columns of a table, of which none is named as the target.
+
+    Raises `DataError` if there are no such files, or the first is not a table.
+    """
+    first = list_inputs(sources)[0]
+    columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)
+    raise InputError(
+        "a table needs a target, the column to predict",
+        where={"file": first.path, "columns": some(columns, SHOWN_COLUMNS)},
+        hint="Name one of them: --target COLUMN, or fit(table, target=COLUMN).",
+    )
+
+
 def job_of_table(
     request: TableRequest,
     say: Callable[[str], object],
@@ -139,13 +159,27 @@ def job_of_table(
         check_kind(kind)
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
-    config, text, decisions = _features(request, files)
-    data = place / f"data-{_key([*files, *valid], config, text)}"
+    config, text, decisions = _features(request, files, say)
+    most_dropped = "" if request.max_bad is None else f"\nmax_bad: {request.max_bad}"
+    data = place / f"data-{_key([*files, *valid], config, text + most_dropped)}"
     inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
-    wanted = PrepRequest(inputs, data, valid=valid_inputs, features=config)
+    wanted = PrepRequest(
+        inputs,
+        data,
+        valid=valid_inputs,
+        features=config,
+        skip_bad_lines=request.max_bad is not None,
+        max_bad=request.max_bad or 0.0,
+    )
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    return TableJob(document, text, prepared, (*decisions, *_facts_of(document, data)))
+    facts = (*decisions, *_dropped(prepared), *_facts_of(document, data))
+    return TableJob(document, text, prepared, facts, config.document.target.column)
+
+
+def _dropped(prepared: "PrepResult | None") -> Sequence[str]:
+    bad = None if prepared is None else prepared.bad_lines
+    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad and bad.count else []
 
 
 def _prepared_once(
@@ -181,7 +215,7 @@ def _files(rows: Any, place: Path) -> list[InputFile]:
 
 
 def _features(
-    request: TableRequest, files: Sequence[InputFile]
+    request: TableRequest, files: Sequence[InputFile], say: Callable[[str], object]
 ) -> tuple[FeatureConfig, str, tuple[str, ...]]:
     """Return the features document, its text, and lines on what was inferred.
 
@@ -196,6 +230,8 @@ def _features(
         )
         return config, config.text, ()
     inferred = infer_features(files, request.asked)
+    for odd in inferred.odd:
+        say(f"warning: {odd.told}")
     document, left_out = inferred.features.document, [*inferred.left_out]
     targets = ", ".join(target.column for target in document.targets.values())
     omitted = f"; left out: {some(left_out, _MOST_NAMED)}" if left_out else ""

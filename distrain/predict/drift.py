@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ import pyarrow as pa
 from distrain.loader.dataset import Dataset
 from distrain.loader.partition.scanning import Columns, sampled_groups, scan_columns
 from distrain.loader.partition.table import RowGroup
-from distrain.models.saved_model import SavedModel
-from distrain.predict.raw_rows import check_same_workflow
 from distrain.prep.transforming import raw_tables
 from distrain.train.data.vocabularies import workflows_next_to
 
@@ -26,19 +23,6 @@ _KNOWN_ROWS = 5
 
 Counts = npt.NDArray[Any]
 Values = npt.NDArray[Any]
-
-
-def training_rows(model_dir: str | Path, saved: SavedModel, train: str | Path) -> Dataset:
-    """Open `train`: prepared rows that, according to the caller, a model was trained on.
-
-    The only check of this is that they were prepared with the model's workflow.
-
-    Raises:
-        DataError: The rows cannot be used, or were prepared with another workflow than the model's.
-    """
-    dataset = Dataset(train, saved.schema, need_label=False)
-    check_same_workflow(model_dir, saved, dataset.table.compact.files)
-    return dataset
 
 
 def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError, ModelError, Unavailable
 from distrain.jobs.spec.paths import absolute
@@ -21,6 +23,9 @@ from distrain.metrics.targets import TargetMetrics
 from distrain.models.saved_model import SavedModel
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.predict.side_columns import check_side_columns, common_type, side_columns
+from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.times import is_time, times_of
+from distrain.prep.vocabulary import is_text
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 from distrain.storage.inputs import InputFile, list_inputs
@@ -177,42 +182,60 @@ def time_column(schema: Schema) -> str:
     return names[-1]
 
 
-def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataType:
-    """Return a type into which the values of a group column fit in all files; reads only footers.
+def check_group(
+    dataset: Dataset, column: str, by_day: bool = False, form: str | None = None
+) -> pa.DataType:
+    """Return a type into which the values of a group column fit in all files.
+
+    Reads only footers, and with `by_day` the first texts, which must be times in the form `form`
+    (of `strptime`; `None`: ISO 8601).
 
     Raises:
         DataError: A file lacks the column; or the column holds lists, structs, or values that
-            cannot be compared with those of another file; or, with `by_day`, it holds neither
-            timestamps nor dates.
+            cannot be compared with those of another file; or, with `by_day`, values that are
+            neither timestamps nor dates.
     """
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")
     dtype = common_type(files, column)
-    if by_day and not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
-        raise DataError(
-            f"--by-day: the column {column} holds {dtype}, not timestamps or dates",
-            where={"file": files[0]},
-            hint="Name a column of timestamps with --group, or leave --group out to use "
-            "the schema's own. For groups of another column, run it again without --by-day.",
-        )
+    if by_day and is_text(dtype):
+        schema = pa.schema([(column, dtype)])
+        for first in islice(side_columns(files[:1], [column], _VALUES_AT_ONCE, schema), 1):
+            _days(first.column(0), column, form)
+    elif by_day and not is_time(dtype):
+        raise _no_days(column, f"{dtype}, not timestamps or dates")
     return dtype
 
 
+def _no_days(column: str, held: str) -> DataError:
+    return DataError(
+        f"--by-day: the column {column} holds {held}",
+        hint="Name a column of timestamps or dates with --group, or leave --group out to use "
+        "the schema's own. For groups of another column, run it again without --by-day.",
+    )
+
+
 def evaluate_groups(
-    scorer: Scorer, column: str, on_progress: OnProgress | None = None, *, by_day: bool = False
+    scorer: Scorer,
+    column: str,
+    on_progress: OnProgress | None = None,
+    *,
+    by_day: bool = False,
+    form: str | None = None,
 ) -> Groups:
     """Return the metrics of a saved model within groups: rows with equal values in a column.
 
-    The metrics are those of the first binary target. With `by_day`, the column must hold timestamps
-    or dates, and each day in UTC is a group. Rows with a null form a group, too. The score, the
-    label, the group number and the weight (if any) of all rows are held in memory: up to 17 bytes a
-    row, and several times that while sorting. Raises the errors of `evaluate_saved` and
-    `check_group`, and `ModelError` if the model has no binary target.
+    The metrics are those of the first binary target. With `by_day`, the column must hold
+    timestamps, dates or texts in the form `form`, and each day in UTC is a group. Rows with a null
+    form a group, too. The score, the label, the group number and the weight (if any) of all rows
+    are held in memory: up to 17 bytes a row, and several times that while sorting. Raises the
+    errors of `evaluate_saved` and `check_group`, and `ModelError` if the model has no binary
+    target.
     """
-    schema = pa.schema([(column, check_group(scorer.dataset, column, by_day))])
+    schema = pa.schema([(column, check_group(scorer.dataset, column, by_day, form))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
-    states = dict(scorer.states(partial(_with_values, schema, by_day), on_rows))
+    states = dict(scorer.states(partial(_with_values, schema, by_day, form), on_rows))
     values, rows = zip(*(states.pop(place) for place in sorted(states)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
@@ -223,7 +246,7 @@ def evaluate_groups(
 
 
 def _with_values(
-    schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
+    schema: pa.Schema, by_day: bool, form: str | None, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
     """Return the column's values in a piece, and the logits, labels and weights of its rows.
 
@@ -236,7 +259,9 @@ def _with_values(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     columns = (batch.column(0) for batch in read)
-    values = [(_days(one) if by_day else one).dictionary_encode() for one in columns]
+    (name,) = schema.names
+    days = (_days(one, name, form) if by_day else one for one in columns)
+    values = [one.dictionary_encode() for one in days]
     batches = []
     for rows_of_batch in on_host(scored):
         main = main_rows(rows_of_batch)
@@ -251,11 +276,16 @@ def _with_values(
     return encoded, _joined(batches)
 
 
-def _days(times: pa.Array) -> pa.Array:
-    """Return the days of times in UTC; a cast by Arrow alone would use the column's time zone."""
-    if pa.types.is_timestamp(times.type):
-        times = times.cast(pa.timestamp(times.type.unit))
-    return times.cast(pa.date32())
+def _days(values: pa.Array, column: str, form: str | None) -> pa.Array:
+    """Return the days of times in UTC; raises `DataError` for texts that are not times."""
+    if is_text(values.type):  # an empty field of CSV is a missing value
+        values = pc.if_else(pc.equal(values, ""), None, values)
+    try:
+        times = times_of(values, None, form)
+    except BadValues as bad:
+        raise _no_days(column, bad.described(0)) from None
+    # A cast to days alone would use the column's time zone.
+    return times.cast(pa.timestamp("us")).cast(pa.date32())
 
 
 def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:

@@ -17,14 +17,14 @@ from distrain.loader.batch import Batch, Ragged
 from distrain.loader.dataset import Dataset
 from distrain.loader.filling.batch_memory import BatchLayout
 from distrain.loader.filling.list_columns import cut_lists
-from distrain.metrics.report import BinaryReport
+from distrain.metrics.evaluation import Evaluation
 from distrain.models.saved_model import SavedModel
 from distrain.predict.evaluation import evaluate_saved
 from distrain.predict.importance import Importance, column_importance
 from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
 from distrain.predict.prediction import PredictRequest, check_kept, check_request, predict
-from distrain.predict.raw_rows import RawOptions, labelled_rows, table_is_raw, workflow_for
+from distrain.predict.raw_rows import RawOptions, rows_for_model, table_is_raw, workflow_for
 from distrain.predict.score_columns import score_columns, side_by_side
 from distrain.predict.score_file import ROWS_AT_ONCE, model_for_worker, score_file
 from distrain.prep.features.table_file import check_named
@@ -95,10 +95,11 @@ def evaluate_rows(
     rows: Any,
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
-) -> BinaryReport:
+) -> Evaluation:
     """Return the metrics of labelled rows; arguments as in `score_rows`."""
     with _labelled(model_dir, rows, raw) as scorer:
-        return evaluate_saved(scorer)
+        kinds = [(target.name, target.kind) for target in scorer.saved.model.task.targets]
+        return Evaluation.of(evaluate_saved(scorer), kinds)
 
 
 def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importance:
@@ -129,7 +130,7 @@ def _labelled(model_dir: Path | str, rows: Any, raw: RawOptions) -> Iterator[Sco
                 yield ScorerInProcess(saved, Dataset(file, saved.schema))
                 return
             files = (stack.enter_context(_file_of(table)),)
-        dataset, *_ = stack.enter_context(labelled_rows(model_dir, saved, files, raw))
+        dataset, *_ = stack.enter_context(rows_for_model(model_dir, saved, files, raw))
         yield ScorerInProcess(saved, dataset)
 
 

@@ -16,7 +16,6 @@ from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
 from distrain.loader.partition.table import Table
 from distrain.models.saved_model import SavedModel
 from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
-from distrain.predict.load_model import open_model
 from distrain.predict.raw_rows import (
     RawOptions,
     RawRows,
@@ -33,7 +32,7 @@ from distrain.predict.resuming import (
     write_finished,
 )
 from distrain.predict.score_columns import score_names
-from distrain.predict.score_file import join_pieces, model_files, score_file
+from distrain.predict.score_file import join_pieces, model_files, model_for_worker, score_file
 from distrain.predict.side_columns import check_side_columns
 from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.progress import ProgressCallback
@@ -81,6 +80,7 @@ def predict(
     client: Any,
     on_progress: Callable[[int, int, int], None] | None = None,
     on_prepare: ProgressCallback | None = None,
+    checked: "CheckedInputs | None" = None,
 ) -> PredictResult:
     """Score files on the client's cluster; the outputs, one for each file, appear together.
 
@@ -92,19 +92,22 @@ def predict(
         client: A `distributed.Client`; `None` scores in this process.
         on_progress: Called with tasks done, tasks in all, and rows done.
         on_prepare: Called with the progress of the preparation of raw rows.
+        checked: The result of `check_request` for an `out` without finished scores. `None` checks
+            the request here.
 
     Raises:
         InputError: The options contradict each other, such as `resume` with a URL or raw rows.
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
-    if (finished := finished_scores(request)) is not None:
-        return finished
-    inputs = _checked(request)
+    if checked is None:
+        if (finished := finished_scores(request)) is not None:
+            return finished
+        checked = check_request(request)
     # Workers may have another working directory.
     out = request.out if is_remote(request.out) else Path(request.out).absolute()
     with (
-        inputs.prepared(client, os.path.dirname(out), on_prepare) as rows_to_score,
+        checked.prepared(client, os.path.dirname(out), on_prepare) as rows_to_score,
         whole_output(out, replace=request.overwrite) as folder,
     ):
         cuts = rows_to_score.cuts
@@ -119,7 +122,8 @@ def predict(
         if finished_rows and on_progress:
             on_progress(len(finished_rows), len(tasks), rows)
         settings = (rows_to_score.keep, request.batch_rows, request.device)
-        model = _absolute(request.model_dir)
+        # This process has the model of the checks in its cache, under the name of the request.
+        model = str(request.model_dir) if client is None else _absolute(request.model_dir)
         arguments = [
             (model, piece.file, target, *settings, piece.row_groups)
             for target, piece in tasks.items()
@@ -208,7 +212,9 @@ def _rows_of(
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class CheckedInputs:
+    """The model and the files of a request that has passed the checks."""
+
     saved: SavedModel
     files: list[InputFile]
     rows: _Rows | None = None
@@ -277,18 +283,14 @@ def _rows_there(files: Iterable[str]) -> dict[str, int]:
     return rows_of
 
 
-def check_request(request: PredictRequest) -> list[InputFile]:
-    """Return the files to score, after checking their footers or first lines; needs no cluster.
+def check_request(request: PredictRequest) -> CheckedInputs:
+    """Return the inputs of a request, after checking footers or first lines; needs no cluster.
 
     Raises:
         InputError: The options contradict each other, such as `resume` with a URL or raw rows.
         DataError: The model, a file or a column to keep cannot be used.
         OutputError: The output folder exists already, or holds the model or an input.
     """
-    return _checked(request).files
-
-
-def _checked(request: PredictRequest) -> _Inputs:
     if request.resume and is_remote(request.out):
         raise InputError(
             "scores in an object store cannot be resumed",
@@ -299,13 +301,13 @@ def _checked(request: PredictRequest) -> _Inputs:
     return _inputs(request)
 
 
-def _inputs(request: PredictRequest) -> _Inputs:
-    saved = open_model(request.model_dir)
+def _inputs(request: PredictRequest) -> CheckedInputs:
+    saved, _ = model_for_worker(str(request.model_dir), "cpu")
     files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])
     check_kept(request.keep, saved, is_raw)
     if is_raw:
-        return _Inputs(saved, files, raw=_raw(request, saved, files))
+        return CheckedInputs(saved, files, raw=_raw(request, saved, files))
     with taken_for_prepared(request.raw):
         table = read_footers([file.path for file in files], saved.schema, need_label=False)
     with_rows = {group.file for group in table.row_groups}
@@ -316,7 +318,7 @@ def _inputs(request: PredictRequest) -> _Inputs:
         check_side_columns(file.path, request.keep, "--keep")
     check_same_workflow(request.model_dir, saved, [file.path for file in files])
     keep = [(column, column) for column in request.keep]
-    return _Inputs(saved, files, _rows_of(table, str, keep))
+    return CheckedInputs(saved, files, _rows_of(table, str, keep))
 
 
 def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:

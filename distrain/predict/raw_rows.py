@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from distrain.errors import DataError, InputError
 from distrain.loader.dataset import Dataset
 from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.models.saved_model import SavedModel
+from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.file_checks import check_tables
 from distrain.prep.features.table_file import PARQUET, detect_format
 from distrain.prep.preparation import prepare
 from distrain.prep.progress import ProgressCallback
-from distrain.prep.reading import with_features
+from distrain.prep.reading import saved_features, with_features
 from distrain.prep.request import PrepRequest, PrepResult
 from distrain.prep.transforming import raw_tables
 from distrain.schema.column import Tags
@@ -100,7 +101,7 @@ class RawRows:
 
 
 @contextmanager
-def labelled_rows(
+def rows_for_model(
     model_dir: str | Path,
     saved: SavedModel,
     inputs: Sequence[str],
@@ -108,8 +109,10 @@ def labelled_rows(
     check_raw: Callable[[], object] = lambda: None,
     on_prepare: ProgressCallback | None = None,
     group: str | None = None,
+    *,
+    labeled: bool = True,
 ) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
-    """Yield labelled rows to evaluate a model on, prepared if they are raw.
+    """Yield rows as the model reads them, such as rows to evaluate it on; raw rows are prepared.
 
     Raw rows are prepared by threads of this process, in a scratch folder that is removed at the end
     of the context.
@@ -118,6 +121,7 @@ def labelled_rows(
         check_raw: Called before raw rows are prepared; raises an error to refuse them.
         group: A column of the input that the prepared rows must keep, by which the caller groups
             the rows.
+        labeled: Whether the rows must have their targets; otherwise targets are not read.
 
     Yields:
         The rows, the name of `group` in them (`None` without `group`), and the result of preparing
@@ -129,17 +133,19 @@ def labelled_rows(
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
         with taken_for_prepared(options):
-            dataset = Dataset([file.path for file in files], saved.schema)
+            paths = [file.path for file in files]
+            dataset = Dataset(paths, saved.schema, need_label=labeled)
         check_same_workflow(model_dir, saved, dataset.table.compact.files)
         yield dataset, group, None
         return
     keep = () if group is None else (group,)
-    raw = RawRows(tuple(files), workflow_for(model_dir, saved), options, keep, labeled=True)
+    raw = RawRows(tuple(files), workflow_for(model_dir, saved), options, keep, labeled)
     raw.check("--group")
     place = tempfile.gettempdir()
     check_raw()
     with raw.prepared(None, place, on_prepare) as result:
-        yield Dataset(f"{result.out}/train", saved.schema), next(iter(result.kept), None), result
+        dataset = Dataset(f"{result.out}/train", saved.schema, need_label=labeled)
+        yield dataset, next(iter(result.kept), None), result
 
 
 def files_to_score(
@@ -243,6 +249,20 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
     if not is_remote(model_dir) and os.path.isdir(kept):
         known = known.kept_in(kept)
     check_meaning(known, f"the model {model_dir}", files, saved.schema)
+
+
+def form_of_times(model_dir: str | Path, saved: SavedModel) -> str | None:
+    """Return `format.timestamp` of the features document of the model's data; `None`: ISO 8601."""
+    features = features_of(model_dir, saved)
+    text = None if features is None else features.document.format
+    return None if text is None else text.timestamp
+
+
+def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | None:
+    """Return the features document of the model's data; `None` if there is none."""
+    with suppress(DataError):
+        return saved_features(workflow_for(model_dir, saved))
+    return None
 
 
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:

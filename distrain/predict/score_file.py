@@ -144,21 +144,19 @@ def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.dev
     The device is the worker's first GPU, or the CPU if there is none or `device` is `cpu`. The last
     model is cached, until its files change.
     """
+    on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     with _ONE_LOADS:  # otherwise all threads that miss the cache load the model
-        return _model(model_dir, _version(model_dir), device)
+        return _model(model_dir, _version(model_dir), on), on
 
 
 _ONE_LOADS = Lock()
 
 
 @lru_cache(maxsize=1)
-def _model(
-    model_dir: str, version: tuple[str | None, ...] | None, device: str
-) -> tuple[SavedModel, torch.device]:
-    on = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+def _model(model_dir: str, version: tuple[str | None, ...] | None, on: torch.device) -> SavedModel:
     saved = open_model(model_dir)
     saved.model.to(on).eval()
-    return saved, on
+    return saved
 
 
 def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:

@@ -313,8 +313,8 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
     target = features.document.target
     where: dict[str, object] = {"column": target.column}
     if target.column in file.types:
-        values, _ = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
-        distinct = values[target.column].drop_null().unique().to_pylist()
+        first = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
+        distinct = first.table[target.column].drop_null().unique().to_pylist()
         where["values in its first rows"] = ", ".join(map(repr, distinct[:_SHOWN_VALUES]))
     rule = "" if target.comparison is None else f": target.{target.comparison[0]} fits no row"
     return DataError(
@@ -377,7 +377,7 @@ def first_rows(
     look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
     columns = config.document.columns.items()
     names = list(dict.fromkeys(one for name, column in columns for one in column.sources(name)))
-    table, _ = rows_of(look, config.document.format, names, most)
+    table = rows_of(look, config.document.format, names, most).table
     if not table.num_rows:
         raise DataError("the file holds no rows", where={"file": file.path})
     return RawSample(table, form_of(look))

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
@@ -210,18 +211,33 @@ def untrained(paths: RunPaths) -> str | None:
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
 
-    With `overwrite`, such a run is accepted unless a service has its job. Raises `InputError` if
-    `run.json` cannot be read to see whether one has.
+    With `overwrite`, such a run is accepted unless a service has its job. Raises `RunInUse` if
+    another command uses the run, and with `overwrite` `InputError` if `run.json` cannot be read to
+    see whether a service has its job.
     """
-    if overwrite and paths.run.exists() and read_run_file(paths).service is None:
-        return
+    if paths.run.exists():
+        locked(paths.run).close()
+        if overwrite and read_run_file(paths).service is None:
+            return
     if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
         raise OutputError(
             "the run folder holds a run already",
             where={"path": str(paths.root)},
-            hint="Choose another --run-dir, remove that one, or resume it: "
-            f"distrain train --resume {paths.root}",
+            hint=_instead_of_beginning(paths),
         )
+
+
+def _instead_of_beginning(paths: RunPaths) -> str:
+    """Return a hint for a user whose new run would use the folder of an earlier one."""
+    if not paths.run.exists():
+        return f"Choose another --run-dir, or remove {paths.spec}, which belongs to no run."
+    with suppress(InputError):
+        if read_run_file(paths).service is not None:
+            return "A job service has its job: choose another --run-dir."
+    replaced = "Choose another --run-dir, or replace that run: `distrain train` with --overwrite."
+    if (read_summary(paths) or {}).get("state") == "succeeded":
+        return replaced
+    return f"Resume it: distrain train --resume {shlex.quote(str(paths.root))}. {replaced}"
 
 
 def remove_run(paths: RunPaths) -> None:

@@ -130,20 +130,6 @@ WRITERS: dict[str, Words] = {
 
 @pytest.mark.usefixtures("cluster_here", "job")
 @pytest.mark.parametrize("command", WRITERS)
-def test_a_path_below_a_file(
-    prepared: Path, model: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    file = prepared.parent / "file"
-    file.write_text("kept")
-    for out in (file / "out", file / "deep" / "out"):
-        done = tell(capsys, *WRITERS[command](prepared, model, out))
-        assert_one_screen(done, 1, file)
-        assert "could not write" in done.stderr
-    assert file.read_text() == "kept"
-
-
-@pytest.mark.usefixtures("cluster_here", "job")
-@pytest.mark.parametrize("command", WRITERS)
 def test_a_read_only_filesystem(
     prepared: Path, model: Path, read_only_disk: Path, capsys: pytest.CaptureFixture[str],
     command: str,
@@ -151,21 +137,6 @@ def test_a_read_only_filesystem(
     done = tell(capsys, *WRITERS[command](prepared, model, read_only_disk / "out"))
     assert_one_screen(done, 1, "Read-only file system", read_only_disk, "choose another place")
     assert list(read_only_disk.iterdir()) == []
-
-
-@pytest.mark.usefixtures("cluster_here", "job")
-@pytest.mark.parametrize("command", ["synth", "prep", "predict"])
-@pytest.mark.parametrize("options", [(), ("--overwrite",)])
-def test_a_file_in_the_folder_s_place(
-    prepared: Path, model: Path, capsys: pytest.CaptureFixture[str], command: str,
-    options: tuple[str, ...],
-) -> None:  # fmt: skip
-    out = prepared.parent / "out"
-    out.write_text("kept")
-    done = tell(capsys, *WRITERS[command](prepared, model, out), *options)
-    assert_one_screen(done, 1, out)
-    assert out.read_text() == "kept"
-    assert not [path for path in out.parent.iterdir() if ".partial-" in path.name]
 
 
 def test_the_command_itself() -> None:

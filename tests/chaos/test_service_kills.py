@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from waiting import until
 from yaml import safe_dump
 
 from distrain.client import Client, Retries
+from distrain.train.audit.audit import audit_run
 from distrain.workers.cluster_file import read_started
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
@@ -35,14 +37,19 @@ if "spawn_main" in " ".join(sys.orig_argv) and os.path.exists(os.environ["SLOW_F
 
 
 def document(prepared: Path) -> dict[str, Any]:
-    """A job of seconds, which saves often."""
+    """A job of seconds on two ranks, which saves often, with tables that are spread."""
     spec = small_document(prepared)
-    spec["train"] |= {"max_steps": 300, "epochs": 10, "log_every_steps": REPORT_STEPS}
+    spec["train"] |= {
+        "max_steps": 300,
+        "epochs": 10,
+        "log_every_steps": REPORT_STEPS,
+        "audit": True,
+    }
     return spec | {
+        "embeddings": {"placement": "row_wise"},
         "checkpoint": {"every_steps": 50, "every_s": 1.0, "keep": 2},
         "evaluate": {"every_steps": 150},
         "restart": {"max_rank_failures": 100, "max_worker_losses": 100, "backoff_s": 0.1},
-        "resources": {"num_ranks": 1, "device": "cpu"},
     }
 
 
@@ -107,14 +114,22 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
             service_parts(tmp_path, config, database, environment)
         )
         client = stack.enter_context(Client(url, token, retries=retries))
-        for job_id in ids:
-            client.submit(spec, job_id=job_id)
+        threads = stack.enter_context(ThreadPoolExecutor(4))
+
+        def submit(job_id: str) -> str:
+            """Submit with the same id until there is an answer."""
+            with Client(url, token, retries=retries) as own:
+                return own.submit(spec, job_id=job_id).id
+
+        submits = [threads.submit(submit, job_id) for job_id in ids[:-KILLS]]
         victims = Victims(parts, database, folder)
-        for number in range(KILLS):
+        for number, job_id in enumerate(ids[-KILLS:]):
             wait_for_steps(client, rng.choice([0, 1, 2, 12]))
             slow.touch()
             kinds = ["cluster"] if number % 8 == 7 else ["rank", "worker", "service"]
+            submits.append(threads.submit(submit, job_id))  # some are under way at each kill
             victims.kill[rng.choice(kinds)](rng)
+        assert [submitted.result() for submitted in submits] == ids
         ended = until(lambda: all_ended(client), lambda: told(client), within_s=1800)
     assert [(job.id, job.state) for job in ended] == [(job_id, "succeeded") for job_id in ids]
     calm = what_counts(peace)
@@ -125,6 +140,7 @@ def test_killed_processes_change_no_job(prepared: Path, tmp_path: Path, kind: st
         counted = what_counts(run)
         assert set(counted) <= set(calm), "a record that the undisturbed run does not have"
         assert len(counted) == len(set(counted)), "a record twice"
+        assert audit_run(run).proved, job_id
         lost += len(calm) - len(counted)
     assert lost <= KILLS * WORKERS, "a kill costs one report interval of the jobs that it hits"
 

@@ -142,3 +142,13 @@ def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:
     for words, wanted in ((["--version"], 0), (["evaluate", "nothing", "nowhere"], 1)):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
         assert done.returncode == wanted, done.stderr
+
+
+def test_the_end_of_a_command_searches_its_objects_for_no_garbage() -> None:
+    code = (
+        "import atexit, gc, sys; from distrain.cli.main import main; "
+        "atexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count())); "
+        "sys.argv = ['distrain', '--version']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"

@@ -37,3 +37,14 @@ def test_the_table_tells_how_the_run_ended(tmp_path, wording):
         summary = replace(summarise(view, []), **more)
         print_summary(Console(file=text, width=160), summary, RunPaths(Path("runs/a")))
         wording(f"{name}\n{text.getvalue()}")
+
+
+def test_the_table_names_logs_that_exist(tmp_path):
+    paths = RunPaths(tmp_path)
+    summary = summarise(JobView("clicks-1", "clicks", JobState.SUCCEEDED, 1, 2), [])
+    for has_logs in (False, True):
+        if has_logs:
+            paths.logs.mkdir()
+        text = io.StringIO()
+        print_summary(Console(file=text, width=400), summary, paths)
+        assert (str(paths.logs) in text.getvalue()) == has_logs

@@ -7,9 +7,10 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from dask_world import TrainCommand, records, wait_for
+from dask_world import TrainCommand, records
 from devices import on_gpu
 from small_jobs import small_document, write_prepared
+from waiting import until
 from yaml import safe_dump
 
 pytest.importorskip("dask", reason="dask is not installed")
@@ -52,7 +53,7 @@ def test_a_run_and_its_gpu_are_shown_while_it_trains(device: str, tmp_path: Path
     endless = {"global_batch_size": 500, "epochs": 100_000, "log_every_steps": 20}
     command, run, log = begin(device, tmp_path, train=endless)
     try:
-        wait_for(lambda: address_of(log) or command.ended, "an address", 120.0)
+        until(lambda: address_of(log) or command.ended, "an address", 120.0)
         address = address_of(log)
         assert address is not None, log.read_text()
 
@@ -63,7 +64,7 @@ def test_a_run_and_its_gpu_are_shown_while_it_trains(device: str, tmp_path: Path
             # A worker tells of its GPU once in a while, and at first of one without a rank.
             return bool(rank and (device == "cpu" or (gpu and gpu["memory_used_bytes"])))
 
-        wait_for(filled, "the GPU's figures", 120.0)
+        until(filled, "the GPU's figures", 120.0)
         rank = rank_of(address)
         assert rank is not None
         assert rank["device"].startswith(device)

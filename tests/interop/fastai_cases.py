@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from interop_tables import ALL, SCHEMA, loader_threads, page_examples
-from small_jobs import write_prepared
+from interop_tables import ALL, SCHEMA, loader_threads, run_example
 
 from distrain import Dataset, Loader, Schema
 from distrain.errors import SpecError
@@ -136,10 +135,7 @@ def test_what_fastai_has_no_place_for_is_refused(table: Path) -> None:
         data_loaders(Loader(unlabelled, batch_size=9))
 
 
-def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_prepared(tmp_path / "criteo")
-    monkeypatch.chdir(tmp_path)
-    (example,) = [block for block in page_examples() if "fastai" in block]
-    names: dict[str, Any] = {}
-    exec(compile(example, "interop.md", "exec"), names)
+@pytest.mark.usefixtures("in_prepared")
+def test_the_page_s_example_runs() -> None:
+    names = run_example("fastai")
     assert len(names["learn"].recorder.values[-1]) == 4  # two losses and two metrics

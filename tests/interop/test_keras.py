@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, loader_threads, page_examples
-from small_jobs import write_prepared
+from interop_tables import ALL, ROWS, SCHEMA, loader_threads, run_example
 from wording import Wording
 
 from distrain import Dataset, Loader
@@ -126,10 +125,7 @@ def test_another_backend_is_refused(
 
 
 @pytest.mark.slow
-def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_prepared(tmp_path / "criteo")
-    monkeypatch.chdir(tmp_path)
-    (example,) = [block for block in page_examples() if "keras" in block]
-    names: dict[str, Any] = {}
-    exec(compile(example, "interop.md", "exec"), names)
+@pytest.mark.usefixtures("in_prepared")
+def test_the_page_s_example_runs() -> None:
+    names = run_example("keras")
     assert len(names["model"].history.history["val_auc"]) == 2

@@ -8,31 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, page_examples
-from small_jobs import write_prepared
+from interop_tables import ALL, ROWS, SCHEMA, run_example
 from wording import Wording
 
 from distrain import Dataset, Loader
 from distrain.errors import SpecError
 from distrain.interop.torch import as_dict, as_keyed_jagged, batch_of
 from distrain.schema import ColumnSchema, Schema
-
-
-@pytest.fixture
-def in_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a prepared table where the page's examples look for it."""
-    write_prepared(tmp_path / "criteo")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run_example(word: str) -> dict[str, Any]:
-    (example,) = [block for block in page_examples() if word in block]
-    names: dict[str, Any] = {"__name__": "example"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of other libraries are theirs
-        exec(compile(example, "interop.md", "exec"), names)
-    return names
 
 
 def test_columns_make_the_batch_that_they_came_from(table: Path, wording: Wording) -> None:

@@ -88,6 +88,26 @@ def test_an_estimator_is_fit_of_the_same_table_and_is_pickled_whole(tmp_path):
             found.predict(wrong)
 
 
+@pytest.mark.parametrize("kind", [Classifier, Regressor])
+def test_an_estimator_is_fit_with_the_validation_rows_and_the_seed_that_it_draws(kind, tmp_path):
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    target = y if kind is Classifier else X.pop("petal width (cm)")
+    estimator = kind(validation_fraction=0.2, overrides=FEW, random_state=5).fit(X, target)
+    draw = np.random.RandomState(5)
+    strata = y.to_numpy() if kind is Classifier else np.zeros(len(y))
+    chosen = _drawn(strata, 0.2, draw).astype(int)
+    run = distrain.fit(
+        X.assign(target=target, chosen=chosen), target="target",
+        task="multiclass" if kind is Classifier else "regression",
+        valid={"by": "column", "column": "chosen", "equals": 1},
+        overrides={"train.seed": int(draw.randint(2**31 - 1)), **FEW}, run_dir=tmp_path / "run",
+    )  # fmt: skip
+    if kind is Classifier:
+        assert np.array_equal(estimator.predict_proba(X), run.predict_proba(X))
+    else:
+        assert np.array_equal(estimator.predict(X), run.predict(X)["prediction"])
+
+
 def test_a_ranker_validates_and_scores_whole_groups():
     draw = np.random.default_rng(0)
     groups = draw.integers(0, 40, 200).astype(str)

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, page_examples
-from small_jobs import write_prepared
+from interop_tables import ALL, ROWS, SCHEMA, run_example
 from torch.utils.data import DataLoader
 from wording import Wording
 
@@ -160,10 +159,7 @@ def test_mistakes_are_told_before_a_worker_starts(table: Path, wording: Wording)
         list(loader)
 
 
-def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_prepared(tmp_path / "criteo")
-    monkeypatch.chdir(tmp_path)
-    (example,) = [block for block in page_examples() if "WorkerBatches" in block]
-    names: dict[str, Any] = {}
-    exec(compile(example, "interop.md", "exec"), names)
+@pytest.mark.usefixtures("in_prepared")
+def test_the_page_s_example_runs() -> None:
+    names = run_example("WorkerBatches")
     assert names["loss"].isfinite()

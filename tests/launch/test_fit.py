@@ -125,6 +125,32 @@ class Careless(Metric):
         return float("nan")
 
 
+def test_scores_reported_after_a_refit_are_those_of_the_validation_that_chose_it(
+    prepared, tmp_path
+):
+    lines = []
+    run = distrain.fit(
+        small_document(prepared) | INLINE,
+        overrides={
+            "train.refit": True,
+            "train.epochs": 2,
+            "train.log_every_steps": 1,
+            "evaluate.every_steps": 6,
+            "checkpoint.keep_best": "log_loss",
+        },
+        run_dir=tmp_path / "run",
+        progress=LoggedProgress(lines.append),
+    )
+    first = run.summary.refit["step"]
+    history = run.history
+    assert history["is_refit"].tolist() == (history["step"] > first).tolist()
+    assert history["is_refit"].any()
+    last_step = next(line for line in reversed(lines) if line.startswith("step "))
+    assert "AUC" not in last_step
+    scored = [line for line in lines if f"AUC {run.summary.auc:.4f}" in line]
+    assert scored[-1] == lines[-2]
+
+
 def test_metrics_of_ones_own_are_in_the_records_and_cannot_harm_each_other(prepared, tmp_path):
     run = distrain.fit(
         small_document(prepared) | INLINE,

@@ -1,5 +1,6 @@
 """`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
 
+import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -17,8 +18,10 @@ from click.testing import CliRunner
 from waiting import until
 
 import distrain
+from distrain.cli.models.evaluate import command as evaluate
+from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
@@ -201,6 +204,79 @@ def test_the_command_trains_what_fit_trains(table, tmp_path):
         assert CliRunner().invoke(command, wrong).exit_code != 0
 
 
+def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
+    lines = table.to_csv(index=False).splitlines()
+    (tmp_path / "rows.csv").write_text("\n".join([*lines[:300], "torn", *lines[300:]]))
+    words = [str(tmp_path / "rows.csv"), "--target", "bought", "--dry-run", "--run-dir"]
+    kept, skip = [], ["--bad-lines", "skip"]
+    for name, options, is_accepted in (
+        ("a", skip, True),
+        ("a", [*skip, "--max-bad", "0.1%"], False),  # rows prepared with another share do not count
+        ("a", [], False),
+        ("b", skip, True),
+    ):
+        place = tmp_path / name / "run"
+        done = CliRunner().invoke(command, [*words, str(place), *options])
+        assert (done.exit_code == 0) == is_accepted
+        assert isinstance(done.exception, DataError | None), done.exception
+        kept += [*(tmp_path / name / ".prepared").glob("data-*/train")] if is_accepted else []
+    request = TableRequest(tmp_path / "rows.csv", tmp_path / "c", Asked(("bought",)), max_bad=0.01)
+    assert job_of_table(request, print).prepared.bad_lines.count == 1
+    rows = [pq.read_table(folder).num_rows for folder in kept]
+    assert rows[0] == rows[1] > 0
+    with pytest.raises(DataError):
+        distrain.fit(tmp_path / "rows.csv", target="bought", run_dir=tmp_path / "d" / "run")
+
+
+def test_results_name_the_target_by_its_column(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    rows, root = str(tmp_path / "rows.csv"), tmp_path / "run"
+    words = [rows, "--target", "price", "--model", "mlp", "--set", "train.max_steps=3"]
+    trained = CliRunner().invoke(command, [*words, "--run-dir", str(root)], catch_exceptions=False)
+    evaluated = CliRunner().invoke(evaluate, [str(root), rows], catch_exceptions=False)
+    reported = CliRunner().invoke(report, [str(root)], catch_exceptions=False)
+    assert trained.exit_code == evaluated.exit_code == reported.exit_code == 0
+    shown = (trained.output, evaluated.output, repr(distrain.Run(root)))
+    for text in (*shown, (root / "report.html").read_text()):
+        assert "price" in text
+        assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
+def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, form):
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        table.to_csv(path, index=False)
+    else:
+        (path if form == "folder" else tmp_path).mkdir(exist_ok=True)
+        table.to_parquet(path / "a.parquet" if form == "folder" else path)
+    with pytest.raises(InputError) as of_command:
+        CliRunner().invoke(command, [str(path)], catch_exceptions=False)
+    with pytest.raises(InputError) as of_fit:
+        distrain.fit(path)
+    for refused in (of_command.value, of_fit.value):
+        assert refused.where["columns"] == ", ".join(table.columns)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("bougth", "bought"), ("SHOP", "shop"), ("x", None)])
+def test_a_misspelt_target_is_refused_with_a_near_name(table, tmp_path, name, meant):
+    with pytest.raises(DataError) as refused:
+        distrain.fit(table, target=name, run_dir=tmp_path / "run")
+    assert refused.value.where["column"] == name
+    assert [c for c in table.columns if repr(c) in refused.value.message] == [meant] * bool(meant)
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows):
+    said = []
+    odd = table.assign(price=table["price"].astype(str))
+    odd.loc[:rows, "price"] = "dear"
+    with pytest.raises(DataError) as refused:
+        job_of_table(TableRequest(odd, tmp_path, Asked(("bought",))), said.append)
+    assert refused.value.where["row (from 0)"] == 0
+    assert [text.startswith("warning: price") for text in said] == [True]
+
+
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])
 def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     target = np.array(values)[table["stars"].to_numpy() % 3]
@@ -212,6 +288,33 @@ def test_classes_are_the_values_of_the_target(table, tmp_path, values):
     scores = run.predict(table)
     assert (run.classes[scores["class"]] == target).mean() > 0.6
     assert np.array_equal(run.predict_proba(table).argmax(axis=1), scores["class"])
+
+
+@pytest.mark.parametrize(
+    ("values", "last"), [(["no", "yes"], "yes"), ([0, 1], 1), ([False, True], 1), ([3, 7], 7)]
+)
+def test_the_last_of_two_classes_is_the_value_whose_probability_is_predicted(
+    table, tmp_path, values, last
+):
+    goal = np.array(values)[(table["price"] > 20).astype(int)]
+    run = distrain.fit(
+        table.assign(bought=goal), target="bought", run_dir=tmp_path / "run", valid=False,
+        overrides={"train.epochs": 10, "train.optimizer.lr": 0.05},
+    )  # fmt: skip
+    first, found = run.classes.tolist()
+    assert (found, first != found) == (last, True)
+    chances = run.predict_proba(table)
+    assert chances.shape == (ROWS, 2)
+    assert ((chances[:, 1] > 0.5) == (goal == found)).mean() > 0.9
+    assert run.evaluate(table.assign(bought=goal)).auc > 0.95
+
+
+def test_a_regression_has_no_classes(table, tmp_path):
+    run = distrain.fit(table, target="price", run_dir=tmp_path / "run", overrides=FEW)
+    with pytest.raises(InputError):
+        _ = run.classes
+    found = run.evaluate(table)
+    assert found.rmse == found.targets[found.target]["rmse"] > 0
 
 
 def test_classes_are_those_of_the_target_that_the_model_learns(table, tmp_path):

@@ -1,6 +1,7 @@
 """Which run folders a new job may take: those whose job trained nothing, and no other."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,18 @@ from click.testing import CliRunner
 from damaged import changed, write_small
 from small_jobs import small_document
 
+import distrain
 from distrain.cli.main import cli
-from distrain.errors import OutputError
+from distrain.errors import InputError, OutputError
+from distrain.jobs.run_paths import PREPARED, RunPaths
+from distrain.jobs.spec import parse_spec
+from distrain.launch.resuming import find_run
+from distrain.runs.run_file import RunFile, RunInUse, check_new_run, locked, write_spec
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 RUN = ("--run-dir", "run")
+TABLE = ("train", "rows.csv", "--target", "b", *RUN)
 
 
 @pytest.fixture
@@ -54,6 +61,72 @@ def test_a_job_that_ended_before_its_first_step_does_not_block_its_directory(job
     again = CliRunner().invoke(cli, ["train", str(job), *RUN])
     assert isinstance(again.exception, OutputError)
     assert "holds a run already" in str(again.exception)
+
+
+def write_run(root: Path, state: str | None) -> None:
+    """Write a run in a state, or, with `None`, a run whose job has not ended."""
+    (root / "records").mkdir(parents=True)
+    spec = parse_spec(small_document(root.parent / "prepared"))
+    write_spec(spec, RunPaths(root))
+    RunFile.new("job-1").write(RunPaths(root))
+    (root / "records" / "attempt-1.jsonl").write_text("")
+    if state is not None:
+        summary = {"state": state, "reason": "RankDied", "steps": 3, "attempts": 1}
+        (root / "summary.json").write_text(json.dumps(summary))
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", None])
+def test_the_hint_names_resuming_exactly_for_runs_that_can_be_resumed(
+    job: Path, state: str | None
+) -> None:
+    run = RunPaths(job.parent / "run")
+    write_run(run.root, state)
+    with pytest.raises(OutputError) as refused:
+        check_new_run(run)
+    resumable = True
+    try:
+        find_run(run.root, ())
+    except InputError:
+        resumable = False
+    hint = refused.value.hint or ""
+    assert ("--resume" in hint) == resumable
+    assert "--overwrite" in hint
+    check_new_run(run, overwrite=True)
+    with locked(run.run), pytest.raises(RunInUse):
+        check_new_run(run, overwrite=True)
+
+
+def test_a_hint_names_replacing_exactly_for_what_can_be_replaced(job: Path) -> None:
+    run = RunPaths(job.parent / "run")
+    write_run(run.root, None)
+    RunFile.new("job-1", service="s").write(run)
+    for _ in range(2):
+        for overwrite in (False, True):
+            with pytest.raises(OutputError) as refused:
+                check_new_run(run, overwrite=overwrite)
+            assert not {"--overwrite", "--resume"} & set((refused.value.hint or "").split())
+        run.run.unlink(missing_ok=True)  # then there is a spec, and no run
+
+
+def train_table(*more: str) -> None:
+    CliRunner().invoke(cli, [*TABLE, *more], standalone_mode=False, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    "train", [train_table, lambda: distrain.fit("rows.csv", target="b", run_dir="run")]
+)
+def test_the_folder_of_a_tables_run_is_checked_before_its_rows_are_prepared(
+    job: Path, train: Callable[[], object]
+) -> None:
+    Path("rows.csv").write_text("a,b\n" + "x,0\ny,1\n" * 40)
+    write_run(Path("run"), "succeeded")
+    with pytest.raises(OutputError) as refused:
+        train()
+    assert refused.value.where == {"path": "run"}
+    assert not Path(PREPARED).exists()
+    train_table("--set", "train.max_steps=2", "--overwrite")
+    assert state() == "succeeded"
+    assert json.loads(Path("run/run.json").read_text())["job_id"] != "job-1"
 
 
 @pytest.mark.parametrize(

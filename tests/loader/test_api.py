@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from same_batches import rows_of
 from torch.utils.data import DataLoader
 from wording import Wording
 
@@ -38,11 +39,6 @@ def dataset(folder: str, schema: Schema) -> distrain.Dataset:
 
 def loader_of(dataset: distrain.Dataset, **options: Any) -> distrain.Loader:
     return distrain.Loader(dataset, **{"batch_size": 32, **options})
-
-
-def rows_of(batch: Batch) -> list[int]:
-    rows: list[int] = batch["C3"].tolist()
-    return rows
 
 
 def rows(batches: Any) -> list[list[int]]:

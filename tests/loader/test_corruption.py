@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from same_batches import rows_of
 
 from distrain.errors import DataError
 from distrain.jobs.spec.data import WindowsSpec
@@ -43,10 +44,6 @@ def loader_of(
     folder: Path, schema: Schema, windows: WindowsSpec | None = None, **options: Any
 ) -> Loader:
     return Loader(Dataset(folder, schema, windows=windows), **options)
-
-
-def rows_of(batch: Batch) -> list[int]:
-    return batch["C3"].tolist()
 
 
 def content(batch: Batch) -> bytes:

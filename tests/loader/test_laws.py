@@ -163,29 +163,6 @@ def test_a_resumed_stream_equals_the_uninterrupted_one(
         assert found == uninterrupted
 
 
-@settings(deadline=None, max_examples=10)
-@given(
-    files=FILES, lanes=LANES, seed=st.integers(0, 2**40), parts=st.integers(1, 3), large_rows=LARGE
-)
-def test_shuffled_streams_are_permutations_of_the_unshuffled_one(
-    files: list[list[int]], lanes: int, seed: int, parts: int, large_rows: int
-) -> None:
-    with table(files, large_rows=large_rows) as dataset:
-        options = {"lanes": lanes, "seed": seed, "parts_per_chunk": parts, "batch_size": 16}
-        none, chunk, full = (
-            rows_in(global_steps(loaders(dataset, 1, shuffle=shuffle, **options)))
-            for shuffle in ("none", "chunk", "full")
-        )
-        assert sorted(none) == sorted(chunk) == sorted(full)
-        if lanes == 1:
-            assert none == sorted(none)
-        if len(none) >= 40:  # of fewer rows, a permutation may be the identity by chance
-            assert none not in (chunk, full)
-            # A permutation within a single chunk is one of all rows.
-            if sum(size > 0 for sizes in files for size in sizes) > parts:
-                assert chunk != full
-
-
 BY_FILE = WindowsSpec(by="file")
 
 

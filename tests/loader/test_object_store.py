@@ -48,17 +48,6 @@ def test_a_bucket_gives_the_stream_of_the_local_files(
     assert_same(remote, stream(str(local), schema, seed=3))
 
 
-def test_the_fingerprint_does_not_tell_where_files_lie(
-    folder: tuple[str, Path], schema: Schema
-) -> None:
-    url, local = folder
-    dataset = Dataset(f"{url}/table", schema)
-    assert dataset.table.fingerprint == Dataset(local, schema).table.fingerprint
-    assert {group.file for group in dataset.table.row_groups} == {
-        f"{url}/table/part_{number}.parquet" for number in range(len(SIZES))
-    }
-
-
 @pytest.mark.parametrize("pattern", ["/tabel/*.parquet", "/tabel", "-and-more/x.parquet"])
 def test_what_is_not_in_the_bucket_is_named(
     folder: tuple[str, Path], schema: Schema, pattern: str, wording: Wording

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
-from same_batches import assert_same, bits, tensors_of
+from same_batches import assert_same, bits, rows_of, tensors_of
 from wording import Wording
 
 from distrain.jobs.assignment import World
@@ -44,10 +44,6 @@ def stream(
     loader = make_loader(table, schema, **options)
     with loader.epoch(epoch, start_step=start_step) as batches:
         return list(batches)
-
-
-def rows_of(batch: Batch) -> list[int]:
-    return batch["C3"].tolist()
 
 
 def lane_rows(plan: EpochPlan, chunks: Sequence[Chunk], lane: int, step: int) -> list[int]:

@@ -98,13 +98,6 @@ def test_columns_of_one_domain_share_a_table_in_each_part():
     assert model(batch()).shape == (6,)
 
 
-def test_groups_are_those_of_the_tables():
-    inputs = InputBlock(SCHEMA, Embeddings({"shop": 5, "item": 3, "seen": 3}))
-    model = Blueprint(inputs, MLPBlock([3]), BinaryClassificationTask()).build(seed=0)
-    names = [[model.embeddings.columns[i].name for i in group] for group in model.embeddings.groups]
-    assert names == [[c.table for c in group.columns] for group in inputs.shape.groups]
-
-
 def test_a_model_may_leave_the_continuous_columns_alone():
     inputs = InputBlock(SCHEMA, Embeddings(4), continuous=False)
     assert inputs.shape.width == 12

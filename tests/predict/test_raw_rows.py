@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +214,39 @@ def test_words_of_criteo_in_memory_are_numbers(wording: Wording) -> None:
     wording.refused(
         DataError, lambda: with_words_as_numbers(pa.table({"C1": ["0000000a", "x"]}), {"C1"})
     )
+
+
+@pytest.mark.parametrize("form", [None, "%d.%m.%y"])
+def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prepared_ones(
+    root: Path, client: Client, tmp_path: Path, form: str | None
+) -> None:
+    began = datetime(2024, 3, 1, 10)
+    times = [began + timedelta(hours=5 * n) for n in range(len(LABELLED))]
+    rows = [
+        {**row, "at": time.strftime(form or "%Y-%m-%d %H:%M") if n else ""}
+        for n, (row, time) in enumerate(zip(LABELLED, times, strict=True))
+    ]
+    features = FEATURES
+    if form is not None:
+        text = {"timestamp": form}
+        features = FeatureConfig.parse({"target": TARGET, "columns": COLUMNS, "format": text})
+    raw = str(csv(tmp_path / "t.csv", rows))
+    prepared(client, Path(raw), tmp_path / "d", features=features)
+    fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
+    run = str(tmp_path / "r")
+    words = [run, raw, "--by-day", "--json", "--drift"]
+    told = [
+        json.loads(CliRunner().invoke(evaluate_command, [*words, train, "--group", "at"]).stdout)
+        for train in (raw, str(tmp_path / "d" / "train"))
+    ]
+    assert told[0]["drift"] == told[1]["drift"]
+    assert set(told[0]["drift"]) == set(COLUMNS)
+    days = Counter(str(time.date()) for time in times[1:])
+    found = {row["value"]: row["rows"] for row in told[0]["days"]}
+    assert found == {**days, None: 1}
+    for column in ("shop", "price"):
+        done = CliRunner().invoke(evaluate_command, [*words, raw, "--group", column])
+        assert isinstance(done.exception, DataError)
 
 
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:

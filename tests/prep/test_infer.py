@@ -489,6 +489,20 @@ def test_counts_and_target_means_are_of_columns_that_tell_of_unseen_rows(tmp_pat
     assert set(regression.columns) == set(few.columns) == {*columns} - fewer - {"visits_bucket"}
 
 
+@pytest.mark.parametrize(
+    ("step", "has_statistics"), [(0.01, False), (0.25, True), (1.0, True), (1e-9, False)]
+)
+def test_measured_numbers_have_statistics_if_their_values_repeat(
+    tmp_path: Path, step: float, has_statistics: bool
+) -> None:
+    source = np.random.default_rng(4)
+    size = source.normal(50, 10, 12_000)
+    clicked = source.random(12_000) < np.where(size > 50, 0.6, 0.2)
+    found = inferred_of(tmp_path, {"clicked": clicked, "size": (size / step).round() * step})
+    columns = found.features.document.columns
+    assert ({"size_rows", "size_mean"} <= columns.keys()) == has_statistics
+
+
 def test_pairs_that_predict_beyond_their_columns_are_crossed(tmp_path: Path) -> None:
     source = np.random.default_rng(6)
     city, hour, size, noise = source.integers(0, [[12], [24], [5], [40]], (4, 12_000))
@@ -525,6 +539,40 @@ def test_features_of_later_rows_are_those_that_predict_rows_after_a_time(tmp_pat
 
     assert crossed() == ({("month", "day")}, {}, True)
     assert crossed(at=at) == (set(), {"month": MEASURES_TIME}, True)
+
+
+@pytest.mark.parametrize(
+    ("hours", "parts"),
+    [(10, ["weekday"]), (7 * 24, ["hour", "weekday"]), (200 * 24, ["hour", "weekday"])],
+)
+def test_parts_of_times_are_features_if_the_latest_rows_have_those_of_earlier_ones(
+    tmp_path: Path, hours: int, parts: list[str]
+) -> None:
+    at = np.datetime64("2024-01-01", "s") + hours * np.arange(3_600)
+    assert parts_made_of(at, tmp_path) == (parts, False)
+
+
+def test_dates_whose_latest_weekday_is_new_are_left_out(tmp_path: Path) -> None:
+    monday = np.datetime64("2024-01-01", "D")
+    day = monday + np.array([7 * (row // 40) + 2 * (row % 2) for row in range(400)])
+    assert parts_made_of(day, tmp_path) == (["weekday"], False)
+    day[360:] += 1
+    assert parts_made_of(day, tmp_path) == ([], True)
+
+
+@pytest.mark.parametrize(("days", "parts"), [(200, ["weekday"]), (1_000, ["weekday", "month"])])
+def test_months_that_recur_are_features(tmp_path: Path, days: int, parts: list[str]) -> None:
+    day = np.datetime64("2022-01-01", "D") + days * np.arange(4_000) // 4_000
+    assert parts_made_of(day, tmp_path) == (parts, False)
+
+
+def parts_made_of(at: Any, folder: Path) -> tuple[list[str | None], bool]:
+    """Return the features of a column of times, and whether the column is left out."""
+    rows = np.arange(len(at))
+    columns = {"clicked": rows % 2, "price": np.sin(rows), "at": at}
+    found = inferred_of(folder, columns)
+    made = [one.as_ for one in found.features.document.columns.values() if one.source == "at"]
+    return made, "at" in found.left_out
 
 
 @pytest.mark.parametrize(("least", "is_log"), [(-3, True), (-500, False)])

@@ -45,13 +45,11 @@ class Damage:
         name: In words.
         inflict: Damages the good file at a path.
         culprits: What the complaint must name, besides the file.
-        needs_label: Whether it does no harm where labels are not read.
     """
 
     name: str
     inflict: Callable[[Path], object]
     culprits: tuple[str, ...]
-    needs_label: bool = False
 
 
 def changed(column: str, value: object, **settings: Any) -> Callable[[Path], None]:
@@ -123,7 +121,7 @@ FOOTER_DAMAGES = (
     ),
     Damage("no rows", lambda path: write_rows(draw_rows(0, 1), path), ("no rows",)),
     Damage("missing column", without("C7"), ("column 'C7' is missing",)),
-    Damage("missing label", without("label"), ("column 'label' is missing",), needs_label=True),
+    Damage("missing label", without("label"), ("column 'label' is missing",)),
     Damage("text for ids", converted("C7", pa.string()), ("'C7' holds string", "integer ids")),
     Damage("floats for ids", converted("C7", pa.float32()), ("'C7' holds float", "integer ids")),
     Damage("text for numbers", converted("I3", pa.string()), ("'I3' holds string", "numbers")),
@@ -137,7 +135,6 @@ FOOTER_DAMAGES = (
     Damage("infinity", changed("I1", float("inf")), ("column 'I1' holds inf", _BAD_GROUP)),
     Damage(
         "label 2", changed("label", 2.0), ("'label' is 2.0, not 0 or 1", _BAD_GROUP),
-        needs_label=True,
     ),
 )  # fmt: skip
 """What the footers tell, before anything is started."""
@@ -149,13 +146,11 @@ ROW_DAMAGES = (
         "label 0.5",
         changed("label", 0.5),
         ("'label' is 0.5, not 0 or 1", "column: label", *_BAD_PLACE),
-        needs_label=True,
     ),
     Damage(
         "label 2 without statistics",
         changed("label", 2.0, **_UNTOLD),
         ("'label' is 2.0, not 0 or 1", "column: label", *_BAD_PLACE),
-        needs_label=True,
     ),
     Damage(
         "id too large without statistics",

@@ -18,7 +18,6 @@ from distrain.runs.attempts import read_records
 
 DASK = (sys.executable, "-m", "dask")
 RANK = "distrain.train.rank"
-wait_for = until  # for tests that still import it from here
 
 
 class DaskWorld:

@@ -2,7 +2,9 @@
 
 import re
 import threading
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,10 +53,17 @@ def write_rows(path: Path) -> Path:
     return path
 
 
-def page_examples() -> list[str]:
-    """The Python blocks of the page on Keras and fastai."""
+def run_example(word: str) -> dict[str, Any]:
+    """Run the Python block of the page on other libraries that has a word; return its names."""
     page = Path(__file__).parents[2] / "docs" / "interop.md"
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (example,) = [block for block in blocks if word in block]
+    names: dict[str, Any] = {"__name__": "example"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of other libraries are theirs
+        exec(compile(example, page.name, "exec"), names)
+    return names
 
 
 def loader_threads() -> list[threading.Thread]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dask_world import wait_for
+from waiting import until
 
 
 def find_nginx() -> str:
@@ -53,7 +53,7 @@ def running(config: Path, answers: Callable[[], bool]) -> Iterator[None]:
         stdout=subprocess.DEVNULL,
     )
     try:
-        wait_for(lambda: process.poll() is not None or answers(), "nginx answers")
+        until(lambda: process.poll() is not None or answers(), "nginx answers")
         assert process.poll() is None, (folder / "error.log").read_text()
         yield
     finally:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from distrain.loader.batch import Batch
 from distrain.loader.delivery.transfer import map_tensors
 
 
@@ -27,3 +28,9 @@ def assert_same(left: Any, right: Any) -> None:
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         assert one.stride() == other.stride() or not one.numel()
         assert bits(one) == bits(other)
+
+
+def rows_of(batch: Batch) -> list[int]:
+    """The numbers of a batch's rows, which `write_table` writes into C3."""
+    found: list[int] = batch["C3"].tolist()
+    return found

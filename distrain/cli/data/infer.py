@@ -1,6 +1,7 @@
 """`distrain prep --infer`: infers a features document from a sample of the inputs."""
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -54,8 +55,11 @@ def infer(context: click.Context) -> None:
         features={"version": 1, **document},
         left_out=inferred.left_out,
         reasons={"target": inferred.target_reason, **inferred.reasons},
+        odd_values=[asdict(odd) for odd in inferred.odd],
         bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
     )
+    for odd in inferred.odd:
+        print_warning(f"warning: {odd.told}")
     if inferred.has_many_bad:
         print_warning(f"warning: {inferred.bad_told}")
     if out is None:

@@ -84,7 +84,7 @@ def command(
     from distrain.predict.evaluation import evaluate_saved
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import labelled_rows
+    from distrain.predict.raw_rows import rows_for_model
 
     torch.set_num_threads(threads)
     if_interrupted(f"nothing was written to {out}")
@@ -102,7 +102,7 @@ def command(
             for run in runs
         }
 
-    with labelled_rows(folders[0], whole, data) as (dataset, *_):
+    with rows_for_model(folders[0], whole, data) as (dataset, *_):
 
         def measured(name: str, saved: "SavedModel") -> "BinaryReport":
             print_remark(f"scoring {len(dataset):,} rows with {name}")

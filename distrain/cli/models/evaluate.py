@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +35,14 @@ from distrain.cli.output import (
 from distrain.cli.progress_bars import WorkProgress
 from distrain.errors import InputError
 from distrain.formatting import entropy, some, target_name
+from distrain.jobs.target_names import own_name, with_own_name
 
 if TYPE_CHECKING:
     from distrain.loader.dataset import Dataset
     from distrain.metrics.report import BinaryReport
     from distrain.models.saved_model import SavedModel
     from distrain.predict.logits import Scorer, ScorerInProcess
+    from distrain.predict.raw_rows import RawOptions
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,16 @@ class ScoringPlace:
 @click.option(
     "--by-day",
     is_flag=True,
-    help="Also print these metrics for each UTC day of a time column: the column of --group, or "
-    "the column with the tag `time` in the schema of the model's data.",
+    help="Also print these metrics for each UTC day of a column of times or dates, also as texts: "
+    "the column of --group, or the column with the tag `time` in the schema of the model's data.",
 )
 @click.option(
     "--drift",
     "train",
     type=PLACE,
     metavar="TRAIN",
-    help="Also print the drift of each column from the prepared rows that the model was trained "
-    "on: the population stability index. Warns about columns above 0.25.",
+    help="Also print the drift of each column from the rows that the model was trained on, raw or "
+    "prepared: the population stability index. Warns about columns above 0.25.",
 )
 @click.option(
     "--importance",
@@ -188,7 +190,7 @@ def command(
     Examples:
       distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
-      distrain evaluate runs/NAME orders-of-may.csv
+      distrain evaluate runs/NAME orders-of-may.csv --by-day --group sold_at --drift orders.csv
       distrain evaluate runs/NAME criteo/valid --group C1
       distrain evaluate runs/NAME clicks/valid --by-day --drift clicks/train
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
@@ -202,7 +204,7 @@ def command(
 
     import torch
 
-    from distrain.predict.drift import column_drift, training_rows
+    from distrain.predict.drift import column_drift
     from distrain.predict.evaluation import (
         check_group,
         evaluate_groups,
@@ -211,7 +213,7 @@ def command(
     )
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import RawOptions, labelled_rows
+    from distrain.predict.raw_rows import RawOptions, form_of_times, rows_for_model
 
     torch.set_num_threads(threads)
     console = progress_console()
@@ -221,13 +223,14 @@ def command(
         progress = stack.enter_context(WorkProgress(console))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
         dataset, group_column, prepared = stack.enter_context(
-            labelled_rows(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
+            rows_for_model(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
         )
         group_column = group_column or (time_column(saved.schema) if by_day else None)
+        form = form_of_times(folder, saved) if by_day else None
         if group_column is not None:
-            check_group(dataset, group_column, by_day)
+            check_group(dataset, group_column, by_day, form)
         _warn_of_seen(saved, dataset)
-        before = None if train is None else training_rows(folder, saved, train)
+        before = None if train is None else _training_rows(stack, folder, saved, train, raw)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
         def show(phase: str, done: int, total: int) -> None:
@@ -241,7 +244,7 @@ def command(
         if importance and isinstance(scorer, ScorerInProcess):
             results["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
-            groups = evaluate_groups(scorer, group_column, show, by_day=by_day)
+            groups = evaluate_groups(scorer, group_column, show, by_day=by_day, form=form)
             results |= groups.to_json() | {"group": group or group_column}
         if before is not None:
             results["drift"] = column_drift(before, dataset)
@@ -250,13 +253,25 @@ def command(
         warn_of(prepared)
     if before is not None:
         _print_drift(results["drift"], [column.name for column in before.columns])
-    if not json_wanted():
-        _print_results(results)
+    if json_wanted():
+        of_rows = {} if prepared is None else prepared.to_json()
+        dropped = {"bad_lines", "rows_without_label"} & of_rows.keys()
+        print_json(results | {key: of_rows[key] for key in sorted(dropped)})
         return
-    if prepared is not None:
-        of_rows = prepared.to_json()
-        results |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
-    print_json(results)
+    results["targets"] = with_own_name(results.get("targets"), own_name(Path(folder)))
+    _print_results(results)
+
+
+def _training_rows(
+    stack: ExitStack, folder: Path | str, saved: "SavedModel", train: Path | str, raw: "RawOptions"
+) -> "Dataset":
+    """Open the rows of `--drift` until the stack is closed; `raw` is that of DATA."""
+    from distrain.predict.raw_rows import rows_for_model
+
+    raw = replace(raw, is_raw=None)  # --raw and --prepared are about DATA
+    opened = rows_for_model(folder, saved, (str(train),), raw, labeled=False)
+    dataset, *_ = stack.enter_context(opened)
+    return dataset
 
 
 def _retrieval_metrics(

@@ -118,12 +118,12 @@ def command(
     if finished is not None:
         _print(out, finished, f"nothing to do: {out} already contains these scores")
         return
-    files = check_request(request)  # starting workers takes seconds; a mistyped path should not
+    checked = check_request(request)  # starting workers takes seconds; a mistyped path should not
     kept = "; the scores stay for --resume" if resume else ""
     if_interrupted(f"nothing was written to {out}{kept}")
     wanted = ClusterRequest(scheduler, workers, device=device)
     workers_given = given_options(click.get_current_context(), ["workers"])
-    are_small = sum(file.size_bytes for file in files) < _SMALL_BYTES
+    are_small = sum(file.size_bytes for file in checked.files) < _SMALL_BYTES
     here = are_small and device == "cpu" and not workers_given
     if here:
         torch.set_num_threads(1)  # as in each worker
@@ -134,6 +134,7 @@ def command(
             client,
             lambda done, total, rows: progress.show("scoring", done, total, rows, "tasks"),
             progress.show_prep,
+            checked,
         )
     before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
     _print(out, result, f"{result.rows:,} rows in {result.files} files{before}: {out}")

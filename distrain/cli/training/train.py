@@ -1,7 +1,6 @@
 """`distrain train`: runs a job spec."""
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from distrain.cli.options import (
     PATH,
     PLACE,
     SCHEDULER_VARIABLE,
+    bad_lines_options,
     connection_options,
     given_options,
     json_option,
@@ -28,7 +28,8 @@ from distrain.cli.output import (
     progress_console,
 )
 from distrain.cli.progress_bars import WorkProgress
-from distrain.jobs.run_paths import PREPARED, new_job_id
+from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
+from distrain.jobs.target_names import LABEL
 from distrain.runs.sinks.choosing import known_sinks
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The table's features document, instead of --target and inference.",
 )
+@bad_lines_options
 @click.option(
     "--resume",
     "resumed_run",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     type=PATH,
     help="The run folder; all workers must be able to access it. Default: runs/JOB.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace the run in --run-dir, if there is one.")
 @connection_options("Use this Dask cluster instead of a local one.")
 @click.option(
     "--dashboard-address",
@@ -105,6 +108,7 @@ def command(
     without_checkpoint: bool,
     overrides: tuple[str, ...],
     run_dir: Path | None,
+    overwrite: bool,
     scheduler: str | None,
     dashboard_address: str,
     sinks: tuple[str, ...],
@@ -134,6 +138,7 @@ def command(
     Examples:
       distrain train orders.csv --target bought
       distrain train 'orders/*.parquet' --target price --time sold_at --model mlp
+      distrain train orders.csv --target bought --bad-lines skip --run-dir runs/a --overwrite
       distrain train job.yaml
       distrain train job.yaml --set train.optimizer.lr=0.02 --set resources.num_ranks=4
       distrain train job.yaml --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
@@ -148,21 +153,28 @@ def command(
     from distrain.jobs.spec.load import load_spec, parse_spec, sets_section
     from distrain.launch.resuming import find_run, lead_or_follow, resume_or_begin
     from distrain.launch.run import RunRequest, train
+    from distrain.runs.run_file import check_new_run
 
     is_table = bool(of_table["target"] or of_table["features"])
+    if not is_table:
+        _refuse_table_options(context, sources, of_table)
     if bool(sources) == (resumed_run is not None) or (len(sources) > 1 and not is_table):
         raise click.UsageError(
             "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
         )
-    if not is_table and (given := given_options(context, of_table)):
-        raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
     if resumed_run is not None and run_dir is not None:
         raise click.UsageError("--resume gives the run folder: leave --run-dir out.")
+    if overwrite and run_dir is None:
+        raise click.UsageError("--overwrite is for --run-dir.")
     if without_checkpoint and resumed_run is None:
         raise click.UsageError("--without-checkpoint is for --resume.")
     if_interrupted("the job was not started")
     table = None
     if is_table:
+        if run_dir is not None and not sets_section(overrides, "resources"):
+            # Before the rows are prepared, which takes time. A launcher's ranks (`resources.backend
+            # env`) resume the run that they find.
+            check_new_run(RunPaths(run_dir), overwrite=overwrite)
         place = (Path("runs") / "new" if run_dir is None else run_dir).parent / PREPARED
         changes_model = sets_section(overrides, "model")
         table = _table_job(sources, place, scheduler, changes_model, of_table)
@@ -185,11 +197,21 @@ def command(
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
     ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
+    progress.target = table.target if table else LABEL
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
-    run = RunRequest(spec, root, job_id, scheduler, dashboard_address, resumed, sinks, gang=gang)
-    if table is not None:
-        run = replace(run, features=table.features)
+    run = RunRequest(
+        spec,
+        root,
+        job_id,
+        scheduler,
+        dashboard_address,
+        resumed,
+        sinks,
+        overwrite=overwrite,
+        features=table.features if table else "",
+        gang=gang,
+    )
     if detach:
         _check_detachable(run)
     if dry_run:
@@ -199,6 +221,20 @@ def command(
         leave(run)
         return
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
+
+
+def _refuse_table_options(
+    context: click.Context, sources: tuple[str, ...], of_table: dict[str, Any]
+) -> None:
+    """Raise an error if the target of a table is missing, or if options need a table."""
+    from distrain.jobs.spec.load import is_named_as_table
+
+    if any(map(is_named_as_table, sources)):
+        from distrain.launch.tables import refuse_without_target
+
+        refuse_without_target(sources)
+    if given := given_options(context, of_table):
+        raise click.UsageError(f"{', '.join(given)}: only for a TABLE with --target COLUMN.")
 
 
 def _table_job(
@@ -220,8 +256,9 @@ def _table_job(
         )
     asked, valid_rows = asked_of(*columns)
     model = options["model"]
+    max_bad = options["max_bad"] if options["bad_lines"] == "skip" else None
     request = TableRequest(
-        rows, place, asked, valid_rows, features, model, scheduler, changes_model
+        rows, place, asked, valid_rows, features, model, scheduler, changes_model, max_bad
     )
     with WorkProgress(progress_console()) as progress:
         table = job_of_table(request, print_warning, progress.show_prep)

@@ -121,13 +121,13 @@ def _tested(run_dir: Path, result: "SearchResult", test: tuple[str, ...]) -> dic
     from distrain.predict.evaluation import evaluate_saved
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import labelled_rows
+    from distrain.predict.raw_rows import rows_for_model
 
     values = {}
     for name, number in (("given", 0), ("best", result.trials[0]["number"])):
         folder = find_model(run_dir / "trials" / f"{number:04}")
         saved = open_model(folder)
-        with labelled_rows(folder, saved, test) as (dataset, *_):
+        with rows_for_model(folder, saved, test) as (dataset, *_):
             report = evaluate_saved(ScorerInProcess(saved, dataset))
         target, _, metric = result.metric.rpartition(".")
         of_target = report.targets[target] if target else vars(report)

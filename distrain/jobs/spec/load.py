@@ -26,6 +26,18 @@ def load_spec(path: str | Path, overrides: Iterable[str] = ()) -> JobSpec:
     return parse_spec(read_document(Path(path)), overrides, source=str(path))
 
 
+def is_named_as_table(name: str) -> bool:
+    """Return True for a glob, a folder, and the names of tables, which no job spec has.
+
+    >>> is_named_as_table("day_0.csv.gz"), is_named_as_table("job.yaml")
+    (True, False)
+    """
+    return name.lower().endswith(_TABLE_ENDINGS) or "*" in name or Path(name).is_dir()
+
+
+_TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".gz", ".zst", ".zstd")
+
+
 def parse_spec(
     document: object,
     overrides: Iterable[str] = (),

@@ -24,7 +24,7 @@ from distrain.predict.evaluation import evaluate_saved
 from distrain.predict.in_memory import scores_of_prepared
 from distrain.predict.load_model import open_model
 from distrain.predict.logits import ScorerInProcess
-from distrain.predict.raw_rows import labelled_rows, workflow_for
+from distrain.predict.raw_rows import rows_for_model, workflow_for
 from distrain.predict.score_columns import score_names
 from distrain.predict.serving import deltas, preprocess, rows, score
 from distrain.predict.serving.make_delta import DeltaSize, previous_export, write_delta
@@ -142,7 +142,7 @@ def export_folder(
 def _measured(
     model_dir: str | Path, saved: SavedModel, rounded: SavedModel, valid: Sequence[str]
 ) -> dict[str, Any]:
-    with labelled_rows(model_dir, saved, valid) as (dataset, *_):
+    with rows_for_model(model_dir, saved, valid) as (dataset, *_):
         reports = [evaluate_saved(ScorerInProcess(one, dataset)) for one in (rounded, saved)]
     own, fp32 = ({name: getattr(one, name) for name in MEASURED} for one in reports)
     targets = {"targets": reports[0].targets} if reports[0].targets else {}

@@ -38,7 +38,7 @@ _FOREIGN = {
 }
 PARQUET = "parquet"
 _MOST_GUESSES = 3
-_SHOWN_COLUMNS = 20
+SHOWN_COLUMNS = 20
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -152,7 +152,7 @@ class TableFile:
             )
         where = {"file": self.path, **{f"column {c}": problem for c, problem in mistakes.items()}}
         if sum(problem.startswith("missing") for problem in mistakes.values()) * 2 > len(mistakes):
-            where["columns here"] = some(list(self.columns), _SHOWN_COLUMNS)
+            where["columns here"] = some(list(self.columns), SHOWN_COLUMNS)
         raise DataError(
             f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
             where=where,
@@ -191,13 +191,14 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
     lacking = [name for name in names if name not in held]
     if lacking:
         raise DataError(
-            f"{option} {lacking[0]}: the rows have no such column{_guess(lacking[0], held)}",
+            f"{option} {lacking[0]}: the rows have no such column{guess(lacking[0], held)}",
             where={"file": file},
-            hint=f"They have: {some(held, _SHOWN_COLUMNS)}.",
+            hint=f"They have: {some(held, SHOWN_COLUMNS)}.",
         )
 
 
-def _guess(name: str, held: Iterable[str]) -> str:
+def guess(name: str, held: Iterable[str]) -> str:
+    """Return the end of an error's message: which of the names `held` is probably meant."""
     held = list(held)
     near = get_close_matches(name, held, n=1, cutoff=0.7)
     near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]
@@ -364,7 +365,7 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
             yield name, f"in partitions, but no folder of the file is named {name}=..."
     for name, mistake_of in checks:
         if name not in file.columns:
-            yield name, f"missing{_guess(name, file.columns)}"
+            yield name, f"missing{guess(name, file.columns)}"
         elif file.has_types_in(name) and (mistake := mistake_of(_plain(file.columns[name]))):
             yield name, mistake
 

@@ -5,6 +5,7 @@ An *evaluation* is the output of `distrain evaluate --json`.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from distrain.errors import InputError
 from distrain.formatting import UNKNOWN, byte_size, count, duration, of_targets, percent
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.load import dump_yaml
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.runs.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.runs.report.markup import (
     escaped,
@@ -49,8 +51,8 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
     Raises:
         InputError: There is no run, or the file is not an evaluation.
     """
-    data = read_run_data(root)
-    evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation))
+    data = _shown_data(root)
+    evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation), root)
     titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [
         section(titles[name], svg_image(image_of(figure), titles[name]))
@@ -62,12 +64,23 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
         partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
 
 
+def _shown_data(root: Path) -> RunData:
+    """Return a run's data, with the target's own name in the place of `label`."""
+    data, name = read_run_data(root), own_name(RunPaths(root).model)
+    records = (replace(one, targets=with_own_name(one.targets, name)) for one in data.records)
+    summary = {
+        key: with_own_name(value, name) if key == "targets" else value
+        for key, value in data.summary.items()
+    }
+    return replace(data, records=tuple(records), summary=summary)
+
+
 def write_curves(root: Path) -> list[Path]:
     """Draw `curves.png` of the run in `root`; return its path in a list, or [] without records.
 
     Raises `InputError` if there is no run.
     """
-    data = read_run_data(root)
+    data = _shown_data(root)
     if not data.records:
         return []
     path = RunPaths(root).curves
@@ -184,14 +197,15 @@ def read_evaluation(file: Path) -> Mapping[str, Any]:
     return document
 
 
-def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
+def evaluation_sections(document: Mapping[str, Any], root: Path) -> Iterator[str]:
     """Yield HTML sections with tables: metrics, and groups or days, drift and importance if any.
 
-    `document` is an output of `distrain evaluate --json`.
+    `document` is an output of `distrain evaluate --json`; `root` is the folder of the run.
     """
+    targets = with_own_name(document.get("targets"), own_name(RunPaths(root).model))
     single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     figures = [(_words(name), _text(value)) for name, value in single.items()]
-    yield section("Evaluation", table([*figures, *of_targets(document.get("targets"))]))
+    yield section("Evaluation", table([*figures, *of_targets(targets)]))
     field = "days" if "days" in document else "largest_groups"
     if groups := document.get(field):
         rows = [

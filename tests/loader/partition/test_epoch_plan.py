@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given, settings, strategies as st
 from wording import Wording
@@ -46,12 +43,3 @@ def test_a_step_outside_the_epoch_is_refused() -> None:
     for step in (-1, 3):
         with pytest.raises(ValueError, match=rf"step {step} .*0\.\.2"):
             plan.rows_in_step(step)
-
-
-def test_partition_imports_no_heavy_library() -> None:
-    code = (
-        "import sys, distrain.loader.partition; "
-        "print(sorted({'torch', 'dask', 'pandas', 'cudf', 'pyarrow'} & set(sys.modules)))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"

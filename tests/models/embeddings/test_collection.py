@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
 
@@ -20,28 +19,6 @@ def random_ids(columns, rows, seed=0):
     generator = torch.Generator().manual_seed(seed)
     ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in columns]
     return torch.stack(ids).to(torch.int32).T
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), min_size=1, max_size=6),
-    st.integers(0, 5),
-)
-def test_no_two_columns_share_a_row(sizes, rows):
-    columns = [TableColumn(f"c{i}", *size) for i, size in enumerate(sizes)]
-    tables = EmbeddingCollection(columns)
-    assert sum(len(w) for w in tables.weights) == sum(c.cardinality for c in columns)
-    ids = random_ids(columns, rows)
-    # Every row says which column and id it is.
-    for number, column in enumerate(columns):
-        table = tables.table(column.name)
-        table.copy_((torch.arange(column.cardinality) + 100 * number)[:, None].expand_as(table))
-    for group, values in zip(tables.groups, tables(ids), strict=True):
-        for place, position in enumerate(group):
-            assert torch.equal(values[:, place, 0], ids[:, position].float() + 100 * position)
-    for store, weight in zip(tables.stores, tables.weights, strict=True):
-        every = torch.arange(len(weight))
-        assert torch.equal(store.canonical_keys(every), every)
 
 
 def test_table_is_a_view():

@@ -12,7 +12,7 @@ from distrain.errors import InputError
 from distrain.models.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.models.embeddings.fixed_shape import FixedTables
 from distrain.models.embeddings.kernels.fixed_shape import segments_of
-from distrain.train.step.clipping import add_tables, clip_scale, rows_sq_norm
+from distrain.train.step.clipping import add_tables, clip_scale
 
 COLUMNS = [
     TableColumn("a", 40, 4),
@@ -109,42 +109,6 @@ class NothingLeavesTheDevice(TorchDispatchMode):
             if isinstance(value, torch.Tensor) and value.device.type != "meta":
                 raise AssertionError(f"{func} touches the host")
         return out
-
-
-def step_without_values(kind, dtype, step):
-    """`step` on tensors of the device `meta`, which have shapes but no values."""
-    tables, _ = new_tables(dtype, "sgd")
-    tables.to("meta")
-    fixed = FixedTables(tables, SparseOptimizer(tables, kind), MAX_ROWS)
-    ids = torch.empty(MAX_ROWS, 4, dtype=torch.int32, device="meta")
-    lr = torch.empty((), dtype=torch.float64, device="meta")
-    with NothingLeavesTheDevice():
-        return step(fixed, ids, lr)
-
-
-def whole_step(fixed, ids, lr):
-    route = fixed.route(ids)
-    embedded = fixed.lookup(route)
-    sum((leaf**2).sum() for leaf in embedded).backward()
-    fixed.update(route, [leaf.grad for leaf in embedded], lr, 0.5)
-    return embedded
-
-
-def clipped_step(fixed, ids, lr):
-    route = fixed.route(ids)
-    embedded = fixed.lookup(route)
-    sum((leaf**2).sum() for leaf in embedded).backward()
-    touched = fixed.exchange(route, fixed.collect(route, [leaf.grad for leaf in embedded]))
-    fixed.apply(touched, lr, clip_scale(rows_sq_norm([rows.grads for rows in touched]), 0.5))
-    return embedded
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("step", [whole_step, clipped_step])
-def test_nothing_asks_the_device(kind, step):
-    """Where values decide shapes or reach the host, tensors without values cannot go on."""
-    embedded = step_without_values(kind, torch.bfloat16, step)
-    assert [tuple(leaf.shape) for leaf in embedded] == [(33, 3, 4), (33, 1, 18)]
 
 
 @dataclass(frozen=True)

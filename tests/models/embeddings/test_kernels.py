@@ -137,16 +137,6 @@ def test_rows_of_any_type_and_layout_find_who_moves_them(dtype: torch.dtype) -> 
 
 
 @needs_c
-@pytest.mark.parametrize("dim", [8, 16, 17])
-def test_parts_of_a_batch_collect_the_bits_of_the_whole(dim: int, many_threads: None) -> None:
-    batch = Batch(50, 4, dim)
-    sums = torch.zeros_like(batch.rows)
-    for part in (slice(0, 20), slice(20, 20), slice(20, 50)):
-        kernels_cpu.collect(batch.values[part], batch.inverse[:, part], batch.places, sums)
-    assert bits(sums) == bits(batch.collected_naively(torch.zeros_like(sums)))
-
-
-@needs_c
 def test_a_batch_larger_than_the_cache_is_expanded_alike() -> None:
     batch = Batch(25_000, 4, 16)
     out = torch.full((25_008 * 6 * 16,), 7.0)

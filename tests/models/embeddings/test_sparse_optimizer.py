@@ -84,15 +84,7 @@ def largest_difference(tables, plain):
     )
 
 
-@pytest.mark.parametrize("kind", sorted(TORCH))
-def test_equals_torch_in_float64(kind):
-    tables = new_tables(torch.float64)
-    plain = train_torch(kind, tables, torch.float64)
-    train_ours(kind, tables, torch.float64)
-    assert largest_difference(tables, plain) < 1e-9
-
-
-@pytest.mark.parametrize("decay", [0.3, 9.99])  # of 9.99 a thousandth is left in each step
+@pytest.mark.parametrize("decay", [0.0, 0.3, 9.99])  # of 9.99 a thousandth is left in each step
 @pytest.mark.parametrize("kind", sorted(TORCH))
 def test_every_row_decays_before_the_update_of_those_touched(kind, decay):
     tables = new_tables(torch.float64)

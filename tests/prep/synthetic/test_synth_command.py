@@ -1,7 +1,5 @@
 import json
 import shlex
-import subprocess
-import sys
 from functools import partial
 
 import click
@@ -40,11 +38,3 @@ def test_the_command_writes_the_data_and_names_the_next_step(tmp_path):
 def test_bad_requests_reach_the_caller_as_our_errors(tmp_path, wording):
     words = ["--rows", "0", "--out", str(tmp_path / "out")]
     wording.refused(InputError, partial(CliRunner().invoke, command, words, catch_exceptions=False))
-
-
-def test_the_commands_file_loads_fast():
-    code = (
-        "import sys, distrain.cli.data.synth\n"
-        "sys.exit(bool({'numpy', 'pyarrow'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -357,16 +357,6 @@ def test_a_clone_is_a_new_job_with_a_parent(world: World):
         assert code_of(world.ask("alice", "POST", path, {"id": bad})) == (400, "bad_request")
 
 
-def test_only_ended_jobs_are_deleted(world: World):
-    job = world.submit()
-    path = f"/v1/jobs/{job['id']}"
-    assert code_of(world.ask("alice", "DELETE", path)) == (409, "not_final")
-    world.end(job["id"])
-    gone = world.ask("alice", "DELETE", path)
-    assert (gone.status_code, gone.content) == (204, b"")
-    assert code_of(world.ask("alice", "DELETE", path)) == (404, "not_found")
-
-
 def test_wait_answers_at_the_end_of_the_job(world: World):
     job = world.submit()
     path = f"/v1/jobs/{job['id']}/wait"

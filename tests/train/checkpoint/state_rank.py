@@ -1,8 +1,4 @@
-"""The real gloo ranks of `test_any_ranks.py`: gangs of 4, 2, 1, then 3.
-
-What a training comes to must not depend on who adds its gradients, so they are multiples of 1/64,
-whose sums are exact in any order, and depend on the step and the id alone.
-"""
+"""The real gloo ranks of `test_any_ranks.py`: gangs of 4, 2, 1, and 3."""
 
 import contextlib
 import resource
@@ -36,7 +32,6 @@ from distrain.train.checkpoint import (
 )
 from distrain.train.control.control import join_store
 
-KIND = "adam"
 # Several slabs per table, whose ends fall on no column's.
 SLAB_BYTES = 170
 
@@ -44,36 +39,14 @@ SLAB_BYTES = 170
 class Gang(NamedTuple):
     num_ranks: int
     placements: tuple[str, ...]
-    steps: range
 
 
 GANGS = (
-    Gang(4, ("row_wise",) * 5, range(3)),
-    Gang(2, MIXED, range(3, 5)),
-    Gang(1, ("replicated",) * 5, range(5, 6)),
-    Gang(3, ("row_wise", "replicated", "host_cached", "row_wise", "row_wise"), range(6, 8)),
+    Gang(4, ("row_wise",) * 5),
+    Gang(2, MIXED),
+    Gang(1, ("replicated",) * 5),
+    Gang(3, ("row_wise", "replicated", "host_cached", "row_wise", "row_wise")),
 )
-
-
-def train(state, steps):
-    """Take these steps, of 24 rows of which each rank has its share."""
-    tables = state.model.embeddings
-    for step in steps:
-        generator = torch.Generator().manual_seed(step)
-        ids = torch.stack(
-            [torch.randint(0, c.cardinality, (24,), generator=generator) for c in tables.columns]
-        ).T
-        mine = ids[tables.peers.rank :: tables.peers.num_ranks]
-        route = tables.route(mine)
-        leaves = tables.expand(route, tables.fetch(route))
-        grads = []
-        for group, leaf in zip(tables.groups, leaves, strict=True):
-            of_id = (mine[:, group] * 7 + step * 13) % 129 - 64
-            grads.append((of_id.unsqueeze(2) + torch.arange(leaf.shape[2])).float() / 64)
-        state.sparse_optimizer.apply(tables.exchange(route, tables.collect(route, grads)), 0.1)
-        for number, parameter in enumerate(state.model.dense.parameters()):
-            parameter.grad = torch.full_like(parameter, (step - number) / 8)
-        state.dense_optimizer.step()
 
 
 def refuse_large_files(rank):
@@ -162,21 +135,6 @@ def lose_a_peer(peers, folder):
     return writer.wait(0.0), [trouble.message for trouble in told]
 
 
-def go_on(stage, peers, folder):
-    """Load what the last gang saved, train on, and save."""
-    gang = GANGS[stage]
-    place = CheckpointDir(str(folder / KIND))
-    state = new_state(KIND, gang.placements, peers, seed=stage + 1)
-    loaded = load_newest(place, state, peers)
-    train(state, gang.steps)
-    board = new_board(peers, "saved")
-    writer = CheckpointWriter(place, state, peers, board, keep=10, asynchronous=stage % 2 == 0)
-    own = {"rank": torch.tensor(peers.rank), "rows": torch.arange(peers.rank)}
-    writer.save(gang.steps.stop, stage + 1, {"stage": stage}, own)
-    train(state, range(gang.steps.stop, gang.steps.stop + 1))  # must not show in it
-    return {"before": (loaded.values, loaded.rank_tensors), "whole": writer.wait(60.0)}
-
-
 def models(stage, peers, folder):
     """Results of the `models` package, among ranks."""
     gang = GANGS[stage]
@@ -207,10 +165,9 @@ def run_stage(rank, num_ranks, stage, folder):
     """All that a rank of a gang finds."""
     folder, peers = Path(folder), Peers(rank, num_ranks)
     with small_slabs():
-        results = go_on(stage, peers, folder)
+        results = models(stage, peers, folder)
         if num_ranks > 1:
             results["damage"] = find_damage(stage, peers, folder)
-        results |= models(stage, peers, folder)
         results["sum"] = peers.add_up(torch.tensor([rank + 1]))  # they are still in step
         if num_ranks == 3:
             results["lost"] = lose_a_peer(peers, folder)

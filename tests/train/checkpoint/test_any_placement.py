@@ -1,6 +1,7 @@
 """Saved from any placement on any number of ranks, loaded into any other: the same bits.
 
-The ranks are objects of one process here, which exchange nothing; `test_any_ranks.py` has gangs.
+The ranks are objects of one process here, which exchange nothing; `train/loop/test_resume.py` has
+gangs.
 """
 
 import tempfile

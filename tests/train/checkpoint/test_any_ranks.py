@@ -1,31 +1,30 @@
-"""A training that goes on from 4 ranks to 2 to 1 to 3, against one that nobody disturbed."""
+"""What ranks of real gangs make of damage, of a peer that is gone, and of a model's file.
+
+That states load on any number of ranks is in `test_any_placement.py` and, among whole trainings, in
+`train/loop/test_resume.py`.
+"""
 
 from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
+from checkpoint_states import SCHEMA, SPEC, new_state
 from gloo_ranks import on_ranks
 from loaded_scripts import load_script
 
 from distrain.models import load_model
-from distrain.models.embeddings import Peers
 from distrain.models.saved_model import save_model
-from distrain.train.checkpoint import CheckpointDir, CheckpointWriter, RankStore
+from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.checkpoint_dir import name_of
 
 rank_side = load_script(Path(__file__).with_name("state_rank.py"))
-KIND = rank_side.KIND
 STAGES = range(len(rank_side.GANGS))
 SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 
 
 @pytest.fixture(scope="module")
-def journey(memory_folder):
-    """A folder of all that was saved on the way, and what the ranks of each gang said."""
-    with rank_side.small_slabs():
-        place, state = CheckpointDir(str(memory_folder / KIND)), new_state(KIND)
-        CheckpointWriter(place, state, Peers(), RankStore(), keep=10).save(0, 0, {}, {}, wait=True)
+def gangs(memory_folder):
+    """A folder of all that was saved, and what the ranks of each gang said."""
     told = [
         on_ranks(gang.num_ranks, rank_side.run_stage, stage, memory_folder)
         for stage, gang in enumerate(rank_side.GANGS)
@@ -33,31 +32,9 @@ def journey(memory_folder):
     return memory_folder, told
 
 
-def test_the_journey_leaves_no_trace(journey):
-    folder, told = journey
-    place = CheckpointDir(str(folder / KIND))
-    undisturbed = new_state(KIND)
-    for stage, gang in enumerate(rank_side.GANGS):
-        rank_side.train(undisturbed, gang.steps)
-        travelled = new_state(KIND, seed=9)
-        own = read_all(place, name_of(gang.steps.stop, stage + 1), [travelled])[0]
-        assert same_values(travelled, undisturbed), stage
-        expected = [(rank, list(range(rank))) for rank in range(gang.num_ranks)]
-        assert [(int(t["rank"]), t["rows"].tolist()) for t in own.values()] == expected
-        values = {"stage": stage - 1} if stage else {}
-        before = rank_side.GANGS[stage - 1].num_ranks if stage else 1
-        for rank, results in enumerate(told[stage]):
-            assert results["whole"] is True
-            assert results["before"][0] == values
-            share = list(range(rank, before, gang.num_ranks))
-            assert list(results["before"][1]) == share
-            if stage:
-                assert [int(t["rank"]) for t in results["before"][1].values()] == share
-
-
 @pytest.mark.parametrize("stage", SHARED)
-def test_damage_that_one_rank_finds_turns_all_back(journey, stage):
-    _, told = journey
+def test_damage_that_one_rank_finds_turns_all_back(gangs, stage):
+    _, told = gangs
     first, *others = (results["damage"] for results in told[stage])
     num_ranks = rank_side.GANGS[stage].num_ranks
     assert first[0] == 1
@@ -68,8 +45,8 @@ def test_damage_that_one_rank_finds_turns_all_back(journey, stage):
     assert others == [(1, [])] * (num_ranks - 1)
 
 
-def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
-    _, told = journey
+def test_a_writer_whose_peer_is_gone_closes_in_time(gangs):
+    _, told = gangs
     first, second, gone = (results["lost"] for results in told[-1])
     assert gone is None
     for whole, _ in (first, second):
@@ -77,20 +54,20 @@ def test_a_writer_whose_peer_is_gone_closes_in_time(journey):
     assert len(first[1]) == 1
     assert "rank 2: no report before training ended" in first[1][0]
     assert second[1] == []
-    assert CheckpointDir(str(journey[0] / "lost")).list() == []
+    assert CheckpointDir(str(gangs[0] / "lost")).list() == []
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_models_file_is_the_same_from_any_ranks(journey, tmp_path, stage):
-    folder, _ = journey
+def test_a_models_file_is_the_same_from_any_ranks(gangs, tmp_path, stage):
+    folder, _ = gangs
     save_model(tmp_path / "model", new_state("adam", seed=7).model, SPEC, SCHEMA)
     for file in sorted((tmp_path / "model").iterdir()):
         assert (folder / f"model-{stage}" / file.name).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.parametrize("stage", SHARED)
-def test_a_model_is_loaded_by_ranks_that_share_it(journey, stage):
-    folder, told = journey
+def test_a_model_is_loaded_by_ranks_that_share_it(gangs, stage):
+    folder, told = gangs
     saved = load_model(folder / f"model-{stage}").model.embeddings.weights
     for results in told[stage]:
         for name in ("loaded", "weights"):
@@ -102,8 +79,8 @@ def test_a_model_is_loaded_by_ranks_that_share_it(journey, stage):
 
 
 @pytest.mark.parametrize("stage", SHARED)
-def test_all_ranks_hear_that_rank_0_could_not_write_a_model(journey, stage):
-    folder, told = journey
+def test_all_ranks_hear_that_rank_0_could_not_write_a_model(gangs, stage):
+    folder, told = gangs
     first, *others = (results["heard"] for results in told[stage])
     assert "OutputError: could not write: File too large" in first[0]
     assert "OutputError: the output exists already" in first[1]

@@ -81,18 +81,6 @@ def test_a_request_that_comes_twice_is_one():
     assert agreement.begin() == "go"
 
 
-def test_who_has_passed_the_last_place_ignores_requests():
-    gang = Gang(2, 2)
-    gang.threads[0].start()
-    gang.threads[0].join(LONG_S)
-    for agreement in gang.agreements:
-        agreement.request(1, stops=True, wait_s=LONG_S)
-    gang.threads[1].start()
-    gang.threads[1].join(LONG_S)
-    assert not gang.threads[1].is_alive()
-    assert gang.did == [[], []]  # the first was at its end: all go there
-
-
 def test_a_board_that_is_gone_means_to_leave():
     class Broken(RankStore):
         def add(self, key, text):

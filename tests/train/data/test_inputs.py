@@ -105,3 +105,14 @@ def test_limits_of_lists_are_in_the_schema_that_is_saved(tmp_path: Path, wording
     wording.refused(SpecError, lambda: check_inputs(spec))
     spec = make_spec(tmp_path, "data.valid=[]", "data.max_list_length={label: 1}")
     wording.refused(SpecError, lambda: check_inputs(spec))
+
+
+def test_a_filter_is_refused_where_the_files_are_checked(prepared: Path) -> None:
+    for text, place in (("C5 > 3 and nothing > 2", 12), ("C5 == 'a'", 1), ("C5 < 0", None)):
+        spec = make_spec(prepared, f"data.filter={text}", "data.valid=null")
+        with pytest.raises(SpecError) as error:
+            check_inputs(spec)
+        assert error.value.where["data.filter"] == text
+        assert error.value.where.get("character") == place
+    with pytest.raises(SpecError, match=r"data\.filter.*not a condition"):
+        make_spec(prepared, "data.filter=C5 >")

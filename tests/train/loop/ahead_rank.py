@@ -1,6 +1,6 @@
 """The real gloo ranks of `test_routes_ahead.py`.
 
-They train the same job several times: with routes made in turn and ahead, and with played graphs.
+They train the same job twice: with routes made ahead in a thread, and with played graphs.
 """
 
 from contextlib import ExitStack
@@ -25,15 +25,6 @@ from distrain.train.loop.trainer import Trainer
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.timing.phases import RankActivity
 
-# Placements, and how many routes are made ahead, or "played": the step is a played graph.
-VARIANTS = (
-    ("replicated", 0),
-    ("replicated", 2),
-    ("replicated", "played"),
-    ("row_wise", 0),
-    ("row_wise", 1),
-    ("row_wise", "played"),
-)
 # 21 steps of an epoch, the last with few rows; validations between them look up rows as well.
 JOB = "train={global_batch_size: 500, epochs: 2, max_steps: 23, log_every_steps: 10}"
 # Lanes do not divide these batches, and the first training ends amid an epoch.
@@ -55,28 +46,26 @@ class PlayedStep(GraphedStep):
         return super().ask(batch, rank_rows)
 
 
-def train(rank, num_ranks, prepared, run_dir, placement, ahead, *more):
+def train(rank, num_ranks, prepared, run_dir, how):
     """Train one job; the rank's own dense weights and shares of tables, and its events."""
-    plays = ahead == "played"
     with ExitStack() as patched:
-        if plays:
+        if how == "played":
             patched.enter_context(patch.object(setup, "GraphedStep", PlayedStep))
             patched.enter_context(patch.object(setup, "_records", lambda *_: True))
-        route_ahead = 1 if plays else ahead
-        return train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, *more)
+        return train_as_set_up(rank, num_ranks, prepared, run_dir)
 
 
-def train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, *more):
+def train_as_set_up(rank, num_ranks, prepared, run_dir):
     """Train with whatever step `setup` makes."""
     spec = make_spec(
         prepared,
         f"resources.num_ranks={num_ranks}",
         JOB,
-        f"train.route_ahead={route_ahead}",
-        f"embeddings.placement={placement}",
+        "train.route_ahead=1",
+        "embeddings.placement=row_wise",
         "evaluate.every_steps=11",
         "checkpoint.at_end=false",
-        *more,
+        *REFIT,
     )
     run_dir.mkdir(parents=True, exist_ok=True)
     store = RankStore(FileStore(str(run_dir / ".store"), num_ranks))
@@ -94,20 +83,12 @@ def train_as_set_up(rank, num_ranks, prepared, run_dir, placement, route_ahead, 
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}, events
 
 
-def results(rank, num_ranks, prepared, folder):
-    """What each variant came to."""
-    return [
-        train(rank, num_ranks, Path(prepared), Path(folder, f"{num_ranks}-{number}"), *variant)
-        for number, variant in enumerate(VARIANTS)
-    ]
-
-
 def refits(rank, num_ranks, prepared, folder):
     """What a job with a refit comes to, plain and played, and each training's rows of ranks."""
     PlayedStep.made.clear()
     before = PlayedGraph.replays_in_all
     both = [
-        train(rank, num_ranks, Path(prepared), Path(folder, str(ahead)), "row_wise", ahead, *REFIT)
-        for ahead in (0, "played")
+        train(rank, num_ranks, Path(prepared), Path(folder, how), how)
+        for how in ("plain", "played")
     ]
     return *both, PlayedStep.made, PlayedGraph.replays_in_all - before

@@ -116,15 +116,6 @@ def test_a_step_exchanges_and_updates_once(slices, monkeypatch):
     assert calls == ["fetch", "start_sync", "begin_exchange", "finish_sync", "step"]
 
 
-def test_a_step_without_rows_changes_nothing_and_returns_nothing():
-    step = make_step(optimizer={"kind": "sgd"}, micro_batches=2)
-    before, _ = train(make_step(optimizer={"kind": "sgd"}), [])
-    after, (((logits,), loss),) = train(step, batches(rows=0, count=1))
-    assert all(map(torch.equal, before, after))
-    assert logits.shape == (0,)
-    assert loss == 0
-
-
 @pytest.mark.parametrize(
     ("placement", "num_ranks", "phase"),
     [

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.bad_values import BadValues, Places, places_of
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of, numbers_of
 from distrain.prep.features.times import is_time, times_of
@@ -31,12 +32,21 @@ TIME_PATTERNS = tuple(
 MOST = 3e38
 """The largest number that is used, near the limit of float32; larger numbers are clipped to it."""
 FEW_VALUES = 30
-_TRIED_FIRST = 20
+NEARLY_ALL = 0.99
+"""If at least this share of a column's texts are numbers, or times, the others are mistakes."""
+_MOST = 0.9  # if fewer texts are numbers, the column has texts
+_NUM_TRIED = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
 # In seconds: 1990 to 2100; identifiers with such a name are unlikely in this range.
 _FIRST_SECOND, _LAST_SECOND = 631_152_000, 4_102_444_800
 _EPOCHS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SEPARATORS = ("|", ";", ",")
+ID = re.compile(r"(^|_|[a-z])(ids?|key|code|no|nr|num|number|zip|sku)$|^(user|item)", re.I)
+SOMEBODY = re.compile(
+    r"(user|customer|client|visitor|member|account|person|household|subscriber|patient|player|"
+    r"driver|device|session|item|product|movie|film|song|track|article|book|shop|store)_?(id|key|no|nr)?$",
+    re.I,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +72,22 @@ class Facts:
     pattern: str | None = None  # the format of a text's times, if not ISO 8601
     null_texts: tuple[str, ...] = ()  # texts that mean a missing value
     is_of_all_rows: bool = False  # whether no row of the inputs is outside the sample
+    counts: tuple[int, ...] = ()  # the number of rows of each value in `few`
+    odd: tuple[int, ...] = ()  # rows with texts that are not numbers or times, as most others are
 
     @property
     def plain_name(self) -> str:
         """The name as a word: `Store_ID` for `Store ID`, `store_id` for `store.id`."""
         return re.sub(r"\W+", "_", self.name).strip("_")
+
+    @property
+    def names_an_id(self) -> bool:
+        return bool(ID.search(self.plain_name) or SOMEBODY.fullmatch(self.plain_name))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether `numbers` and `times` lack a row's value: it is missing, or odd."""
+        return bool(self.missing or (self.odd and self.kind in ("number", "time")))
 
     @property
     def num_values(self) -> int:
@@ -98,7 +119,9 @@ def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Fac
     if holds_lists(values.type):
         return _list_facts(values, common)
     if is_text(values.type):
-        return _text_facts(values.drop_null(), common, text)
+        known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        facts = _text_facts(values.drop_null(), common, text)
+        return replace(facts, odd=tuple(known[[*facts.odd]].tolist()))
     if pa.types.is_boolean(values.type):
         return Facts(kind="truth", **common, **_counted(values))
     if is_time(values.type):
@@ -118,7 +141,7 @@ def _without_null_texts(
     if not pc.any(found).as_py():
         return values, ()
     kept = pc.if_else(found, pa.scalar(None, values.type), values)
-    if kept.null_count == len(kept) or not spells_numbers(kept.drop_null(), text):
+    if kept.null_count == len(kept) or not _spell_numbers(kept.drop_null(), text):
         return values, ()
     return kept, tuple(sorted(pc.unique(values.filter(found)).to_pylist()))
 
@@ -134,7 +157,7 @@ def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal["."
         text = FormatSpec(decimal_point=point)
         return any(
             pc.any(pc.match_substring_regex(one, marks[point])).as_py()
-            and spells_numbers(one.drop_null(), text)
+            and _spell_numbers(one.drop_null(), text)
             for one in columns
         )
 
@@ -143,20 +166,44 @@ def decimal_point_of(columns: Sequence[pa.Array], delimiter: str) -> Literal["."
     return "," if not have(".") and have(",") else "."
 
 
-def spells_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
-    if len(values) > _TRIED_FIRST and not spells_numbers(values[:_TRIED_FIRST], text):
-        return False  # a few values are tried first, since finding many bad values takes long
+def _spell_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
+    odd = _odd_among(values, partial(numbers_of, text=text))
+    return len(odd) <= (1 - NEARLY_ALL) * len(values)
+
+
+def _odd_among(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> Places:
+    """Return the places of the texts that `convert` rejects, or converts to infinity.
+
+    All places if it rejects most of some values: finding many bad values takes long.
+    """
+    if len(values) > _NUM_TRIED:
+        tried = values.take(pa.array(np.linspace(0, len(values) - 1, _NUM_TRIED, dtype=np.int64)))
+        if len(_odd_among(tried, convert)) > _NUM_TRIED // 2:
+            return np.arange(len(values))
     try:
-        return bool(np.isfinite(numbers_of(values, text).to_numpy(zero_copy_only=False)).all())
-    except BadValues:
-        return False
+        found = convert(values)
+    except BadValues as bad:
+        return bad.places
+    is_number = pa.types.is_floating(found.type)
+    return places_of(pc.invert(pc.is_finite(found))) if is_number else np.zeros(0, np.int64)
+
+
+def _without(values: pa.Array, places: Places) -> pa.Array:
+    return (
+        values.take(pa.array(np.delete(np.arange(len(values)), places))) if len(places) else values
+    )
 
 
 def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | None) -> Facts:
     lower = pc.unique(pc.utf8_lower(values)).to_pylist()
     if set(lower) <= {"true", "false"}:
         return Facts(kind="truth", **common, **_counted(values))
-    if spells_numbers(values, text):
+    odd = _odd_among(values, partial(numbers_of, text=text))
+    share = 1 - len(odd) / len(values)
+    common["odd"] = tuple(odd.tolist())
+    names_an_id = Facts(kind="text", **common).names_an_id
+    if share >= NEARLY_ALL and not (len(odd) and names_an_id):
+        values = _without(values, odd)
         numbers = numbers_of(values, text)
         whole = numbers.cast(pa.int64(), safe=False)
         are_whole = pc.all(pc.equal(whole.cast(pa.float64(), safe=False), numbers)).as_py()
@@ -165,13 +212,15 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
             with suppress(BadValues):
                 found = integers_of(values)
         return _number_facts(found, {**common, "stored": "numbers as text"})
+    if share < (NEARLY_ALL if names_an_id else _MOST):
+        del common["odd"]
     for pattern in (None, *TIME_PATTERNS):
-        try:
-            times_of(values[:_TRIED_FIRST], None, pattern)
-            times = times_of(values, None, pattern)
-        except BadValues:
+        bad = _odd_among(values, partial(times_of, epoch=None, pattern=pattern))
+        if len(bad) > (1 - NEARLY_ALL) * len(values):
             continue
-        return _time_facts(times, pattern, {**common, "stored": "times as text"})
+        times = times_of(_without(values, bad), None, pattern)
+        read = {"stored": "times as text", "odd": tuple(bad.tolist())}
+        return _time_facts(times, pattern, {**common, **read})
     words = float(pc.mean(pc.count_substring(values, " ")).as_py()) + 1
     counted = _counted(values)
     for separator in _SEPARATORS:
@@ -254,6 +303,7 @@ def _counted(values: pa.Array) -> dict[str, Any]:
         "top": top[0],
         "pair": tuple(top) if len(counts) == 2 else (),
         "few": tuple(top) if len(counts) <= FEW_VALUES else (),
+        "counts": tuple(counts.field("counts").to_numpy()[order[:FEW_VALUES]].tolist()),
         "is_sorted_by": runs == len(counts) and 1 < len(counts) <= len(values) // 2,
         "returning": again / max(1, len(second)),
     }

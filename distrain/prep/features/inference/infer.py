@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.jobs.spec.load import parse_yaml
 from distrain.prep.bad_lines import BadLineTally
-from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.bad_values import BadValues, Places
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import CRITEO, FormatSpec
 from distrain.prep.features.inference.column_facts import Facts, decimal_point_of, facts_of
@@ -26,6 +27,12 @@ from distrain.prep.features.inference.learnable import (
     is_learnable,
     sampled_labels,
     strongest_pairs,
+)
+from distrain.prep.features.inference.odd_values import (
+    OddValues,
+    Origin,
+    rare_class,
+    texts_among,
 )
 from distrain.prep.features.inference.suggest import (
     NAMES_PART,
@@ -57,7 +64,15 @@ from distrain.storage.inputs import InputFile
 
 _MOST_FILES = 8
 _TEXT_BYTES = 16 << 20
+_ROW = "row (from 0)"  # as in the errors of `prep`
 SAMPLE_ROWS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class FirstRows:
+    table: pa.Table
+    numbers: Places  # each row's line in a text file, from 1, or row in a parquet file, from 0
+    bad_lines: BadLineTally  # the bad lines before the last of these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +84,7 @@ class Sample:
     # the sampled lines that are not rows
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
     has_all_rows: bool = False  # False too if that is not known
+    origins: tuple[Origin, ...] = ()  # where the rows come from, in their order
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
@@ -84,7 +100,7 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     first = look_at(chosen[0].path, chosen[0].size_bytes, text)
     if text.kind != CRITEO and not first.is_typed and not _is_utf8(first):
         text = FormatSpec(encoding="latin-1")
-    tables, bad_lines, has_all_rows = [], BadLineTally(), step == 1
+    tables, origins, bad_lines, has_all_rows = [], [], BadLineTally(), step == 1
     first = replace(first, folders=folders[0])
     for chosen_file, values in zip(chosen, folders, strict=True):
         file = look_at(chosen_file.path, chosen_file.size_bytes, text)
@@ -97,17 +113,18 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
                 hint="Use files of one table only.",
             )
         most = max(1, most_rows // len(chosen))
-        rows, bad = rows_of(file, text, list(first.types), most)
-        has_all_rows &= _holds_at_most(file, most, rows)
-        bad_lines = bad_lines.merged(bad)
-        tables.append(with_partitions(rows, values).select(list(first.columns)))
+        rows = rows_of(file, text, list(first.types), most)
+        has_all_rows &= _holds_at_most(file, most, rows.table)
+        bad_lines = bad_lines.merged(rows.bad_lines)
+        tables.append(with_partitions(rows.table, values).select(list(first.columns)))
+        origins.append(Origin(file.path, "line" if file.is_text else _ROW, rows.numbers))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if not table.num_rows:
         where = {"file": first.path, **bad_lines.where}
         raise DataError("the inputs hold no rows", where=where)
     of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
     told = f"the first {table.num_rows:,} rows {of_files}"
-    return Sample(table, told, first, text, bad_lines, has_all_rows)
+    return Sample(table, told, first, text, bad_lines, has_all_rows, tuple(origins))
 
 
 def _holds_at_most(file: TableFile, most: int, first: pa.Table) -> bool:
@@ -139,10 +156,8 @@ def _pieces(file: TableFile) -> list[bytes]:
     return pieces
 
 
-def rows_of(
-    file: TableFile, text: FormatSpec, columns: list[str], most: int
-) -> tuple[pa.Table, BadLineTally]:
-    """Return a file's first rows, at most `most`, and the bad lines before the last of these.
+def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) -> FirstRows:
+    """Return a file's first rows, at most `most`.
 
     Columns that a text file lacks are left out. Raises `DataError` if the file cannot be read.
     """
@@ -154,8 +169,9 @@ def rows_of(
                 rows += file.row_groups[len(groups)]
                 groups.append(len(groups))
             table = parquet.read_row_groups(groups, columns).slice(0, most)
-        return pa.table({name: _flat(table[name]) for name in columns}), BadLineTally()
-    tables, bad_lines, rows = [], BadLineTally(), 0
+        values = pa.table({name: _flat(table[name]) for name in columns})
+        return FirstRows(values, np.arange(table.num_rows), BadLineTally())
+    tables, lines, bad_lines, rows = [], [], BadLineTally(), 0
     known = [name for name in columns if name in file.types]
     for found, before in rows_of_pieces(_pieces(file), file, text, known):
         wanted = found.lines[: most - rows]
@@ -163,11 +179,13 @@ def rows_of(
         bad = [line for line in found.bad if not is_cut or line.line <= wanted[-1]]
         bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, before))
         tables.append(found.table)
+        lines.append(wanted + before + 1)
         rows += found.table.num_rows
         if rows >= most:
             break
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()
-    return pa.table({name: _flat(table[name]) for name in known}), bad_lines
+    values = pa.table({name: _flat(table[name]) for name in known})
+    return FirstRows(values, np.concatenate(lines), bad_lines)
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:
@@ -206,6 +224,7 @@ class Inferred:
     bad_told: str = ""  # the description of the bad lines; empty if there are none
     has_many_bad: bool = False  # whether the bad lines exceed the default limit of `prep`
     split_reason: str = ""  # why these rows are for validation
+    odd: tuple[OddValues, ...] = ()  # values that are probably mistakes
 
 
 def infer_features(
@@ -234,7 +253,7 @@ def infer_features(
         sample = replace(sample, text=layout)
     columns = [_facts_of(name, one, sample) for name, one in values.items()]
     weights = [asked.weight] if asked.weight else []
-    whole = _whole_columns(sample, files, [*asked.targets, *weights])
+    whole, origins_of_whole = _whole_columns(sample, files, [*asked.targets, *weights])
     known_whole = [
         replace(_facts_of(one.name, whole[one.name], sample), is_of_all_rows=True)
         if one.name in whole
@@ -283,6 +302,17 @@ def infer_features(
     text = _document(sample, columns, decided, beside, suggestions, combined, known)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
+    read_as = {s.facts.name: s.features[0].settings["kind"] for s in suggestions if s.features}
+    read_as |= dict.fromkeys((weight or ())[:1], "weight")
+    kinds = {one.column: TargetSpec.model_validate(one.value).kind for one in (target, *more)}
+    odd: list[OddValues] = []
+    for facts in known_whole:
+        held, origins = values[facts.name], sample.origins
+        if facts.name in whole:
+            held, origins = whole[facts.name], origins_of_whole
+        kind = kinds.get(facts.name, read_as.get(facts.name, "nothing"))
+        odd += texts_among(facts, held, kind, origins)
+        odd += rare_class(facts, held, kind, origins) if facts.name in kinds else []
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
     return Inferred(
@@ -296,23 +326,29 @@ def infer_features(
         told,
         has_many,
         split_reason,
+        tuple(odd),
     )
 
 
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], names: Sequence[str]
-) -> dict[str, pa.Array]:
-    """Return all values of parquet columns; nothing for text, or for more than 16 GiB of files."""
+) -> tuple[dict[str, pa.Array], tuple[Origin, ...]]:
+    """Return all values of parquet columns, and where the rows come from.
+
+    Nothing for text, or for more than 16 GiB of files.
+    """
     held = [name for name in names if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
     if sample.file.is_text or is_large or not held:
-        return {}
+        return {}, ()
     parts = []
     for file in files:
         with readable_parquet(file.path) as parquet:
             parts.append(parquet.read(held))
     table = pa.concat_tables(parts, promote_options="permissive")
-    return {name: _flat(table[name]) for name in held}
+    sizes = zip(files, parts, strict=True)
+    origins = tuple(Origin(file.path, _ROW, np.arange(part.num_rows)) for file, part in sizes)
+    return {name: _flat(table[name]) for name in held}, origins
 
 
 def _tells(values: pa.Array, labels: Labels | None, order: Rows | None) -> bool:

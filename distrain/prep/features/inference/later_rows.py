@@ -16,11 +16,12 @@ _FEW_TIMES = 10  # at most this number of distinct times are too few to split ro
 _LATEST = 0.1
 _MOST_OUTSIDE = 0.5
 _FEWEST_LATEST = 10  # fewer rows are outside by chance too often
+_MOST_NEW = 0.1  # above it, `prep` warns about validation rows by default
 
 
 def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
     """Return the first column of more than 10 distinct times without missing values, or `None`."""
-    times = (facts for facts in columns if facts.kind == "time" and not facts.missing)
+    times = (facts for facts in columns if facts.kind == "time" and not facts.has_gaps)
     return next((facts for facts in times if facts.distinct > _FEW_TIMES), None)
 
 
@@ -44,7 +45,7 @@ def measures_time(facts: Facts, order: Rows) -> bool:
     Such a column, for example a month in a table of one year, has no value in common with later
     rows. `order` are the rows in the order of their times.
     """
-    if facts.kind != "number" or facts.missing:
+    if facts.kind != "number" or facts.has_gaps:
         return False
     numbers = facts.numbers[order]
     start = int(len(numbers) * (1 - _LATEST))
@@ -53,3 +54,13 @@ def measures_time(facts: Facts, order: Rows) -> bool:
         return False
     outside = (latest < earlier.min()) | (latest > earlier.max())
     return bool(outside.mean() > _MOST_OUTSIDE)
+
+
+def has_new_values(values: Rows, order: Rows) -> bool:
+    """Return True if over a tenth of the latest tenth of the rows have values of no earlier row.
+
+    `order` are the rows in the order of their times.
+    """
+    start = int(len(order) * (1 - _LATEST))
+    is_new = ~np.isin(values[order[start:]], values[order[:start]])
+    return bool(is_new.mean() > _MOST_NEW)

@@ -12,10 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.inference.column_facts import FEW_VALUES, MOST, Facts
-from distrain.prep.features.inference.later_rows import Rows, measures_time, times_to_split_by
+from distrain.prep.features.inference.column_facts import FEW_VALUES, ID, MOST, SOMEBODY, Facts
+from distrain.prep.features.inference.later_rows import (
+    Rows,
+    has_new_values,
+    measures_time,
+    times_to_split_by,
+)
 from distrain.prep.features.rows import FEWEST_HASHED
-from distrain.prep.features.times import microseconds
+from distrain.prep.features.times import calendar, microseconds
 
 _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
@@ -26,27 +31,23 @@ _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
 _LARGE_ROWS = 10_000  # in a sample of fewer rows, statistics of a number's values are mostly noise
+_ROWS_PER_VALUE = 20  # with fewer, statistics of measured numbers are mostly noise
 _PAIR_BUCKETS = 1 << 16
 """Each process of `prep` holds up to 300 bytes for each bucket of a pair, within --memory-mib."""
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
 
-_ID = re.compile(r"(^|_|[a-z])(ids?|key|code|no|nr|num|number|zip|sku)$|^(user|item)", re.I)
 _TARGET = re.compile(
     r"^(is_?)?(label|target|y|click(ed|s)?|bought|purchased?|convert(ed)?|conversion|installed?|"
     r"churn(ed)?|default(ed)?|fraud|spam|outcome|response|survived)"
     r"(_(again|next|later|label|flag|target|(with)?in_\w+|\d+_?[a-z]*))?$",
     re.I,
 )
-_SOMEBODY = re.compile(
-    r"(user|customer|client|visitor|member|account|person|household|subscriber|patient|player|"
-    r"driver|device|session|item|product|movie|film|song|track|article|book|shop|store)_?(id|key|no|nr)?$",
-    re.I,
-)
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 SAYS_PART = "it selects the validation rows"
 NAMES_PART = "it names the parts of an earlier split"
+NEW_PARTS = "too many of its latest values have a weekday that no earlier value has"
 MEASURES_TIME = "most of its latest values are outside the range of the earlier ones"
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
@@ -101,7 +102,8 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
         return Suggestion(facts, left_out=reason)
     match facts.kind:
         case "time":
-            return Suggestion(facts, _of_time(facts))
+            parts = _of_time(facts, order)
+            return Suggestion(facts, parts, left_out="" if parts else NEW_PARTS)
         case "list":
             return Suggestion(facts, (_of_list(facts),))
         case "truth":
@@ -138,8 +140,8 @@ def _why_left_out(facts: Facts) -> str:
         return f"nearly unique: {facts.distinct:,} values in {values:,} rows"
     if facts.kind == "text" and facts.num_words > _FREE_TEXT_WORDS and facts.distinct > values / 5:
         return f"free text: {facts.num_words:.0f} words on average"
-    is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
-    if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
+    is_name = facts.kind == "text" or bool(ID.search(facts.plain_name))
+    if SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
         return ""  # the file is sorted by the column, so no value occurs again later
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
@@ -151,25 +153,19 @@ def _why_left_out(facts: Facts) -> str:
 
 def _looks_like_id(facts: Facts) -> bool:
     steps = np.diff(facts.numbers[:1000]) if facts.kind == "number" else np.zeros(0)
-    return bool(_ID.search(facts.plain_name)) or (
-        len(steps) > 0 and bool((steps == steps[0]).all())
-    )
+    return bool(ID.search(facts.plain_name)) or (len(steps) > 0 and bool((steps == steps[0]).all()))
 
 
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= _FEW_NUMBERS or _names_an_id(facts)
-
-
-def _names_an_id(facts: Facts) -> bool:
-    return bool(_ID.search(facts.plain_name) or _SOMEBODY.fullmatch(facts.plain_name))
+    return facts.distinct <= _FEW_NUMBERS or facts.names_an_id
 
 
 def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that occur repeatedly"
-    if _names_an_id(facts):
+    if facts.names_an_id:
         return "whole numbers with the name of an id"
     return "few whole numbers"
 
@@ -267,7 +263,8 @@ def _of_number(
         bucket = {"from": facts.name, **own_type, "kind": "categorical", "buckets": "log_square"}
         why = "buckets: the effect of a number need not be linear; a missing value gets an id"
         more = (_feature(facts.name, bucket, why),)
-    if has_more and is_learnable():
+    repeats = facts.is_whole or facts.distinct * _ROWS_PER_VALUE <= facts.num_values
+    if has_more and repeats and is_learnable():
         why = "counts and target means: equal numbers predict the target as categories do"
         more += _statistics(facts.name, {"from": facts.name}, why, has_means=True)
     return more
@@ -313,7 +310,8 @@ def _feature(name: str, settings: dict[str, Any], reason: str) -> Feature:
 _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 
 
-def _of_time(facts: Facts) -> tuple[Feature, ...]:
+def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
+    """Return parts of times; if the latest rows are for validation, without parts new to them."""
     day = _DAY_US
     parts = ["weekday"]
     times = microseconds(facts.times).to_numpy(zero_copy_only=False)
@@ -321,6 +319,9 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
         parts.insert(0, "hour")
     elif times.max() - times.min() > 60 * day:
         parts.append("month")
+    if order is not None and not facts.has_gaps:
+        ids = {part: calendar(facts.times, part).to_numpy() for part in parts}
+        parts = [part for part in parts if not has_new_values(ids[part], order)]
     why = "a time occurs once, but its parts occur repeatedly"
     return tuple(
         Feature(
@@ -384,6 +385,19 @@ def _plain(value: Any) -> bool | int | float | str:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
+def _by_case(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share in percent, with three significant digits.
+
+    >>> percent(1, 3), percent(1, 20_000), percent(5, 5)
+    ('33.3 %', '0.005 %', '100 %')
+    """
+    return f"{100 * part / whole:.3g} %"
+
+
 def _is_pair(facts: Facts) -> bool:
     return bool(facts.pair) and facts.kind in ("truth", "number", "text")
 
@@ -400,6 +414,10 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
         value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
     elif facts.kind == "number" and set(facts.pair) != {0, 1}:
         value["equals"] = max(facts.pair)
+    positive = value.get("equals", max(facts.pair, key=_by_case))
+    share = percent(facts.counts[facts.pair.index(positive)], facts.num_values)
+    other = next(one for one in facts.pair if one != positive)
+    reason = f"{other}/{positive}, positive class {positive} ({share} of the rows): {reason}"
     if facts.missing:
         value["missing"] = gaps.missing
         reason += f"; rows without one {gaps.told}"
@@ -430,12 +448,17 @@ def target_of_many(
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     if classes is None:
         value["kind"], reason = "regression", reason + "numbers"
+        reason += f" from {facts.numbers.min():g} to {facts.numbers.max():g}"
     elif facts.kind == "number":
         numbers = [int(number) for number in classes]
         value["classes"] = len(numbers) if numbers == [*range(len(numbers))] else numbers
         reason += "whole numbers, which are few, so they may be classes"
     else:
         value["classes"], reason = list(classes), reason + "classes"
+    if classes is not None and facts.few:
+        shares = zip(facts.few, facts.counts, strict=True)
+        told = ", ".join(f"{one} {percent(rows, facts.num_values)}" for one, rows in shares)
+        reason += f": {told}"
     if facts.missing:
         value["missing"] = gaps.missing
         reason += f"; rows without one {gaps.told}"
@@ -579,10 +602,10 @@ def _why_no_time(columns: Sequence[Facts]) -> str:
     times = [facts for facts in columns if facts.kind == "time"]
     if not times:
         return "no column of times was found"
-    first = next((facts for facts in times if facts.missing), times[0])
-    if first.missing:
-        share = f"{first.missing / first.num_rows:.1%}"
-        return f"{first.name} has missing values ({share}), so rows cannot be split by it"
+    first = next((facts for facts in times if facts.has_gaps), times[0])
+    if first.has_gaps:
+        share = percent(first.missing + len(first.odd), first.num_rows)
+        return f"{first.name} has no time in {share} of the rows, so rows cannot be split by it"
     return f"{first.name} has {first.distinct} different times, too few to split rows by"
 
 

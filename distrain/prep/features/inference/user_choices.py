@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
+from distrain.formatting import some
 from distrain.prep.features.bad_values import BadValues
 from distrain.prep.features.inference.column_facts import Facts
 from distrain.prep.features.inference.suggest import (
@@ -24,6 +25,7 @@ from distrain.prep.features.inference.suggest import (
     weight_of,
 )
 from distrain.prep.features.numerals import EXACT_DOUBLES, integers_of
+from distrain.prep.features.table_file import SHOWN_COLUMNS, guess
 
 Task = Literal["binary", "regression", "multiclass"]
 
@@ -97,7 +99,7 @@ class Asked:
         if self.time is None:
             return split_of(columns, taken, share)
         times = _named(columns, self.time)
-        if times.kind != "time" or times.missing:
+        if times.kind != "time" or times.has_gaps:
             raise DataError(
                 "rows cannot be split by this column: some rows have no time",
                 where={"column": self.time, "type": times.stored, "missing": times.missing},
@@ -145,8 +147,8 @@ def _named(columns: Sequence[Facts], name: str) -> Facts:
             return facts
     known = [facts.name for facts in columns]
     raise DataError(
-        f"the table has no column {name!r}",
-        where={"column": name, "columns": ", ".join(known[:20])},
+        f"the table has no column {name!r}{guess(name, known)}",
+        where={"column": name, "columns": some(known, SHOWN_COLUMNS)},
         hint="Name one of its columns.",
     )
 

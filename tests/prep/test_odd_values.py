@@ -1,0 +1,161 @@
+"""`distrain prep --infer` reports values that are probably mistakes, and how they are read."""
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from distributed import Client
+
+from distrain.cli.data.prep import command
+from distrain.errors import DataError
+from distrain.prep import PrepRequest, infer_features, prepare
+from distrain.prep.features.inference.infer import Inferred
+from distrain.prep.features.inference.odd_values import OddValues
+from distrain.prep.features.inference.user_choices import Asked
+from distrain.storage.inputs import list_inputs
+
+NUM_ROWS = 2000
+
+
+def columns_with(odd: Mapping[str, Mapping[int, str]]) -> dict[str, list[str]]:
+    """Return columns of texts, in which the rows `odd[column]` have other values."""
+    source = random.Random(0)
+    columns = {
+        "price": [f"{source.gauss(0, 1):.3f}" for _ in range(NUM_ROWS)],
+        "day": [f"2024-0{1 + row // 700}-{1 + row % 28:02d}" for row in range(NUM_ROWS)],
+        "size": [source.choice("123") for _ in range(NUM_ROWS)],
+        "shop_id": [str(source.randrange(90)) for _ in range(NUM_ROWS)],
+        "late": [source.choice(["no", "no", "yes"]) for _ in range(NUM_ROWS)],
+        "bought": [source.choice("01") for _ in range(NUM_ROWS)],
+    }
+    for name, values in odd.items():
+        for row, value in values.items():
+            columns[name][row] = value
+    return columns
+
+
+def inferred_of(
+    path: Path, odd: Mapping[str, Mapping[int, str]], target: str = "late"
+) -> tuple[Inferred, list[OddValues]]:
+    pa_csv.write_csv(pa.table(columns_with(odd)), path, pa_csv.WriteOptions(quoting_style="none"))
+    inferred = infer_features(list_inputs([str(path)]), Asked((target,)))
+    return inferred, list(inferred.odd)
+
+
+def kinds_of(inferred: Inferred) -> dict[str, str]:
+    return {name: one.kind for name, one in inferred.features.document.columns.items()}
+
+
+def test_tables_without_mistakes_have_no_odd_values(tmp_path: Path) -> None:
+    _, odd = inferred_of(tmp_path / "t.csv", {})
+    assert odd == []
+
+
+@pytest.mark.parametrize("row", [0, 777, NUM_ROWS - 1])
+@pytest.mark.parametrize(
+    ("column", "value", "read_as"),
+    [("price", "12.3.4", "continuous"), ("price", "inf", "continuous"), ("day", "soon", "time")],
+)
+def test_a_column_with_one_bad_value_keeps_its_kind_and_prep_stops_at_the_value(
+    tmp_path: Path, client: Client, column: str, value: str, read_as: str, row: int
+) -> None:
+    path = tmp_path / "t.csv"
+    inferred, (odd,) = inferred_of(path, {column: {row: value}})
+    good, _ = inferred_of(tmp_path / "good.csv", {})
+    assert kinds_of(inferred) == kinds_of(good)
+    where = {"file": str(path), "line": row + 2}
+    assert (odd.column, odd.count, odd.first, odd.where) == (column, 1, value, where)
+    assert (odd.read_as, odd.is_rejected) == (read_as, True)
+    request = PrepRequest((str(path),), str(tmp_path / "out"), features=inferred.features)
+    with pytest.raises(DataError) as error:
+        prepare(request, client)
+    assert error.value.where["line"] == row + 2
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "reported"),
+    [
+        ("price", 19, True),  # 99.05 % numbers: continuous
+        ("price", 21, True),  # 98.95 %: categorical
+        ("price", 210, False),  # 89.5 %: texts, of which many are numbers
+        ("size", 1, True),
+        ("shop_id", 1, True),
+        ("shop_id", 40, False),  # ids often have letters
+    ],
+)
+def test_what_a_column_is_read_as_depends_on_the_share_of_numbers(
+    tmp_path: Path, column: str, rows: int, reported: bool
+) -> None:
+    bad = {row: f"x{row % 3}" for row in range(100, 100 + rows)}
+    inferred, odd = inferred_of(tmp_path / "t.csv", {column: bad})
+    kind = "continuous" if (column, rows) == ("price", 19) else "categorical"
+    assert kinds_of(inferred)[column] == kind
+    told = [(one.column, one.count, one.read_as, one.is_rejected) for one in odd]
+    assert told == ([(column, rows, kind, kind == "continuous")] if reported else [])
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str) -> None:
+    for name, values in (("a", {}), ("b", {"price": {5: "x", 9: "y"}})):
+        table = pa.table(columns_with(values))
+        path = tmp_path / f"{name}.{form}"
+        if form == "parquet":
+            pq.write_table(table, path, row_group_size=3)
+        else:
+            path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    inferred = infer_features(list_inputs([str(tmp_path)]), Asked(("late",)))
+    (odd,) = inferred.odd
+    unit, number = ("row (from 0)", 5) if form == "parquet" else ("line", 6)
+    assert (odd.count, odd.first) == (2, "x")
+    assert odd.where == {"file": str(path), unit: number}
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "kind", "is_rejected"),
+    [
+        ("late", "maybe", "multiclass", False),
+        ("bought", "maybe", "binary", True),
+        ("price", "12.3.4", "regression", True),
+    ],
+)
+def test_an_odd_value_of_the_target_is_reported_with_its_place(
+    tmp_path: Path, target: str, value: str, kind: str, is_rejected: bool
+) -> None:
+    path = tmp_path / "t.csv"
+    inferred, (odd,) = inferred_of(path, {target: {900: value}}, target)
+    assert inferred.features.document.target.kind == kind
+    assert (odd.column, odd.count, odd.first) == (target, 1, value)
+    assert odd.where == {"file": str(path), "line": 902}
+    assert (odd.read_as, odd.is_rejected) == (kind, is_rejected)
+
+
+@pytest.mark.parametrize(("rows", "reported"), [(9, True), (10, False)])
+def test_a_class_is_rare_below_ten_rows(tmp_path: Path, rows: int, reported: bool) -> None:
+    rare = dict.fromkeys(range(100, 100 + rows), "maybe")
+    _, odd = inferred_of(tmp_path / "t.csv", {"late": rare})
+    assert [one.count for one in odd] == ([rows] if reported else [])
+
+
+def test_what_the_target_is_read_as_has_the_share_of_each_class(tmp_path: Path) -> None:
+    columns = columns_with({})
+    share = f"{100 * columns['late'].count('yes') / NUM_ROWS:.3g} %"
+    inferred, _ = inferred_of(tmp_path / "t.csv", {})
+    assert "no/yes" in inferred.target_reason
+    assert share in inferred.target_reason
+    inferred, _ = inferred_of(tmp_path / "t.csv", {"late": {7: "maybe"}})
+    assert "maybe 0.05 %" in inferred.target_reason
+
+
+def test_the_command_reports_odd_values_and_writes_the_document(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    inferred_of(path, {"price": {5: "x"}})
+    result = CliRunner().invoke(command, [str(path), "--infer", "--target", "late"])
+    assert result.exit_code == 0
+    assert result.stderr.count("warning") == 1
+    assert "line 7" in result.stderr
