@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the commands that follow and stop a job, as a text for people."""
     at = "" if environment.get(SCHEDULER_VARIABLE) == scheduler else f" --scheduler {scheduler}"
     return f"follow it: distrain attach {job_id}{at}; stop it: distrain cancel {job_id}{at}"
 

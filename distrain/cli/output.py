@@ -119,7 +119,7 @@ def result_console() -> "Console":
 def table_of(
     columns: Iterable[tuple[str, Mapping[str, Any]]], rows: Iterable[Sequence[object]], **style: Any
 ) -> "Table":
-    """Return a table for a console; brackets in titles and cells are not markup.
+    """Return a table to print on a console; brackets in titles and cells are not markup.
 
     Args:
         columns: The title of each column, and its options in rich.

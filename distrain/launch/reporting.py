@@ -99,7 +99,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
             self._show_state(view)
 
     def show_step(self, view: JobView, record: Record) -> None:
-        """Show a training record, unless a line was written in the last `LINE_EVERY_S` seconds.
+        """Show a training record, unless one was shown in the last `LINE_EVERY_S` seconds.
 
         The record of the job's last step is always shown.
         """

@@ -156,6 +156,7 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 
     Raises:
         OutputError: The folder `out` was not written by an equal request.
+        InputError: The rows are raw.
         DataError: An input cannot be used.
     """
     out = request.out
@@ -177,6 +178,8 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 
 @dataclass(frozen=True)
 class _Cut:
+    """An output: its file name, and the pieces of rows whose scores it gets, in order."""
+
     name: str
     pieces: list[FilePiece]
 
@@ -217,8 +220,8 @@ class CheckedInputs:
 
     saved: SavedModel
     files: list[InputFile]
-    rows: _Rows | None = None
-    raw: RawRows | None = None
+    rows: _Rows | None = None  # prepared rows; `None` for raw rows
+    raw: RawRows | None = None  # raw rows; `None` for prepared rows
 
     @contextmanager
     def prepared(
@@ -276,6 +279,7 @@ def _files_to_make(
 
 
 def _rows_there(files: Iterable[str]) -> dict[str, int]:
+    """Return the number of rows of each parquet file that exists, by path."""
     rows_of: dict[str, int] = {}
     for file in files:
         with suppress(OSError, ArrowInvalid):
@@ -322,7 +326,10 @@ def _inputs(request: PredictRequest) -> CheckedInputs:
 
 
 def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:
-    """Raise a `DataError` if a column to keep has the name of a score column."""
+    """Raise a `DataError` if a column to keep has the name of a score column.
+
+    For raw rows, `file` and `row_number` are such names, too.
+    """
     names = score_names(saved.model.task.targets)
     taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*keep}
     if taken:

@@ -55,10 +55,12 @@ class RawRows:
     labeled: bool = False  # whether to read the target
 
     def check(self, option: str) -> None:
-        """Check that the workflow can prepare the rows; reads the first files, needs no cluster.
+        """Check that the workflow can prepare the rows; needs no cluster.
+
+        Reads the footers or first lines of the first four files, and all side tables.
 
         Raises `InputError` if the workflow makes histories, which need events that came before
-        these rows, and `DataError` if one of the first files does not fit the workflow's features
+        these rows, and `DataError` if one of these files does not fit the workflow's features
         document. `option` is the command's option for `keep`, which errors name.
         """
         history = raw_tables(self.workflow, self.labeled).workflow.history

@@ -107,7 +107,7 @@ def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
-    """Return the saved workflow, or without one, the workflow that the document describes.
+    """Return the saved workflow or, if it is `None`, the workflow that the document describes.
 
     Raises an `InputError` if the two have different columns or histories.
     """
@@ -136,7 +136,7 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Raise an `InputError` if both arguments have a file, or if rows are prepared already.
+    """Raise an `InputError` if a file is in both arguments, or if rows are prepared already.
 
     Rows are prepared already if they are in a folder `train` or `valid` beside a file with the name
     `prepared_mark`.
@@ -261,7 +261,10 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """Return a function that counts a finished task; files read in place are counted at once."""
+    """Return a function that counts a finished task, given its index and result.
+
+    Files that are read in place are counted at once.
+    """
     in_place_files = [
         (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
     ]
@@ -340,6 +343,10 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
 
 
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
+    """Return the inputs, with `valid_parts` `None` unless the document splits rows by values.
+
+    Raises a `DataError` if such a split leaves no training or no validation rows.
+    """
     split = features.document.split
     if split is None:
         return replace(read, valid_parts=None)

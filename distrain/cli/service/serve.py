@@ -57,7 +57,9 @@ def backup(settings: "Settings", file: Path) -> None:
 def restore(settings: "Settings", file: Path) -> None:
     """Replace the database with a copy. The service must not run.
 
-    Jobs that were submitted after the copy are lost.
+    The previous database is kept beside it. Jobs that were submitted after the copy was made are
+    not in the copy: the service cancels those that still run. `distrain train --resume RUN`
+    continues them.
 
     \b
     Examples:

@@ -57,14 +57,14 @@ class Facts:
     num_rows: int
     missing: int
     distinct: int = 0  # number of distinct values; for lists, of items
-    top: Any = None
+    top: Any = None  # the most frequent value
     pair: tuple[Any, ...] = ()  # both values, the more frequent first, if there are two
     few: tuple[Any, ...] = ()  # the values, the most frequent first, if they are few
     # whether the rows of each value are consecutive, and values have 2 rows or more on average
     is_sorted_by: bool = False
     returning: float = 1.0  # the share of the second half's values that occur in the first half
-    numbers: Any = None
-    times: pa.Array | None = None  # the values as times, without missing values
+    numbers: Any = None  # the values as a float64 array, without missing and odd values
+    times: pa.Array | None = None  # the values as times, without missing and odd values
     epoch: str | None = None  # the unit of whole numbers since 1970, if they are times
     num_words: float = 0.0  # the mean number of words in a text
     items: Facts | None = None  # the facts of a list's items
@@ -73,7 +73,8 @@ class Facts:
     null_texts: tuple[str, ...] = ()  # texts that mean a missing value
     is_of_all_rows: bool = False  # whether no row of the inputs is outside the sample
     counts: tuple[int, ...] = ()  # the number of rows of each value in `few`
-    odd: tuple[int, ...] = ()  # rows with texts that are not numbers or times, as most others are
+    # the rows with texts that are not numbers (or times), although most texts are
+    odd: tuple[int, ...] = ()
 
     @property
     def plain_name(self) -> str:
@@ -99,6 +100,7 @@ class Facts:
 
 
 def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Facts:
+    """Return the facts about the values of a sampled column; `text` is the format of texts."""
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
     if is_text(values.type):
@@ -137,6 +139,10 @@ def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Fac
 def _without_null_texts(
     values: pa.Array, text: FormatSpec | None
 ) -> tuple[pa.Array, tuple[str, ...]]:
+    """Return texts with nulls in place of `NULL_TEXTS`, and the replaced texts, sorted.
+
+    Nothing is replaced unless nearly all other texts are numbers.
+    """
     found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
     if not pc.any(found).as_py():
         return values, ()
@@ -172,9 +178,10 @@ def _spell_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
 
 
 def _odd_among(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> Places:
-    """Return the places of the texts that `convert` rejects, or converts to infinity.
+    """Return the indices of the texts that `convert` rejects, or converts to infinity.
 
-    All places if it rejects most of some values: finding many bad values takes long.
+    If it rejects most of 20 texts, all indices are returned, since finding many bad values takes
+    long.
     """
     if len(values) > _NUM_TRIED:
         tried = values.take(pa.array(np.linspace(0, len(values) - 1, _NUM_TRIED, dtype=np.int64)))

@@ -65,7 +65,7 @@ class Feature:
 @dataclass(frozen=True)
 class Target:
     column: str
-    value: Any
+    value: Any  # the entry of the document: the column's name, or a mapping
     reason: str
 
 
@@ -84,7 +84,8 @@ UNKNOWN = Gaps("unknown", "are only used for the other targets")
 class Suggestion:
     facts: Facts  # the facts about the column, from the sample
     features: tuple[Feature, ...] = ()  # the features made of the column
-    doubtful: tuple[Feature, ...] = ()  # features that probably predict nothing
+    # features that probably predict nothing; the document has them in comments
+    doubtful: tuple[Feature, ...] = ()
     left_out: str = ""  # why the column has no features
 
 
@@ -218,6 +219,9 @@ def with_further(
 ) -> Suggestion:
     """Return the suggestion with additional features of its column: buckets, counts, target means.
 
+    Counts and target means of a categorical column whose values do not predict the target are
+    `doubtful`.
+
     Args:
         is_learnable: Returns whether the column's values predict the target.
         target_kind: "binary" or "regression"; `None` for a target without means.
@@ -311,7 +315,11 @@ _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 
 
 def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
-    """Return parts of times; if the latest rows are for validation, without parts new to them."""
+    """Return features of parts of the times, such as the weekday.
+
+    If the latest rows are for validation (`order`), parts are left out of which these rows have
+    many new values.
+    """
     day = _DAY_US
     parts = ["weekday"]
     times = microseconds(facts.times).to_numpy(zero_copy_only=False)
