@@ -49,6 +49,7 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
+    """Print a table of a run's figures and of the paths of its files."""
     files = {
         "saved model": paths.model if summary.model else UNKNOWN,
         "curves": paths.curves,

@@ -60,10 +60,12 @@ def _is_harmless(character: str) -> bool:
 
 
 def json_wanted() -> bool:
+    """Return True if the running command has `--json`."""
     return _flag(_JSON)
 
 
 def quiet_wanted() -> bool:
+    """Return True if the running command has `--quiet`."""
     return _flag(_QUIET)
 
 
@@ -113,6 +115,7 @@ def print_answer(**values: Any) -> None:
 
 
 def result_console() -> "Console":
+    """Return a console for results, which prints nothing with `--json`."""
     return _console(err=False, quiet=json_wanted())
 
 
@@ -138,6 +141,7 @@ def table_of(
 
 
 def progress_console() -> "Console":
+    """Return a console for progress: standard error with `--json`, silent with `--quiet`."""
     return _console(err=json_wanted(), quiet=quiet_wanted())
 
 

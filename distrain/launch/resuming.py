@@ -43,7 +43,10 @@ class Resumption:
         return None if self.newest is None else self.newest.step
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:
-        """Raise an error if the spec or the data do not match the checkpoint, if there is one."""
+        """Raise an error if the spec or the data do not match the checkpoint, if there is one.
+
+        The error is a `SpecError` for the spec, and a `DataError` for the data.
+        """
         from distrain.train.loop.checkpoints import check_resumable
 
         if self.newest is not None:

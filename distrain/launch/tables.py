@@ -76,6 +76,8 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class TableJob:
+    """A job spec for a table, and the decisions that led to it."""
+
     document: dict[str, Any]  # the job spec
     features: str  # the features document, as YAML
     prepared: "PrepResult | None"  # `None` if the rows had been prepared before

@@ -70,6 +70,7 @@ class SearchResult:
 
     @property
     def best(self) -> float | None:
+        """The metric of the best trial; `None` if no trial was completed."""
         first = self.trials[0]
         return first["value"] if first["state"] == "complete" else None
 

@@ -57,6 +57,8 @@ def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
 
 @dataclass(frozen=True)
 class Groups:
+    """The metrics of the groups of rows that have equal values in a column."""
+
     column: str
     report: GroupedReport  # the groups' figures, in the order of `names`
     names: Sequence[Any]  # the column's values or days, null among them if there are nulls

@@ -48,6 +48,8 @@ _PIECES = ".pieces"
 
 @dataclass(frozen=True)
 class PredictRequest:
+    """Rows to score, the model that scores them, and the folder of the scores."""
+
     model_dir: Path | str  # a saved model or a checkpoint, on a filesystem that every worker sees
     # files, folders, globs or URLs: prepared parquet, or raw rows, which are prepared with the
     # workflow of the model's data
@@ -68,6 +70,8 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class PredictResult:
+    """The result of `predict`: the numbers of rows and files, and the names of the files."""
+
     rows: int
     files: int
     resumed_rows: int = 0  # rows that earlier work had scored

@@ -38,6 +38,8 @@ from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 @dataclass(frozen=True)
 class RawOptions:
+    """Whether rows are raw, and how to treat bad lines of raw text."""
+
     is_raw: bool | None = None  # `None` decides by the first file
     # drop and count bad lines, rather than stop at the first
     skip_bad_lines: bool = False

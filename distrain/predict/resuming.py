@@ -25,6 +25,7 @@ _FINISHED = ".distrain-scores.json"
 
 
 def scored_folder(out: Path) -> Path:
+    """Return the hidden folder beside `out` that keeps scores for a later command."""
     final = out.resolve() if out.is_symlink() else out.absolute()
     return final.with_name(f".{final.name}.scored")
 

@@ -31,6 +31,8 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
+    """A line of text that is not a valid row."""
+
     line: int  # the line's number, from 1: in the block, and after `at` in the file
     kind: str  # the kind of the problem in few words, by which bad lines are counted
     problem: str  # the column, its value and the expected value
@@ -75,7 +77,10 @@ class BadLineTally:
         return {"bad lines": self.causes, "first": description}
 
     def check_share(self, num_rows: int, most: float) -> None:
-        """Raise a `DataError` if the share of bad lines among all lines exceeds `most`."""
+        """Raise a `DataError` if the share of bad lines among all lines exceeds `most`.
+
+        `num_rows` is the number of good lines.
+        """
         num_lines = num_rows + self.count
         if self.count <= most * num_lines:
             return

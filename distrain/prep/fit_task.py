@@ -30,6 +30,8 @@ ColumnStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class FitUnit:
+    """Some columns of a group, and the operator that is fitted to them."""
+
     group: ColumnGroup
     columns: tuple[str, ...]
     stage: FitStage

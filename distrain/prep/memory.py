@@ -33,6 +33,8 @@ _COLUMNS_HELD = 4
 
 @dataclass(frozen=True)
 class MemoryPlan:
+    """The memory that tasks may use."""
+
     thread_bytes: int = _USUAL_THREAD_BYTES
     # for the tables of counts and target means that a process holds, all its threads together
     table_bytes: int = _USUAL_THREAD_BYTES

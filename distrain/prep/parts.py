@@ -190,6 +190,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
 
 
 def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
+    """Return the number of rows of each row group; raises `OSError` if one is below 0."""
     rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
     if min(rows, default=0) < 0:
         raise OSError("a row group has fewer than 0 rows")

@@ -12,6 +12,8 @@ from distrain.prep.text_files.byte_ranges import TextRange
 
 @dataclass(frozen=True)
 class PrepProgress:
+    """The progress of one phase of a preparation."""
+
     phase: str  # `read`, `fit`, `history` or `write`
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase

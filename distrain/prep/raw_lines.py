@@ -53,6 +53,8 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class TextLayout:
+    """The form of lines of Criteo's columns."""
+
     delimiter: str = "\t"  # the character between fields
     header: bool = False  # whether each file's first line names the columns
     # whether lines begin with a label; if false, lines may have a label, which is not used

@@ -47,6 +47,8 @@ _SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
 
 @dataclass(frozen=True)
 class ReadInputs:
+    """The staged rows of a preparation's inputs."""
+
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
@@ -60,7 +62,7 @@ class ReadInputs:
         return sum(part.num_rows for part in self.parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
-        """Return the inputs without the files `paths`, and the parts of these files."""
+        """Return the inputs without the files `paths`, and the parts of the files `paths`."""
         rows = [*self.parts, *(self.valid_parts or ())]
         parts = tuple(part for part in self.parts if part.source not in paths)
         valid = self.valid_parts
@@ -99,6 +101,7 @@ def with_features(request: PrepRequest) -> PrepRequest:
 
 
 def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
+    """Return the features document of a saved workflow; `None` if it has none."""
     folder = open_folder(str(workflow_folder))
     where = {"folder": workflow_folder}
     if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):
@@ -178,8 +181,9 @@ def read_inputs(
 ) -> ReadInputs:
     """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
 
-    Raises a `DataError` if a file cannot be used, if a fit finds only binary labels of 0 or too few
-    values for a split by hash, or if the document's split leaves no training or no validation rows.
+    Returns the staged rows. Raises a `DataError` if a file cannot be used, if a fit finds only
+    binary labels of 0 or too few values for a split by hash, or if the document's split leaves no
+    training or no validation rows.
     """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
@@ -363,6 +367,8 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
 
 @dataclass(frozen=True)
 class RawSample:
+    """Some raw rows, and the form of the file from which they were read."""
+
     table: pa.Table  # some raw columns
     form: str  # as from `form_of`
 

@@ -29,7 +29,8 @@ class PrepRequest:
     """A preparation: its inputs, its output, and the workflow to fit or to use.
 
     Raises:
-        InputError: Fields are missing or exclude each other; the message has all mistakes.
+        InputError: Fields are missing, invalid or exclude each other; the message lists all
+            mistakes.
     """
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
@@ -134,6 +135,7 @@ class PrepRequest:
 
     @property
     def is_traced(self) -> bool:
+        """Whether the rows get the columns `file` and `row_number`."""
         return self.unlabeled or bool(self.keep)
 
     @property
@@ -144,6 +146,8 @@ class PrepRequest:
 
 @dataclass(frozen=True)
 class SplitReport:
+    """Facts about the written rows of one folder, `train` or `valid`."""
+
     num_rows: int  # rows written
     num_files: int  # files written
     num_ones: int | None  # rows with the label 1; `None` without binary labels
@@ -160,6 +164,8 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class PrepResult:
+    """The result of a preparation."""
+
     out: Path | str
     train: SplitReport
     valid: SplitReport | None  # `out/valid`, or `None` without validation rows

@@ -111,6 +111,7 @@ def store_rows(rows: Any, place: Path) -> str:
 
 
 def is_dask(rows: Any) -> bool:
+    """Return True for a Dask DataFrame."""
     return hasattr(rows, "__dask_graph__") and hasattr(rows, "to_parquet")
 
 

@@ -26,6 +26,8 @@ Cut = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class SortedRun:
+    """Rows in the order of their keys."""
+
     rows: pa.Table  # each column has one chunk, or none
     keys: SortKeys
     files: tuple[MappedFile, ...] = ()  # the files of the rows

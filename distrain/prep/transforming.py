@@ -49,6 +49,8 @@ _INDEXED_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class WrittenPart:
+    """Facts about the rows that `transform_part` wrote."""
+
     source: str  # the input file of the part's rows
     num_rows: int  # number of rows written
     # number of missing values, by feature; for list columns, of missing lists

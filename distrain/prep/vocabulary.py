@@ -174,6 +174,8 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class MetaCounts:
+    """The counts of a vocabulary's file `meta.COLUMN.parquet`."""
+
     num_oov: int  # the number of out-of-vocabulary ids
     nulls_observed: int  # number of missing training values
     oov_observed: int  # number of training values that were not kept
@@ -252,6 +254,8 @@ class CountsWriter:
 
 
 class VocabularyWriter(CountsWriter):
+    """Writes a vocabulary's values with their counts, in id order."""
+
     _meta = ""
 
     @classmethod
@@ -359,11 +363,13 @@ def readable(file: str) -> Iterator[None]:
 
 
 def write_table(table: pa.Table, file: str, **settings: Any) -> None:
+    """Write a parquet file, which appears when it is complete; `settings` are those of pyarrow."""
     with whole_file(file, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)
 
 
 def read_table(file: str) -> pa.Table:
+    """Return the rows of a parquet file; `file` is a path or a URL."""
     if not is_remote(file):
         return pq.read_table(file)
     with open_input(file, retry_s=RETRY_S) as handle:

@@ -53,6 +53,8 @@ of missing and of unknown values.
 
 @dataclass(frozen=True)
 class FitStage:
+    """The indices of a group in a workflow, and of a fitted operator in the group."""
+
     group: int
     operator: int
 

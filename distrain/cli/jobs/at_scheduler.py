@@ -165,7 +165,8 @@ class SchedulerJobs(ApiJobs):
 
         Raises:
             ClusterError: The scheduler has no dashboard.
-            NotFound: There is no such job; or `InputError` if there are several.
+            NotFound: There is no such job.
+            InputError: Several jobs have ids that begin with `word`.
         """
         if word is not None:
             self.find(word)

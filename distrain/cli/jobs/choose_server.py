@@ -46,6 +46,7 @@ class JobPlace:
 
 
 def server_option(function: Function) -> Function:
+    """Add `--server`, the address of a job service, and `--no-retry`."""
     once = click.option(
         "--no-retry",
         is_flag=True,

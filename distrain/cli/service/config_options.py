@@ -20,6 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def settings_options(function: Function) -> Function:
+    """Add `--config` and `--data-dir`."""
     function = click.option(
         "--data-dir",
         type=PATH,

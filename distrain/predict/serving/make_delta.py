@@ -23,6 +23,8 @@ _BYTES_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True)
 class DeltaSize:
+    """The number of rows and vocabulary values that a delta changes."""
+
     rows: int  # of all tables after the delta
     changed_rows: int  # rows among these that are new or changed
     dropped_rows: int  # rows by which tables became shorter

@@ -114,6 +114,7 @@ def write_buckets(rows: pa.Table, path: str) -> None:
 
 
 def write_rows(rows: pa.Table, path: str) -> None:
+    """Write a table to an Arrow file (see `write_staged`)."""
     with write_staged(path, rows.schema) as to:
         to.write_table(rows.combine_chunks())
 

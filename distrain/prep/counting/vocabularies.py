@@ -46,6 +46,8 @@ _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
 @dataclass(frozen=True)
 class VocabularyReport:
+    """The size of a vocabulary that was fitted or updated."""
+
     name: str  # the name in the vocabulary's files: the column, or the domain
     # number of ids, including those for padding, missing and out-of-vocabulary values
     cardinality: int
@@ -56,6 +58,8 @@ class VocabularyReport:
 
 @dataclass(frozen=True)
 class Limits:
+    """The largest number of values that get an id, and of other values whose counts are kept."""
+
     new: int | None  # the number of values that may get an id; `None` for no limit
     # the number of values without an id whose counts are kept, rounded up to an equal number for
     # each of 256 hash buckets; so the kept values do not depend on the number of pieces
@@ -177,6 +181,7 @@ def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[in
 
 
 def kept_file(name: str) -> str:
+    """Return the name of the file with the kept counts of the vocabulary `name`."""
     return f"{KEPT}.{name}.parquet"
 
 
@@ -204,8 +209,10 @@ def _of_each_bucket(counts: Counts, limit: int) -> Counts:
 
 
 def filtered(counts: Counts, wanted: pa.Array) -> Counts:
+    """Return the counts of the values for which `wanted`, a boolean array, is true."""
     return Counts(counts.values.filter(wanted), counts.counts.filter(wanted))
 
 
 def total(counts: pa.Array) -> int:
+    """Return the sum of counts, 0 if there are none."""
     return int(pc.sum(counts).as_py() or 0)

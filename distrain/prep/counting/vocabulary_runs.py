@@ -34,6 +34,7 @@ class Run:
 
 
 def write_run(kept: Counts, path: str) -> Run:
+    """Write values with their counts as a run to `path`, and return it."""
     write_rows(kept.rows, path)
     return Run(path, len(kept.values), kept.nbytes)
 

@@ -64,6 +64,8 @@ from distrain.schema.criteo import LABEL
 
 @dataclass(frozen=True)
 class StagingTask:
+    """The rows of a file that one task reads, and the features that it makes of them."""
+
     file: TableFile
     rows: TextRange | Part  # bytes of text, or row groups of parquet
     features: FeatureConfig
@@ -87,6 +89,8 @@ class StagingTask:
 
 @dataclass(frozen=True)
 class Staged:
+    """The files that `stage_rows` wrote, and counts of their rows."""
+
     # rows in input order: training rows, or all rows if the split is not by values
     parts: tuple[Part, ...]
     valid_parts: tuple[Part, ...] = ()  # rows for validation

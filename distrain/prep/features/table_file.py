@@ -69,12 +69,16 @@ def detect_format(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class AddedColumn:
+    """The type of a column that is not in the file itself."""
+
     dtype: pa.DataType
     text: FormatSpec | None = None  # the format of the column's texts; `None` for typed values
 
 
 @dataclass(frozen=True)
 class TableFile:
+    """A file of rows and the types of its columns."""
+
     path: str
     kind: str  # `parquet`, `csv`, `jsonl` or `criteo`
     codec: str | None  # `gzip`, `zstd` or `None`

@@ -232,6 +232,7 @@ def in_order(keys: pa.Array, seconds: Floats) -> Int64Array:
 
 
 def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:
+    """Return lists of items without nulls; `lengths` has the number of each list's items."""
     values = pa.array(items)
     offsets = pa.array(offsets_of(lengths).astype(np.int32))
     field = pa.field("item", values.type, nullable=False)

@@ -28,6 +28,8 @@ Takes = Literal["numbers", "categories", "presence"]
 
 
 class Operator(Protocol):
+    """A step that changes a column's values."""
+
     kind: ClassVar[str]
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -49,15 +51,25 @@ class Operator(Protocol):
 class FittedOperator(Operator, Protocol):
     """An operator that fits one state per column from the training rows."""
 
-    def fit(self, values: pa.Array) -> Any: ...
+    def fit(self, values: pa.Array) -> Any:
+        """Return the state of some of a column's training values."""
+        ...
 
-    def merge(self, *states: Any) -> Any: ...
+    def merge(self, *states: Any) -> Any:
+        """Return the state of the values of all `states`."""
+        ...
 
-    def finish(self, state: Any) -> Any: ...
+    def finish(self, state: Any) -> Any:
+        """Return what is fitted for a column, from the state of all its training values."""
+        ...
 
-    def with_fitted(self, fitted: Mapping[str, Any]) -> Self: ...
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        """Return the operator with the results of `finish`, by column."""
+        ...
 
-    def is_fitted(self, column: str) -> bool: ...
+    def is_fitted(self, column: str) -> bool:
+        """Return True if the operator is fitted for the column."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

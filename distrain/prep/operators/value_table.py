@@ -332,6 +332,7 @@ def _kept_bytes() -> int:
 
 
 def forget_tables() -> None:
+    """Drop all tables that are kept in memory."""
     with _OPENING:
         _KEPT.clear()
         _OPENED.clear()

@@ -36,6 +36,8 @@ class IntegerColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
+    """The distribution of a generated categorical column."""
+
     name: str
     full_cardinality: int  # number of values at scale 1
     # the Zipf exponent: the share of rank k is about proportional to `k ** -exponent`

@@ -267,6 +267,7 @@ def tsv_gz_sink(path: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def parquet_sink(path: Path) -> Iterator[Write]:
+    """Context manager that yields a function that writes a table of rows to a parquet file."""
     with pyarrow.parquet.ParquetWriter(path, RAW_SCHEMA, compression="snappy") as writer:
         yield lambda table: writer.write_table(table, row_group_size=CHUNK_ROWS)
 

@@ -141,6 +141,7 @@ class PlantedModel:
 
 
 def probabilities(logits: Floats) -> Floats:
+    """Return the sigmoid of logits."""
     result: Floats = 1.0 / (1.0 + np.exp(-logits))
     return result
 

@@ -259,6 +259,8 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
 
 @dataclass(frozen=True)
 class TextRange:
+    """The lines of a text file that one task reads."""
+
     path: str
     start: int = 0  # first byte
     # one past the last byte in which a line may start; `None` for the end of a compressed file

@@ -51,6 +51,8 @@ SOMEBODY = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Facts:
+    """The facts about a column of a sample from which its features are inferred."""
+
     name: str
     kind: Kind
     stored: str  # the type, in words

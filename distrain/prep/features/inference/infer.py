@@ -70,6 +70,8 @@ SAMPLE_ROWS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class FirstRows:
+    """The first rows of a file."""
+
     table: pa.Table
     numbers: Places  # each row's line in a text file, from 1, or row in a parquet file, from 0
     bad_lines: BadLineTally  # the bad lines before the last of these rows
@@ -77,6 +79,8 @@ class FirstRows:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
+    """Some rows of the inputs, from which a features document is inferred."""
+
     table: pa.Table  # each column of the inputs; for CSV as texts
     told: str  # which rows were sampled, in words
     file: TableFile

@@ -57,6 +57,8 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
+    """A suggested feature, and the reason for its settings, as text."""
+
     name: str  # the feature's name in the output
     settings: dict[str, Any]  # the feature's entry in the document
     reason: str
@@ -64,6 +66,8 @@ class Feature:
 
 @dataclass(frozen=True)
 class Target:
+    """A suggested target, and the reason for its settings, as text."""
+
     column: str
     value: Any  # the entry of the document: the column's name, or a mapping
     reason: str
@@ -82,6 +86,8 @@ UNKNOWN = Gaps("unknown", "are only used for the other targets")
 
 @dataclass(frozen=True)
 class Suggestion:
+    """The features suggested for a column."""
+
     facts: Facts  # the facts about the column, from the sample
     features: tuple[Feature, ...] = ()  # the features made of the column
     # features that probably predict nothing; the document has them in comments
@@ -417,6 +423,15 @@ def _answers(facts: Facts) -> list[str]:
 
 
 def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
+    """Return the binary target of a column with two values.
+
+    The class 1 is the value that means yes. Without such a value it is the larger number, or the
+    less frequent text.
+
+    Args:
+        reason: Why the column is a target.
+        gaps: The treatment of rows in which the column is missing.
+    """
     value: dict[str, Any] = {"column": facts.name}
     if facts.kind == "text":
         value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
