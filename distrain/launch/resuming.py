@@ -40,6 +40,7 @@ class Resumption:
 
     @property
     def step(self) -> int | None:
+        """The step of the checkpoint; `None` to start from step 0."""
         return None if self.newest is None else self.newest.step
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:

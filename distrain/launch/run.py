@@ -97,6 +97,7 @@ class RunRequest:
 
     @property
     def first_attempt(self) -> int:
+        """The number of the first attempt of this submission."""
         return 1 if self.resumed is None else self.resumed.first_attempt
 
     def check(self) -> JobChecks:

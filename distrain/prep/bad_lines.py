@@ -41,9 +41,14 @@ class BadLine:
     file: str = ""  # the file's name, set by `at`
 
     def at(self, file: str, lines_before: int) -> BadLine:
+        """Return the line with the name of its file, and numbered in the file.
+
+        `lines_before` is the number of the file's lines before the block.
+        """
         return replace(self, file=file, line=self.line + lines_before)
 
     def error(self) -> DataError:
+        """Return the error that names the line."""
         return DataError(
             self.problem,
             where={"file": self.file, "line": self.line, "content": self.text},
@@ -60,10 +65,12 @@ class BadLineTally:
 
     @property
     def count(self) -> int:
+        """The number of bad lines."""
         return sum(self.by_kind.values())
 
     @property
     def causes(self) -> str:
+        """The number of bad lines of each kind as text, the most frequent kind first."""
         kinds = sorted(self.by_kind.items(), key=lambda kind: -kind[1])
         return ", ".join(f"{count:,} {kind}" for kind, count in kinds)
 
@@ -99,6 +106,7 @@ class BadLineTally:
 
     @classmethod
     def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
+        """Return the tally of some lines."""
         lines = list(lines)
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 

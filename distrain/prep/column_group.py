@@ -92,6 +92,7 @@ class ColumnGroup:
 
     @property
     def is_categorical(self) -> bool:
+        """Whether the group's columns become ids (`Categorify`)."""
         return bool(self.operators) and isinstance(self.operators[-1], Categorify)
 
     def transform(
@@ -125,9 +126,11 @@ class ColumnGroup:
 
     @property
     def by_time(self) -> bool:
+        """Whether the group's target means are learnt in the order of the rows' times."""
         return any(isinstance(one, TargetEncode) and one.by_time for one in self.operators)
 
     def with_blocks(self, times: Any) -> ColumnGroup:
+        """Return the group with time blocks from `times`, as `Workflow.with_blocks` does."""
         operators = (
             one.with_blocks(times) if isinstance(one, TargetEncode) else one
             for one in self.operators
@@ -135,16 +138,19 @@ class ColumnGroup:
         return replace(self, operators=tuple(operators))
 
     def save_tables(self, categories: str) -> None:
+        """Write the fitted tables of counts and target means to the folder `categories`."""
         for operator in self.operators:
             if isinstance(operator, Encoding):
                 operator.save_tables(categories)
 
     @property
     def learns_labels(self) -> bool:
+        """Whether an operator of the group is fitted to labels."""
         return any(isinstance(operator, LabelledOperator) for operator in self.operators)
 
     @property
     def domain(self) -> str | None:
+        """The name of the vocabulary that the columns share; `None` if they share none."""
         last = self.operators[-1] if self.operators else None
         return last.domain if isinstance(last, Categorify) else None
 

@@ -191,9 +191,11 @@ class PrepResult:
 
     @property
     def num_rows(self) -> int:
+        """The number of rows written, for training and validation."""
         return self.train.num_rows + (self.valid.num_rows if self.valid else 0)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the content of `prep.json`."""
         splits = {"train": self.train, "valid": self.valid}
         written = {name: split for name, split in splits.items() if split}
         learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}

@@ -56,6 +56,7 @@ class SavedVocabulary(Vocabulary):
         return self.first_value_id + self.num_values
 
     def places_of(self, distinct: pa.Array) -> NoReturn:
+        """Raise a `RuntimeError`, since the values were not read."""
         raise RuntimeError(
             f"the vocabulary {self.name} was not read; load it before looking up values"
         )

@@ -89,10 +89,12 @@ class Vocabulary:
 
     @property
     def cardinality(self) -> int:
+        """The number of ids, including those for padding, missing and unknown values."""
         return self.first_value_id + len(self.values)
 
     @property
     def first_value_id(self) -> int:
+        """The id of the first of `values`."""
         return FIRST_OOV_ID + self.num_oov
 
     @cached_property
@@ -211,6 +213,7 @@ class RowGroupWriter:
             writer.size_bytes = partial.stat().st_size
 
     def write(self, rows: pa.Table) -> None:
+        """Write rows, of which those that do not fill a row group wait for more."""
         waiting = pa.concat_tables([self._waiting, rows])
         while waiting.num_rows >= self._num_rows:
             self._write_row_group(waiting.slice(0, self._num_rows))
@@ -234,6 +237,7 @@ class CountsWriter:
 
     @property
     def size_bytes(self) -> int:
+        """The size of the file; 0 before it is complete."""
         return self._to.size_bytes
 
     @classmethod

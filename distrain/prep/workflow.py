@@ -114,10 +114,12 @@ class Workflow:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The columns that the groups make, in output order."""
         return tuple(column for group in self.groups for column in group.columns)
 
     @property
     def categorical(self) -> tuple[str, ...]:
+        """The columns that become ids, in output order."""
         return tuple(c for group in self.groups if group.is_categorical for c in group.columns)
 
     @property
@@ -133,6 +135,7 @@ class Workflow:
 
     @property
     def learns_labels(self) -> bool:
+        """Whether a column has target means."""
         return bool(self.labelled)
 
     @property
@@ -148,6 +151,7 @@ class Workflow:
 
     @property
     def cardinalities(self) -> dict[str, int]:
+        """The number of ids of each categorical column."""
         return {column: v.cardinality for column, v in self._vocabularies().items()}
 
     @property
@@ -185,6 +189,7 @@ class Workflow:
 
     @property
     def vocabulary_names(self) -> tuple[str, ...]:
+        """The names of the vocabularies: domains, and the columns without a domain."""
         domains = self.domains
         return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
 
@@ -242,6 +247,7 @@ class Workflow:
             yield [stages[n] for stages in to_fit if n < len(stages)]
 
     def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
+        """Return the workflow in which the operator of a stage is fitted; `fitted` is by column."""
         group = self.groups[stage.group]
         operators = list(group.operators)
         operator = cast(FittedOperator, operators[stage.operator])
@@ -258,6 +264,7 @@ class Workflow:
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
+        """Return the workflow with further entries in its record."""
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:

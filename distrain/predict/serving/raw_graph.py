@@ -46,10 +46,12 @@ class RawInput:
 
     @property
     def values(self) -> str:
+        """The name of the input with the column's values."""
         return f"{self.name}.values" if self.lists else self.name
 
     @property
     def missing(self) -> str:
+        """The name of the optional input that marks missing values."""
         return self.values + _MISSING
 
     @property

@@ -84,6 +84,7 @@ class StagingTask:
 
     @property
     def read_columns(self) -> list[str]:
+        """The columns that are read from the file, in the order of the features' inputs."""
         return [name for name in self.features.inputs if name in self.file.types]
 
 
@@ -108,6 +109,7 @@ class Staged:
 
     @property
     def num_left_out(self) -> int:
+        """The number of rows and lines of the input that are not in the staging files."""
         return self.bad_lines.count + self.unlabelled
 
 

@@ -48,6 +48,7 @@ class PartHistory:
     most_bytes: int  # maximum memory of the lists of one row group
 
     def opened(self, part: Part) -> OpenHistory:
+        """Return the part's histories; reads the rows' spans and times."""
         seconds = seconds_of(self.order, read_part(part, [self.order])[self.order])
         spans = spans_of_part(self.log.spans, self.number, part.num_rows)
         return OpenHistory(self.log, spans, seconds, self.most_bytes)

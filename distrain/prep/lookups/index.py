@@ -69,6 +69,7 @@ class Lookups:
         return f"{self.folder}/{self.names.index(name):04d}"
 
     def vocabulary(self, categories: str, name: str) -> MappedVocabulary:
+        """Return the vocabulary `name` of the folder `categories`, opened for looking up ids."""
         if self.folder is None:
             return open_own_index(categories, name, self.range_bytes)
         place = Path(self.folder_of(name))

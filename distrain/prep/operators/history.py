@@ -182,6 +182,7 @@ class Spans:
 
     @classmethod
     def none(cls, rows: int) -> Spans:
+        """Return empty histories of `rows` rows."""
         return cls(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
     @classmethod

@@ -225,6 +225,7 @@ class Moments:
             return cls(len(values), mean, float(np.square(values - mean).sum()))
 
     def merged(self, other: Moments) -> Moments:
+        """Return the moments of the values of `self` and `other` together."""
         count = self.count + other.count
         if count == 0:
             return self

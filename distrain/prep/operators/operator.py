@@ -40,7 +40,9 @@ class Operator(Protocol):
         """
         ...
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values, and what is fitted, unless it has its own files."""
+        ...
 
     def served(self, column: str) -> dict[str, Any]:
         """Return the settings, as JSON, of the step of this `kind` (`prep.steps`) for a column."""
@@ -80,6 +82,7 @@ class TrainingRows:
     labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
 
     def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
+        """Return the same for the items of the rows' lists; `lengths` are the lists' lengths."""
         labels = None if self.labels is None else np.repeat(self.labels, lengths)
         return TrainingRows(np.repeat(self.places, lengths), labels)
 

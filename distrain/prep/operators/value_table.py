@@ -189,6 +189,7 @@ class ValueTable:
 
     @cached_property
     def least_count(self) -> int:
+        """The smallest count of a value in a fold; 0 without values."""
         return int(self.counts.min()) if len(self.values) else 0
 
     @cached_property
@@ -206,6 +207,7 @@ class ValueTable:
 
     @property
     def checksum(self) -> str:
+        """A hash of the table's content."""
         hashed = _Checksum()
         hashed.add(self.rows)
         return hashed.hexdigest()
@@ -216,6 +218,7 @@ class ValueTable:
 
     @classmethod
     def load(cls, folder: str | Path, name: str) -> ValueTable:
+        """Read `encoded.NAME.parquet`; raises a `DataError` if it cannot be read."""
         file = _file(folder, name)
         with readable(file):
             read = read_table(file).combine_chunks()
@@ -238,6 +241,7 @@ class SavedTable(ValueTable):
 
     @classmethod
     def at(cls, folder: str, name: str, **settings: Any) -> SavedTable:
+        """Return the table `name` of a folder without reading it; `settings` are more fields."""
         none = np.zeros((0, 1))
         empty = (pa.array([], pa.int64()), none.astype(np.int64), none)
         return cls(*empty, folder=folder, name=name, **settings)

@@ -134,6 +134,7 @@ class PlantedModel:
         return replace(model, bias=_solve_bias(logits, click_rate))
 
     def logits(self, features: DrawnFeatures) -> Floats:
+        """Return the logit of each row, float64."""
         logits = np.full(len(features.coin), self.bias)
         for (term, _), mean, weight in zip(TERMS, self.means, self.weights, strict=True):
             logits += weight * (term.value(features, self.seed) - mean)
@@ -202,6 +203,7 @@ class Truth:
         self._realised = BinaryMetrics()
 
     def update(self, logits: Floats, labels: npt.NDArray[np.int32]) -> None:
+        """Add rows with these logits and the labels that were drawn from them."""
         p, q = probabilities(logits), probabilities(-logits)
         bins = bin_of(logits)
         self._clicks += np.bincount(bins, p, NUM_BINS)

@@ -85,6 +85,7 @@ class Facts:
 
     @property
     def names_an_id(self) -> bool:
+        """Whether the name is usual for ids, of things or persons."""
         return bool(ID.search(self.plain_name) or SOMEBODY.fullmatch(self.plain_name))
 
     @property
@@ -94,10 +95,12 @@ class Facts:
 
     @property
     def num_values(self) -> int:
+        """The number of rows in which the column is not missing."""
         return self.num_rows - self.missing
 
     @property
     def is_whole(self) -> bool:
+        """Whether the column holds numbers, all of them whole."""
         return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
 
 

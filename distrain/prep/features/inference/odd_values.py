@@ -40,6 +40,7 @@ class OddValues:
 
     @property
     def told(self) -> str:
+        """The warning about these values, as text."""
         place = "".join(f", {key} {value}" for key, value in self.where.items())
         found = f"{self.column} is read as {self.read_as}: {self.problem}: {self.first!r}{place}"
         if not self.is_rejected:

@@ -125,6 +125,10 @@ class Asked:
         return first, others
 
     def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
+        """Return the name of the column of weights and why it was chosen; `None` without weights.
+
+        Raises a `DataError` if the wanted column is missing, or all its weights are 0.
+        """
         if self.weight is False:
             return None
         if self.weight is None:
