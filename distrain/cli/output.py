@@ -70,12 +70,13 @@ def quiet_wanted() -> bool:
 
 
 def keep_json_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Store the value of `--json` for `json_wanted`, and return it."""
     context.meta[_JSON] = value
     return value
 
 
 def keep_quiet_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Handle `--quiet`, which is allowed before and after the command."""
+    """Store the value of `--quiet`, which is allowed before and after the command; return it."""
     context.meta[_QUIET] = value or context.meta.get(_QUIET, False)
     return value
 
