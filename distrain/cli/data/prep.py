@@ -274,6 +274,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
 
 
 def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
+    """Return the command that usually follows: `train`, `predict` or `init`."""
     out = str(result.out)
     if options["update"]:
         data = f"data.train={out}/train"

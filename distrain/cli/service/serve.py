@@ -58,7 +58,8 @@ def restore(settings: "Settings", file: Path) -> None:
     """Replace SQLite's database with a copy. The service must not run.
 
     The previous database is kept beside it. Jobs that were submitted after the copy was made are
-    cancelled when the service starts; `distrain train --resume` continues them.
+    not in the copy: the service cancels those that still run. `distrain train --resume RUN`
+    continues them.
 
     \b
     Examples:

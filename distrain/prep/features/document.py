@@ -278,6 +278,7 @@ class FeatureDocument(Section):
 
     @property
     def last_rows(self) -> dict[str, Any]:
+        """The field of a `PrepRequest` that splits off the last rows; empty for other splits."""
         match self.split:
             case RowsSplit(last=rows):
                 return {"valid_rows": rows}
