@@ -246,19 +246,19 @@ class Unavailable(DistrainError):
 
 
 class ClusterError(DistrainError):
-    """No cluster could be reached, or it has too few workers."""
+    """No cluster could be reached, it has too few workers, or a service cannot use its port."""
 
     exit_code = 69
 
 
 class JobError(DistrainError):
-    """A job that started and then failed."""
+    """A job started, and then failed."""
 
     exit_code = 100
 
 
 class JobCancelled(JobError):
-    """A job that was stopped on request."""
+    """A job was stopped on request."""
 
     exit_code = 103
 

@@ -37,7 +37,7 @@ def first_of(lines: Sequence[str], most: int, more: str = "and {} more") -> list
 
 
 def count(value: float | None) -> str:
-    """Format a whole number.
+    """Format a whole number with commas between the thousands; `-` for `None`.
 
     >>> count(1234567), count(None)
     ('1,234,567', '-')
@@ -86,7 +86,7 @@ def number(value: float | None, decimals: int = 5) -> str:
 
 
 def entropy(value: float | None) -> str:
-    """Format a normalised entropy, with a remark if the model is no better than a constant.
+    """Format a normalised entropy, with a remark if it is 1 or more; `-` for `None`.
 
     >>> entropy(0.9), entropy(1.25), entropy(None)
     ('0.90000', '1.25000 (above 1: worse than a constant prediction)', '-')
@@ -251,7 +251,7 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def bounded(value: float | None, bound: float | None, decimals: int = 5) -> str:
-    """Format a metric with the error bound of its bins (not a confidence interval).
+    """Format a metric with the error bound of its bins (not a confidence interval), if it has one.
 
     >>> bounded(0.79, 1.2e-5), bounded(0.79, None, 2)
     ('0.79000 (bins: within 1.2e-05)', '0.79')
@@ -261,7 +261,9 @@ def bounded(value: float | None, bound: float | None, decimals: int = 5) -> str:
 
 
 def duration(seconds: float | None, decimals: int = 1) -> str:
-    """Format a time span in its two largest units; `decimals` applies below a minute.
+    """Format a time span in its two largest units; `-` for `None`, negative and infinite spans.
+
+    Spans below a minute have `decimals` decimals.
 
     >>> [duration(seconds, 0) for seconds in (4.2, 59.7, 75, 3700, 90_000)]
     ['4s', '1m00s', '1m15s', '1h01m', '1d01h']

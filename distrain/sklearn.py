@@ -80,7 +80,7 @@ def _remove(folder: Path, maker: int) -> None:
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
-    """The parameters that all estimators have, and the code that trains and scores for them."""
+    """Base of the estimators: their common parameters, training and scoring."""
 
     def __init__(
         self,
@@ -132,7 +132,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
         Args:
             for_validation: Called with the share of validation rows and a random generator;
-                returns the mask of the validation rows, `[rows]`, bool.
+                returns the mask of the validation rows, `[rows]`, bool. Not called if the share is
+                0, or there are fewer than 50 rows.
 
         Raises:
             ValueError: `validation_fraction` or a weight is invalid.
@@ -236,7 +237,10 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 class Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
-    """Predicts numbers; parameters and `n_iter_` as in `Classifier`."""
+    """Predicts numbers.
+
+    Parameters and `n_iter_` are as in `Classifier`; validation rows are drawn from all rows.
+    """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows with numbers `y`, `[rows]`; otherwise like `Classifier.fit`."""
@@ -258,7 +262,7 @@ class Ranker(_Estimator):
     """Ranks the rows of each group, such as the items of a search, by predicted relevance.
 
     The loss is pointwise: cross entropy if the relevances are 0 and 1, otherwise squared error.
-    Validation rows are whole groups. Parameters and `n_iter_` as in `Classifier`.
+    Validation rows are whole groups. Parameters and `n_iter_` are as in `Classifier`.
     """
 
     def __sklearn_tags__(self) -> Any:

@@ -11,9 +11,10 @@ RELEASE = "0.2.0"
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command, in backticks, that installs an extra of this package.
+    """Return the command, in backticks, that installs an extra of this package, such as `gpu`.
 
-    It differs for an installed wheel and for a checkout.
+    For an installed wheel, it uses the constraints that the wheel installed; otherwise, those of a
+    checkout.
     """
     name = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
     shared = Path(sys.prefix) / "share" / "distrain" / name  # where a wheel installs it

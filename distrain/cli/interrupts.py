@@ -33,7 +33,7 @@ class Ended(click.ClickException):
 
 
 def if_interrupted(left: str) -> None:
-    """Set what the message says if Ctrl-C or SIGTERM ends the running command from here on.
+    """Set the text that is printed if Ctrl-C or SIGTERM ends the running command from here on.
 
     `left` says what continues or remains, such as "the job was not started". Does nothing in other
     threads of the command, which have no click context.

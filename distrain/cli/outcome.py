@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the commands that follow and stop a job, as a text for people."""
     at = "" if environment.get(SCHEDULER_VARIABLE) == scheduler else f" --scheduler {scheduler}"
     return f"follow it: distrain attach {job_id}{at}; stop it: distrain cancel {job_id}{at}"
 
@@ -48,6 +49,7 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
+    """Print a table of a run's figures and of the paths of its files."""
     files = {
         "saved model": paths.model if summary.model else UNKNOWN,
         "curves": paths.curves,

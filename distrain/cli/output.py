@@ -60,20 +60,23 @@ def _is_harmless(character: str) -> bool:
 
 
 def json_wanted() -> bool:
+    """Return True if the running command has `--json`."""
     return _flag(_JSON)
 
 
 def quiet_wanted() -> bool:
+    """Return True if the running command has `--quiet`."""
     return _flag(_QUIET)
 
 
 def keep_json_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Store the value of `--json` for `json_wanted`, and return it."""
     context.meta[_JSON] = value
     return value
 
 
 def keep_quiet_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Handle `--quiet`, which is allowed before and after the command."""
+    """Store the value of `--quiet`, which is allowed before and after the command; return it."""
     context.meta[_QUIET] = value or context.meta.get(_QUIET, False)
     return value
 
@@ -113,13 +116,14 @@ def print_answer(**values: Any) -> None:
 
 
 def result_console() -> "Console":
+    """Return a console for results, which prints nothing with `--json`."""
     return _console(err=False, quiet=json_wanted())
 
 
 def table_of(
     columns: Iterable[tuple[str, Mapping[str, Any]]], rows: Iterable[Sequence[object]], **style: Any
 ) -> "Table":
-    """Return a table for a console; brackets in titles and cells are not markup.
+    """Return a table to print on a console; brackets in titles and cells are not markup.
 
     Args:
         columns: The title of each column, and its options in rich.
@@ -138,6 +142,7 @@ def table_of(
 
 
 def progress_console() -> "Console":
+    """Return a console for progress: standard error with `--json`, silent with `--quiet`."""
     return _console(err=json_wanted(), quiet=quiet_wanted())
 
 

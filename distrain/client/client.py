@@ -23,6 +23,8 @@ _MOST_BREAKS = 20
 
 
 class FileCalls:
+    """The methods of `Client` for the metrics and files of jobs."""
+
     _connection: Connection
 
     def metrics(self, job_id: str, since: str | None = None) -> Records:
@@ -118,6 +120,7 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
 
 
 def _begin(answer: httpx2.Response) -> int:
+    """Return the offset in the whole file of a response's first byte."""
     match = re.match(r"bytes (\d+)-", answer.headers.get("content-range", ""))
     return int(match[1]) if answer.status_code == 206 and match else 0
 

@@ -79,7 +79,10 @@ class Connection:
 
     @property
     def held_s(self) -> float:
-        """The longest delay of a response, in seconds, that a call should request (`held_s`)."""
+        """The longest delay of a response that a call should request (`Call.held_s`), in seconds.
+
+        It is half of the time for retries.
+        """
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":
@@ -147,6 +150,11 @@ class Connection:
             answer.close()
 
     def _answered(self, call: Call, *, read: bool) -> httpx2.Response:
+        """Send a call, with retries, and return its response, with any status.
+
+        Without `read`, the content of a successful response is not read yet. Raises
+        `ServiceUnavailable` if no try got a response.
+        """
         retries, began_s = self.retries, time.monotonic()
         tries = Retrying(
             retry=lambda state: bool(_why_again(state, call)),

@@ -18,6 +18,8 @@ _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
 @dataclass(frozen=True)
 class Address:
+    """The parsed address of a service."""
+
     text: str  # as stored and shown, without a slash at its end
     base_url: str  # paths are appended to it
     socket: Path | None = None  # the Unix socket, for `unix:`

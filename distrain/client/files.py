@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all."""
+"""Writes files completely or not at all, and makes private folders."""
 
 import os
 import tempfile

@@ -16,14 +16,17 @@ from distrain.jobs.api_answers import Job, JobPage, Spec, Validation
 from distrain.jobs.run_paths import JOB_ID, new_job_id
 from distrain.jobs.status import find_id
 
-_WAIT_S = 30.0
-_LEAST_S = 1.0
-_AWAY_S = 5.0
-_MOST_LOOKED_AT = 2000
+_WAIT_S = 30.0  # the longest time for which the service delays one response to `wait`
+_LEAST_S = 1.0  # pause between two requests of `wait`; the longest pause when polling a data check
+_AWAY_S = 5.0  # how long `wait` retries an unreachable service after its timeout
+_MOST_LOOKED_AT = 2000  # the newest jobs whose ids `find` compares
 
 
 def job_path(job_id: str, *more: str) -> str:
-    """Return the path of a job, or of something below it; raises InputError for a malformed id."""
+    """Return the URL path of a job or, with `more`, of a resource below it, such as its events.
+
+    Raises `InputError` for a malformed id.
+    """
     if not re.fullmatch(JOB_ID, job_id):
         raise InputError(f"{job_id!r} is not the id of a job", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
@@ -55,6 +58,8 @@ def read_job(connection: Connection, job_id: str) -> Job:
 
 
 class JobCalls:
+    """The methods of `Client` that submit, query, change and delete jobs."""
+
     _connection: Connection
 
     def submit(
@@ -320,7 +325,13 @@ class JobCalls:
         return job
 
     def set_priority(self, job_id: str, priority: int) -> Job:
-        """Change the priority of a job that has not started."""
+        """Change the priority of a job that has not started.
+
+        Raises:
+            NotFound: There is no such job, or this user may not see it.
+            RequestRefused: The job has started or ended.
+            NotAuthorised: This user may not set this priority.
+        """
         return self._change(job_id, priority, None)
 
     def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:
@@ -416,6 +427,7 @@ def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
 def _changes(
     found: Job, priority: int | None, tags: Mapping[str, str | None] | None
 ) -> dict[str, Any]:
+    """Return the body of the request that changes a job; `{}` if the job has these values."""
     wanted: dict[str, Any] = {}
     if priority is not None and priority != found.priority:
         wanted["priority"] = priority

@@ -30,6 +30,7 @@ _QUIET_S = 15.0  # if a killed rank has not closed its log, the log is complete 
 
 
 def list_artifacts(connection: Connection, job_id: str, below: str) -> tuple[Artifact, ...]:
+    """Return the files of a job's run folder that are in the folder `below`, sorted by name."""
     found: list[Artifact] = []
     after = ""
     while True:
@@ -124,6 +125,8 @@ def _is_quiet(found: Job, attempt: int, quiet_s: float) -> bool:
 
 @dataclass
 class _Log:
+    """A rank's log in one attempt, read up to `offset`."""
+
     connection: Connection
     job_id: str
     attempt: int
@@ -166,7 +169,10 @@ class _Log:
         return self.next_bytes()
 
     def last_lines(self, lines: int) -> bytes:
-        """Return the last `lines` lines, at most 1 MiB, and set `offset` to the byte after them."""
+        """Return the last `lines` lines, and set `offset` to the byte after them.
+
+        Only the last part of the log is read, and at most 1 MiB of it, so there may be fewer lines.
+        """
         self.offset = sys.maxsize
         self._look()
         if not self._parts:
@@ -182,6 +188,10 @@ class _Log:
             wanted *= 4
 
     def _look(self) -> None:
+        """List the parts from the one that contains byte `offset` on.
+
+        If the rank has closed the log, set `end` to the log's size.
+        """
         try:
             files = list_artifacts(self.connection, self.job_id, self.path.parent.as_posix())
         except NotFound:  # the folder does not exist: the attempt has not begun

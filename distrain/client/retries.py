@@ -97,7 +97,9 @@ def json_of(answer: httpx2.Response) -> object:
 
 
 def retry_after_s(value: str) -> float:
-    """Return the seconds of a `Retry-After` header, or until its date; 0 if it is invalid or past.
+    """Return the seconds of a `Retry-After` header, or until its date, at most a day.
+
+    Returns 0 if the header is invalid or the date is past.
 
     >>> retry_after_s("7"), retry_after_s("Sun, 01 Mar 2020 12:00:30 GMT"), retry_after_s("-1")
     (7.0, 0.0, 0.0)

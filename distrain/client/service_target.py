@@ -19,6 +19,8 @@ from distrain.version import __version__
 
 @dataclass(frozen=True)
 class ServiceTarget:
+    """A service and the credentials for it; hides the token in texts and errors."""
+
     address: Address
     token: str | None = field(repr=False)
     ca_file: Path | None

@@ -53,8 +53,8 @@ class NamedInputs:
         List columns without a length in `list_lengths` get the schema's maximum length.
 
         Raises:
-            SpecError: `form` is unknown, a list column has no length or a length below 1, or
-                `list_lengths` names a column that is not a list column.
+            SpecError: `form` is neither `columns` nor `matrices`; a list column has no length or a
+                length below 1; or `list_lengths` names a column that is not a list column.
         """
         if form not in FORMS:
             raise SpecError(f"unknown inputs {form!r}", hint=f"Allowed: {', '.join(FORMS)}.")

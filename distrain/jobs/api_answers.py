@@ -40,10 +40,10 @@ class Answer(BaseModel):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Return the document for a JSON object from any version.
+        """Return the answer for a JSON object that any version of distrain has sent.
 
         A field that is missing or invalid gets its default. If `values` is not a `dict`, all fields
-        do.
+        get their defaults.
         """
         values = values if isinstance(values, dict) else {}
         try:
@@ -282,7 +282,7 @@ class Spec(Answer):
 
 
 class Mistake(Answer):
-    """One mistake of a request."""
+    """One mistake in a request's body or parameters."""
 
     model_config = ConfigDict(extra="allow")  # a worker that checks the data adds keys
 
@@ -356,7 +356,7 @@ class Cluster(Answer):
         "", description="`up`, `silent` (no contact for 30 s), or `new` (no contact yet)."
     )
     details: dict[str, Any] = Field(
-        {}, description="The last report of the service's process that runs the cluster's jobs."
+        {}, description="The last report of the reconciler, which runs the cluster's jobs."
     )
     observed_at: Time | None = Field(None, description="When its scheduler last answered.")
 

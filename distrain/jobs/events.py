@@ -73,8 +73,8 @@ class Heartbeat(_OfRank):
 
     kind: ClassVar[str] = "heartbeat"
     step: int  # steps begun since the start of the job
-    # A counter of steps, validation batches and saved parts. Ranks at the same point of the program
-    # have equal counters
+    # A counter of steps, validation batches, and pieces of checkpoints and models that were read or
+    # written
     progress: int
     doing: str  # what the training thread does: a phase of `PHASES`, or `setup`
     # what it waits for: `peers` in a collective operation, `reader` for rows, `storage` for files

@@ -38,12 +38,12 @@ class Record:
     step: int  # steps taken since the start of the job
     rows: int  # rows of this record: trained since the last one, or validated
     rows_total: int  # rows trained since the start, each counted once per epoch
-    # wall time of training on the slowest rank, including earlier attempts up to the checkpoint
-    # that this attempt continued from
+    # wall time of training on the slowest rank, plus that of earlier attempts up to the checkpoint
+    # from which this attempt continued
     elapsed_s: float
     rows_per_s: float | None  # rows trained per second since the last record; `None` for validation
     loss: float | None  # mean log loss in nats
-    normalised_entropy: float | None  # log loss over that of predicting the mean click rate
+    normalised_entropy: float | None  # log loss divided by that of the mean label
     auc: float | None  # area under the ROC curve; `None` where one class is absent
     auc_bound: float | None  # the largest error of `auc` that counting scores in bins may cause
     # per rank, the share of wall time spent waiting for data, in percent; empty with more than 64
@@ -64,7 +64,7 @@ class Record:
     # `predicted` and the `observed` click rate, and the number of `rows`; `None` for training
     reliability: Mapping[str, Sequence[float]] | None = None
     attempt: int = 0  # the attempt that took these steps; 0 in files of earlier versions
-    reports: int = 1  # number of reports of each rank that were merged into it
+    reports: int = 1  # number of reports of each rank merged into this record
     # with more than 64 ranks, the `mean` and `max` of their `stall_pct`, and the `worst`: the 8
     # highest, each as rank and value; else `None`
     stall_summary: Mapping[str, Any] | None = None
@@ -195,8 +195,8 @@ class Checkpoints:
 def record_of_model(valid: Sequence[Record], model_step: int | None) -> Record | None:
     """Return the validation of the saved model, or else the last one; `None` if there are none.
 
-    `model_step` is the model's number of training steps. In a run that keeps its best model, the
-    last validation may be of later steps.
+    `valid` are the records of validations in order, and `model_step` is the model's number of
+    training steps. In a run that keeps its best model, the last validation may be of later steps.
     """
     of_model = [record for record in valid if record.step == model_step]
     return next((records[-1] for records in (of_model, valid) if records), None)

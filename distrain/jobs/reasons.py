@@ -59,14 +59,16 @@ class Reason(StrEnum):
     )
     PREEMPTED = (
         "Preempted",
-        "a termination notice or a preemption, and no restart or no cluster was left",
+        "a termination notice or a preemption, and no restart was left, or the cluster had ended",
         "`distrain train --resume`; raise `restart.max_preemptions`",
     )
     RESIZED = ("Resized", "stopped to continue with more ranks; never the reason of a job's end")
     COORDINATOR_LOST = (
         "CoordinatorLost",
-        "the scheduler was lost while the command followed the job",
-        "`distrain train --resume`",
+        "the scheduler was lost while a command followed the job; in a service, it was lost six "
+        "times while it had the job",
+        "`distrain train --resume`; in a service, first read the scheduler's log, because the job "
+        "may be the cause, then run `distrain resume JOB`",
     )
     PEER_LOST = (
         "PeerLost",

@@ -30,9 +30,10 @@ class PlainBody(BaseModel):
 
 
 def levels(value: Any) -> Iterator[list[Any]]:
-    """Yield a list for each depth of a JSON value: first `[value]`, then all that these contain.
+    """Yield the values at each depth of a JSON value as a list, the outermost first.
 
-    A mapping contains its keys and values, a list its items.
+    The first list is `[value]`. Each further list has the keys and values of all mappings, and the
+    items of all lists, in the list before it.
     """
     level = [value]
     while level:

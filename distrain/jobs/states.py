@@ -12,6 +12,8 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
+    """The state of a job at a scheduler."""
+
     PENDING = "pending"  # in the queue, without workers
     STARTING = "starting"  # its rank processes are being started
     RUNNING = "running"  # every rank is connected to its peers and trains

@@ -214,7 +214,10 @@ class Gang:
 
     @property
     def culprit(self) -> RankFailed | None:
-        """The first failure that is not about a lost peer; without one, the first; or `None`."""
+        """The first failure whose cause is not a lost peer, or else the first failure.
+
+        `None` without failures.
+        """
         causes = [one for one in self.failures if one.reason != Reason.PEER_LOST]
         return next(iter([*causes, *self.failures]), None)
 
@@ -227,11 +230,11 @@ class Gang:
     def training(
         self, spec: JobSpec, assignment: Assignment, take: Callable[[Event], None]
     ) -> Iterator[tuple[Callable[[Event], None], Control]]:
-        """Send the other ranks their assignment; yield the arguments of rank 0's `run_rank`.
+        """Context manager that sends the other ranks their assignment while rank 0 trains.
 
-        They are the function to which rank 0 reports its events, and its control. `take` gets the
-        events of all ranks. At its end, the context manager waits for the other ranks' exits, and
-        raises `Terminated` if the ranks stopped after a signal.
+        Yields the arguments `report` and `control` of rank 0's `run_rank`. `take` is called with
+        the events of all ranks. At its end, the context manager waits for the other ranks' exits,
+        and raises `Terminated` if the ranks stopped after a signal.
         """
         from distrain.train.control.control import Control
 

@@ -26,8 +26,9 @@ _CHANCE_ERRORS = 2.0
 def has_only_linear_effects(train: Path, schema: Schema) -> bool:
     """Return True if a small table has no effects that a linear model would miss.
 
-    The result is False for lists, weights or several targets, and for a multiclass target: these
-    are not tested. Memory and time grow with the square and the cube of the number of rows.
+    The result is False, without a test, for lists, weights, several targets, a multiclass target,
+    or labels that may be unknown. Memory and time grow with the square and the cube of the number
+    of rows.
 
     Args:
         train: A folder of prepared rows.
@@ -97,7 +98,7 @@ def is_linear(ids: list[Matrix], numbers: list[Matrix], target: Matrix) -> bool:
 
 
 def _least_errors(kernel: Matrix, target: Matrix) -> Matrix:
-    """Return each row's squared error, `[num_rows]`, if it is predicted from all other rows.
+    """Return each row's squared error, `[num_rows]`, of a ridge regression on all other rows.
 
     Uses the penalty with the least mean error. `kernel` is `[num_rows, num_rows]`.
     """

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LINEAR_RATE = 0.01
-"""The learning rate of linear models. It is above that of networks, with which 60 epochs of 300
-rows would not be enough."""
+"""The learning rate of linear models. It is above that of networks, whose rate would need more than
+60 epochs for 300 rows."""
 
 
 def new_job(

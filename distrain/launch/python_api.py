@@ -254,7 +254,7 @@ class Run:
         The result has the metrics as attributes: `run.evaluate(rows).rmse` of a regression, `auc`
         of a binary target, `accuracy` of a multiclass target. `targets` has those of all targets.
 
-        Without `raw`, the columns' names decide whether the rows are raw. User-defined metrics are
+        Without `raw`, the columns decide whether the rows are raw. User-defined metrics are
         computed in validations only. Raises `DataError` for rows that cannot be scored or lack the
         targets, and `InputError` if they could be raw or prepared.
         """

@@ -35,9 +35,13 @@ class Progress(Protocol):
         /,
     ) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def say(self, text: str) -> None:
+        """Report a line about the job."""
+        ...
 
-    def show(self, view: JobView) -> None: ...
+    def show(self, view: JobView) -> None:
+        """Report a view of the job."""
+        ...
 
 
 class LoggedProgress(AbstractContextManager["LoggedProgress"]):
@@ -99,7 +103,7 @@ class LoggedProgress(AbstractContextManager["LoggedProgress"]):
             self._show_state(view)
 
     def show_step(self, view: JobView, record: Record) -> None:
-        """Show a training record, unless a line was written in the last `LINE_EVERY_S` seconds.
+        """Show a training record, unless one was shown in the last `LINE_EVERY_S` seconds.
 
         The record of the job's last step is always shown.
         """

@@ -1,4 +1,4 @@
-"""Finds the checkpoint in a run folder, and checks whether a job can resume from it.
+"""Finds the newest checkpoint of a run, and checks whether a job can resume from it.
 
 A command that a launcher restarts after a rank died also resumes this way.
 """
@@ -40,10 +40,14 @@ class Resumption:
 
     @property
     def step(self) -> int | None:
+        """The step of the checkpoint; `None` to start from step 0."""
         return None if self.newest is None else self.newest.step
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:
-        """Raise an error if spec or data do not match the checkpoint."""
+        """Raise an error if the spec or the data do not match the checkpoint, if there is one.
+
+        The error is a `SpecError` for the spec, and a `DataError` for the data.
+        """
         from distrain.train.loop.checkpoints import check_resumable
 
         if self.newest is not None:

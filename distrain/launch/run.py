@@ -88,6 +88,7 @@ class RunRequest:
         object.__setattr__(self, "run_dir", self.run_dir.expanduser())
 
     def call_back(self, record: Record) -> None:
+        """Call all callbacks with a record; raises `CallbackFailed` if one raises an exception."""
         for callback in self.callbacks:
             try:
                 callback(record)
@@ -96,9 +97,11 @@ class RunRequest:
 
     @property
     def first_attempt(self) -> int:
+        """The number of the first attempt of this submission."""
         return 1 if self.resumed is None else self.resumed.first_attempt
 
     def check(self) -> JobChecks:
+        """Check the job, and return the results; raises one error that lists all mistakes."""
         if self.spec.resources.backend == "env" and self.gang is None:
             raise SpecError(
                 "resources.backend env works only with `distrain train`, started by a launcher",
@@ -108,6 +111,7 @@ class RunRequest:
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
     def open_folder(self) -> OpenRun:
+        """Begin the run folder, or reopen that of a resumed run."""
         if self.resumed is None:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
@@ -202,6 +206,7 @@ def train(
 
 
 def _release_place(run: RunRequest) -> None:
+    """Give up the run's ownership of its checkpoint directory, in which it wrote no checkpoint."""
     from distrain.train.checkpoint.ownership import release_dir
     from distrain.train.loop.checkpoints import checkpoint_dir
 
@@ -266,6 +271,7 @@ def _run_to_end(
 
 
 def after_submission(is_new: bool, client: "Client", progress: Progress) -> None:
+    """Print a note if the job was not new, and add distrain's routes to the scheduler."""
     if not is_new:
         progress.say("the scheduler already has this job")
     show_jobs(client, progress)

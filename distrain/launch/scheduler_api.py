@@ -28,9 +28,9 @@ _NOTHING = {"code": "not_found", "detail": "no job was submitted to this schedul
 
 
 def scheduler_api(client: "DaskClient") -> Client:
-    """Return an API client for a Dask client's scheduler.
+    """Return a client of the HTTP API of a Dask client's scheduler.
 
-    Closing the API client leaves the Dask client open.
+    Closing it leaves the Dask client open.
     """
     address = getattr(client.scheduler, "address", "?")
     return Client.of_scheduler(address, DaskTransport(client))

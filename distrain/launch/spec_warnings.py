@@ -82,6 +82,7 @@ def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
 
 
 def _steps_of(spec: JobSpec, rows: int) -> int:
+    """Return the number of steps of all epochs, ignoring `train.max_steps` and windows."""
     batch = spec.train.batch_rows
     return spec.train.num_epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
 

@@ -76,6 +76,8 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class TableJob:
+    """A job spec for a table, and the decisions that led to it."""
+
     document: dict[str, Any]  # the job spec
     features: str  # the features document, as YAML
     prepared: "PrepResult | None"  # `None` if the rows had been prepared before
@@ -245,7 +247,11 @@ def _features(
 
 
 def _key(files: Sequence[InputFile], config: FeatureConfig, text: str) -> str:
-    """Return a name for the prepared rows: a hash of files, features and version."""
+    """Return a name for the prepared rows: a hash of all that determines them.
+
+    These are the versions of the input files and side tables, the features document, and this
+    build of distrain.
+    """
     paths = [file.path for file in files] + [join.file for join in config.document.joins]
     # A file without a version may have other rows each time, so its rows are not reused.
     versions = [file_identity(path) or uuid.uuid4().hex for path in paths]
@@ -268,6 +274,7 @@ def _scheduler(request: TableRequest) -> Any:
 
 
 def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dict[str, Any]:
+    """Return the job spec for the prepared rows in `data`."""
     may_be_linear = not (request.model or request.changes_model)
     document = new_job(data, request.kind, say, may_be_linear=may_be_linear)
     if isinstance(request.model, Mapping):
@@ -278,6 +285,7 @@ def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dic
 
 
 def _facts_of(document: Mapping[str, Any], data: Path) -> tuple[str, str]:
+    """Return two lines of text: on the job's model, and on the folder of the prepared rows."""
     train = document["train"]
     optimizer = train["optimizer"]
     steps = f"{train['epochs']} epochs at most, {train['global_batch_size']} rows a step"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _BATCH = "train.global_batch_size"
 _OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
-"""Fields in steps, rescaled with the batch size to stay the same fraction of an epoch."""
+"""The fields in steps that are rescaled with the batch size, to stay the same share of an epoch."""
 
 _SEARCHED = ("data", "model", "train", "embeddings")
 """The sections whose fields may be searched."""
@@ -70,6 +70,7 @@ class SearchResult:
 
     @property
     def best(self) -> float | None:
+        """The metric of the best trial; `None` if no trial was completed."""
         first = self.trials[0]
         return first["value"] if first["state"] == "complete" else None
 

@@ -235,6 +235,8 @@ class CudfReader(Reader):
 
 
 class CudfFooter:
+    """A file's footer as cuDF parses it, and the compressed bytes of `names` by row group."""
+
     def __init__(self, plc: Any, source: Any, names: set[str]):
         self.parsed: Any = plc.io.parquet_metadata.read_parquet_footers(source)[0]
         self.bytes_per_group: list[int] = [
@@ -258,7 +260,9 @@ class _StreamHandle:
 
 
 def set_up_pool(device: torch.device, fraction: float) -> None:
-    """Limit cuDF to a fraction of a GPU's memory by a pool, unless the GPU has a pool already.
+    """Let cuDF allocate from a pool of at most a fraction of a GPU's memory.
+
+    Does nothing if another memory resource than RMM's default, such as a pool, is set for the GPU.
 
     `device` must be the current GPU. The pool lasts until the process ends, since its last buffer
     may be dropped at any time.

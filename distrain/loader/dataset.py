@@ -149,6 +149,7 @@ class Dataset:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a row's flat columns in a batch."""
         return CELL_BYTES * sum(not column.is_list for column in self.columns)
 
 

@@ -303,7 +303,9 @@ def largest_chunk_rows(
 ) -> int:
     """Return the maximum number of rows of a chunk, over all windows.
 
-    With `shuffle="chunk"`, it is the sum of the `parts_per_chunk` largest parts.
+    With `shuffle="chunk"`, it is the sum of the `parts_per_chunk` largest parts. With `"none"`, it
+    is the largest row group, or the largest slice. With `"full"`, it is a bound of the rows of a
+    bucket, or all rows of a window if buckets are not used.
     """
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 

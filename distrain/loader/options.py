@@ -80,6 +80,7 @@ class LoaderOptions(LoadingSpec):
         return 2 * self.decode_threads
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
+        """Return the options that determine the order of rows, by name."""
         names = ("global_batch_size", "shuffle", "seed", "lanes", "drop_last", "parts_per_chunk")
         return {name: getattr(self, name) for name in names}
 

@@ -100,7 +100,10 @@ class BinaryMetrics:
         self.prediction_sum += float(predictions.sum())
 
     def begin_weights(self) -> None:
-        """Store sums of weights from now on; each row so far has the weight 1."""
+        """Make the bins float64 sums of weights, in which each row so far has the weight 1.
+
+        Does nothing if they are sums of weights already.
+        """
         if self.counted is None:
             self.counted = self.rows, int(self.positives.sum())
             self.negatives = self.negatives.astype(np.float64)

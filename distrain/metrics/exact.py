@@ -26,7 +26,7 @@ _SIGN = np.uint32(1 << 31)
 
 
 class Bounded(NamedTuple):
-    """A metric within `bound` of its exact value; 0: it is exact, up to rounding."""
+    """A metric that differs from its exact value by at most `bound`; 0 means up to rounding."""
 
     value: float
     bound: float
@@ -91,7 +91,10 @@ class DistinctScores:
         self.add(key_of(scores) >> np.uint32(self.shift), negatives, positives)
 
     def add(self, keys: Keys, negatives: Weights, positives: Weights) -> None:
-        """Count entries. `keys` lack their lowest `shift` bits; they may repeat, in any order."""
+        """Add the negatives and positives of each of `keys`, all `[n]`.
+
+        The keys lack their lowest `shift` bits; they may repeat, in any order.
+        """
         self._hold(
             np.concatenate([self.keys, keys]),
             np.concatenate([self.negatives, negatives]),
@@ -161,7 +164,9 @@ class DistinctScores:
 
 
 def key_of(scores: Floats) -> Keys:
-    """Return keys in the order of the finite scores, uint32 `[rows]`; -0.0 and 0.0 have one key.
+    """Return a key for each finite score, uint32 `[rows]`; a larger score has a larger key.
+
+    Scores that are equal as float32, such as -0.0 and 0.0, have the same key.
 
     Negative floats have the sign bit and are descending as integers, so all their bits are flipped.
     In other floats only the sign bit is flipped.
@@ -174,7 +179,10 @@ def key_of(scores: Floats) -> Keys:
 
 
 def _step_sum(negatives: Weights, positives: Weights) -> float:
-    """Return the exact average precision; the rows of an entry are ties, admitted together."""
+    """Return the exact average precision: a sum over the entries, the highest score first.
+
+    Rows of one entry are ties, so they reach a threshold together.
+    """
     p: Doubles = positives[::-1].astype(np.float64)
     admitted = np.cumsum(p)
     among = admitted + np.cumsum(negatives[::-1].astype(np.float64))

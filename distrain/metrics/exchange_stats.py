@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Traffic:
-    lookups: int = 0
-    distinct: int = 0
+    """The table lookups of one or more steps of a rank, and the bytes that it sends for them."""
+
+    lookups: int = 0  # ids looked up
+    distinct: int = 0  # distinct rows among them
     updated: int = 0  # rows that this rank updates
     sent_bytes: int = 0  # bytes from this rank to others: ids, rows, sums of gradients
 
@@ -68,7 +70,7 @@ class ExchangeStats:
 def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the sums of the ranks' reports (`to_json`) for the same steps; empty for no ranks.
 
-    `steps` is not summed.
+    `steps` is not summed: it is the largest of the ranks' numbers.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = add_up_exchanges([one, one])

@@ -19,7 +19,7 @@ def rows_at_once(num_classes: int) -> int:
 
 @dataclass(frozen=True)
 class MulticlassReport:
-    """The metrics of some rows; `None` without any.
+    """The metrics of some rows; each is `None` if the rows' weights add up to 0.
 
     Attributes:
         accuracy: Share of the rows whose own class has the highest logit; ties favour the lower
@@ -54,8 +54,8 @@ class MulticlassMetrics(SummedState):
     def of_rows(place: Any, losses: Any) -> tuple[Any, ...]:
         """Return what each row adds to each of `SUMS`, without its weight.
 
-        The arguments may be NumPy's arrays or torch's tensors, each `[rows]`: the numbers of
-        classes before the row's own, and log losses.
+        The arguments may be NumPy's arrays or torch's tensors, each `[rows]`: `place`, the number
+        of classes that rank before the row's own class, and the log losses.
         """
         return 1.0, place == 0, place < TOP_K, losses
 

@@ -35,7 +35,7 @@ class ItemLists(NamedTuple):
 
 @dataclass(frozen=True)
 class RankingReport:
-    """Means over users; `None` without any.
+    """Means over users; each is `None` if no user has a relevant item.
 
     Attributes:
         k: Items per list.
@@ -60,7 +60,9 @@ class RankingReport:
 
 
 class RankingMetrics:
-    """Sums of constant size over users; merging agrees up to float64 rounding.
+    """Sums over users, of constant size, from which a `RankingReport` is computed.
+
+    Merged states agree with one state of all users up to float64 rounding.
 
     Args:
         k: Number of items recommended to a user, at least 1.

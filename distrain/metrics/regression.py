@@ -55,7 +55,7 @@ class RegressionReport:
 
 
 class RegressionMetrics(SummedState):
-    """Sums and binned errors of constant size (256 KiB).
+    """Sums and binned errors, of constant size (256 KiB), for a `RegressionReport`.
 
     >>> metrics = RegressionMetrics()
     >>> metrics.update(np.array([1.0, 2.0, 6.0]), np.array([1.0, 2.0, 3.0]))

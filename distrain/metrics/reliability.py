@@ -13,9 +13,10 @@ def reliability(
 ) -> dict[str, list[float]] | None:
     """Return mean prediction and observed rate of groups with about equally many rows.
 
-    A group is a run of adjacent bins of the logit, so groups are ordered by prediction. A bin with
-    more than a group's share of rows is a group of its own. Each row's prediction is taken as the
-    middle of its bin: within 0.05 % of its probability, except for logits beyond +-16.
+    A group is a run of adjacent bins of the logit, so groups are in ascending order of prediction.
+    Bins are not divided: with large bins, some groups have more rows, and there are fewer groups.
+    Each row's prediction is taken as the middle of its bin: within 0.05 % of its probability,
+    except for logits beyond +-16.
 
     Args:
         negatives: Rows with label 0 per bin, or their weights, `[NUM_BINS]`.
@@ -23,8 +24,8 @@ def reliability(
         most: Maximum number of groups.
 
     Returns:
-        `predicted` and `observed`, from 0 to 1, and `rows`, one entry per group; `None` without
-        rows.
+        `predicted` and `observed`, from 0 to 1, and `rows` (or their weights), each a list with one
+        entry per group; `None` without rows.
 
     >>> from distrain.metrics.bins import NUM_BINS
     >>> counts = np.zeros(NUM_BINS, np.int64)

@@ -49,7 +49,7 @@ class BinaryReport:
         average_precision: Area under the precision-recall curve as a step sum; `None` if `auc` is.
         average_precision_bound: Maximum error of `average_precision`.
         log_loss: Mean logistic loss in nats; `None` without rows.
-        normalised_entropy: `log_loss` over the entropy of the click rate; `None` if `auc` is.
+        normalised_entropy: `log_loss` divided by that of the mean label; `None` if `auc` is.
         calibration: Sum of predictions over sum of labels; `None` without positives.
         targets: Metrics of further targets of the same rows: by target, then by metric.
         calibration_error: The expected calibration error: the mean distance between predicted and
@@ -125,7 +125,9 @@ def area_under_roc(negatives: Weights, positives: Weights) -> tuple[float, float
 
 
 def average_precision(negatives: Weights, positives: Weights) -> tuple[float, float]:
-    """Return average precision and its bound from counts (or weights) per bin; needs positives.
+    """Return average precision and the bound of its error, from counts (or weights) per bin.
+
+    The bins are in ascending order of scores. There must be positives.
 
     >>> average_precision(np.array([5, 0]), np.array([0, 3]))
     (1.0, 0.0)

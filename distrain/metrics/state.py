@@ -14,7 +14,11 @@ class Report(Protocol):
 
 
 class Parts(NamedTuple):
-    """A state's arrays, which are added over ranks; `counts` is `None` if `bins` has the counts."""
+    """A state's arrays, which are added over ranks.
+
+    `counts` has the number of rows, and for a binary target the number of positive rows; `None` if
+    both follow from `bins`.
+    """
 
     bins: Weights
     sums: Doubles
@@ -22,7 +26,7 @@ class Parts(NamedTuple):
 
 
 class State(Protocol):
-    """Rows of one target, counted in constant size.
+    """The metrics state of one target: counts and sums over the rows so far, of constant size.
 
     Merging is associative: exact for counts, up to float64 rounding for sums.
     """
@@ -68,9 +72,12 @@ class State(Protocol):
 
 
 class SummedState:
-    """A number of rows, sums over them, and the weights of rows by bin.
+    """The common part of states that are sums over rows, and sums of weights by bin.
+
+    A subclass names its sums in `SUMS`, and has `NUM_BINS` bins, possibly none.
 
     Attributes:
+        rows: The number of rows so far, regardless of weights.
         sums: The sums named in `SUMS`, float64, in this order.
         bins: The sum of the rows' weights by bin, float64 `[NUM_BINS]`.
     """

@@ -23,7 +23,8 @@ class Network(nn.Module):
 
     `task` is attached to `body`, and `body` to the shape of the inputs, including continuous
     columns if `takes_continuous`. The embeddings come from `EmbeddingCollection.lookup`, and the
-    lists from `InputBlock.event_lists`. With `draws`, the last of `embedded` has the drawn items.
+    lists from `InputBlock.event_lists`. With `draws`, the last of `embedded` has the embeddings of
+    the items that were drawn as negatives.
 
     Attributes:
         logit_shift: Added to the first target's logits outside of training: the log of the sampled

@@ -17,7 +17,10 @@ from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.models.blueprint import Blueprint, Given
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
-"""Top-level packages that models may be imported from, separated by commas."""
+"""The environment variable with the top-level packages from which models may be imported.
+
+The packages are separated by commas.
+"""
 
 _handed_over: dict[str, Callable[..., Any]] = {}
 
@@ -28,7 +31,8 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
     The function itself decides how list columns are combined, in its `Embeddings`.
 
     Raises:
-        SpecError: The function may not be imported, is missing, or does not accept the options.
+        SpecError: The function's package is not allowed, the function cannot be imported, or it
+            does not accept the options.
         ModelError: The function did not return a `Blueprint`.
     """
     make = function_named(spec.function)
@@ -53,15 +57,15 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
     """Return the function that a field of a job spec names as `module:name`.
 
-    Raises SpecError if it may not, or cannot, be imported. Functions in `handed_over` need no
-    import.
+    Raises SpecError if its package is not allowed, or if it cannot be imported. Functions in
+    `handed_over` need no import.
     """
     hint = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
     return _handed_over.get(name) or _imported(name, field, hint)
 
 
 def check_function(name: str, field: str, *, here: bool) -> None:
-    """Raise `SpecError` if the function of a job spec may not, or cannot, be imported.
+    """Raise `SpecError` if a job spec's function cannot be imported, or its package is not allowed.
 
     `here`: whether this process itself will build the model. If so, a function in `handed_over`
     needs no import. Other processes can only import it.
@@ -123,7 +127,7 @@ def handed_over(
 
 
 def allowed_packages() -> tuple[str, ...]:
-    """Return the packages that models may be imported from, in this process."""
+    """Return the top-level packages from which this process may import models."""
     words = os.environ.get(PACKAGES_VARIABLE, "").split(",")
     return tuple(word.strip() for word in words if word.strip())
 

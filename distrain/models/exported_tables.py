@@ -1,4 +1,7 @@
-"""A model's tables in an export: plain lookups, and the positions of rows in the exported file."""
+"""Replaces a model's embedding tables by torch lookups that `torch.export` accepts.
+
+Also finds the byte positions of the tables' rows in the exported file.
+"""
 
 import json
 import struct
@@ -20,6 +23,12 @@ from distrain.models.quantised import QuantisedTable, TableForm
 
 
 class PlainLookup(nn.Module):
+    """Looks up the tables of one store with torch's operations only.
+
+    `weight` has all rows of the store, in the order of its keys. `form` is the form in which the
+    rows are kept. Lookups return float32, except float64 tables in the form "fp32".
+    """
+
     starts: Tensor
 
     def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor, form: TableForm):

@@ -256,7 +256,7 @@ def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
 def _events(
     features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
 ) -> Iterator[Events]:
-    """Yield the events of each part: sequences whose columns have one `event` in the schema."""
+    """Yield the events of each part: the sequences of columns with the same schema `event`."""
     by_event: dict[tuple[str, str], dict[int, _Table]] = {}
     sequences = [table for table in tables if table.column.is_sequence]
     for place, table in enumerate(sequences):

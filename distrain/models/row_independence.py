@@ -43,9 +43,10 @@ def rows_are_independent(network: nn.Module) -> bool:
     """Return True if each row's outputs and loss are independent of the other rows in the batch.
 
     A class may declare this by an attribute `rows_are_independent`, for itself but not for its
-    subclasses. Otherwise this package's classes and the usual layers of torch count as independent.
-    A user's class does not. Nor does a module with a hook (on it, on a parameter, or on all
-    modules), or an instance whose `forward`, `loss`, `logits` or `scores` was replaced.
+    subclasses. Otherwise the classes of `distrain.models` and the usual layers of torch (`_LAYERS`)
+    count as independent. A user's class does not. Nor does a module with a hook (on it, on a
+    parameter, or on all modules), or an instance whose `forward`, `loss`, `logits` or `scores` was
+    replaced.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True

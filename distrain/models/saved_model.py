@@ -170,8 +170,8 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
             without communication. `None` for all rows on this rank, in their saved dtype.
 
     Raises:
-        DataError: The folder or one of its files is missing or damaged, a newer distrain wrote
-            it, or its weights do not fit its schema and model section.
+        DataError: The folder or one of its files is missing or damaged, its format is none of
+            `FORMAT` and `ENSEMBLE_FORMAT`, or its weights do not fit its schema and model section.
         SchemaError: Its schema is unusable.
         ModelError: Its model section does not fit its columns.
     """
@@ -211,7 +211,7 @@ def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `model.json`, at `file`; `logit_shift` as in `Network`."""
+    """The content of `model.json`, read from `file`; `logit_shift` is that of `Network`."""
 
     file: Path
     spec: ModelSpec
@@ -225,7 +225,7 @@ def read_description(file: Path) -> Description:
     """Read `model.json`.
 
     Raises:
-        DataError: The file is missing, damaged, of an ensemble, or a newer distrain wrote it.
+        DataError: The file is missing, damaged, of an ensemble, or its format is unknown.
         SchemaError: Its schema is unusable.
     """
     document = _read_document(file)

@@ -2,7 +2,8 @@
 
 A *shape* is static: it has the width, the number of vectors, or the columns. The *value* of a shape
 consists of tensors only. So torch's compiler and exporters only handle tensors, while code that
-builds models uses names. `made_by` is the name, for error messages, of the block that returns it.
+builds models uses names. `made_by` is the name, for error messages, of the block whose output has
+the shape.
 """
 
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Group:
-    """Columns whose embeddings have one width; the value: a tensor `[rows, len(columns), dim]`."""
+    """Columns whose embeddings have the width `dim`: the tensor `[rows, len(columns), dim]`."""
 
     dim: int
     columns: tuple[Column, ...]
@@ -236,7 +237,12 @@ def some_width(shape: Shape, who: str) -> int:
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
-    """Return the shape of `stacked`: a row's vectors; ModelError if their widths differ."""
+    """Return the shape of `stacked(value)` for a value of the given shape.
+
+    Raises ModelError unless the value consists of vectors of one width: `Vectors`, embeddings of
+    one width without other columns, or branches of these or of flat shapes. `who` is the block that
+    needs them, for the message.
+    """
     if isinstance(shape, Vectors):
         return shape
     if (

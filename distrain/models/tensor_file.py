@@ -214,10 +214,11 @@ class TensorFile:
         }
 
     def read(self, name: str, take: Callable[[slice, Tensor], None]) -> None:
-        """Pass a tensor to `take`, in slabs: a range of its rows, and their values on the CPU.
+        """Call `take(rows, values)` for each slab of a tensor, in order.
 
-        The values are only valid during the call. A scalar is passed without a dimension, as the
-        values of one row.
+        `rows` is a range of the tensor's rows, and `values` has these rows, on the CPU; they are
+        only valid during the call. For a scalar, `rows` is `slice(0, 1)`, and `values` has no
+        dimension.
 
         Raises:
             DataError: The file is too short or cannot be read.
@@ -255,9 +256,10 @@ def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
 
 
 def header_of(tensors: Mapping[str, Tensor | Slabs], align_bytes: int = 8) -> bytes:
-    """Return the header of a file whose tensors follow each other in this order.
+    """Return the bytes before the tensors of a file: the header's length, and the header.
 
-    Its length is a multiple of `align_bytes`, which must be a multiple of 8.
+    The tensors follow each other in the order of `tensors`. The number of the returned bytes is a
+    multiple of `align_bytes`, which must be a multiple of 8.
     """
     entries = {}
     done = 0
@@ -293,7 +295,10 @@ def _row_slabs(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[slice]:
 
 @torch.no_grad()
 def put_rows(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
-    """Write a slab that `TensorFile.read` passes to the same rows of `target`, in its dtype."""
+    """Write `values`, a slab from `TensorFile.read`, to the rows `rows` of `target`.
+
+    The values are converted to the target's dtype.
+    """
     if not isinstance(target, Tensor):
         target.write(rows, values)
     elif target.dim() == 0:

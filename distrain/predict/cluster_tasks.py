@@ -29,6 +29,7 @@ class FilePiece:
 
     @property
     def num_rows(self) -> int:
+        """The number of rows in the row groups."""
         return sum(group.num_rows for group in self.groups)
 
 

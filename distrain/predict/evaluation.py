@@ -57,6 +57,8 @@ def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
 
 @dataclass(frozen=True)
 class Groups:
+    """The metrics of the groups of rows that have equal values in a column."""
+
     column: str
     report: GroupedReport  # the groups' figures, in the order of `names`
     names: Sequence[Any]  # the column's values or days, null among them if there are nulls
@@ -95,8 +97,9 @@ def evaluate_saved(
 
     The report's own metrics are those of the first binary target, and `None` if there is none.
     `targets` has the metrics of all other targets. AUC and average precision are computed from bins
-    of scores. If the bound of their error exceeds `max_auc_bound`, the rows are scored a second
-    time, and both are computed from the ordered scores.
+    of scores. If the bound of an error exceeds `max_auc_bound`, the rows are scored a second time,
+    and exact values are computed from the ordered scores: AUC and average precision of the first
+    binary target, and the AUC of other targets.
 
     Raises:
         ModelError: A logit is not finite.
@@ -193,7 +196,7 @@ def check_group(
     Raises:
         DataError: A file lacks the column; or the column holds lists, structs, or values that
             cannot be compared with those of another file; or, with `by_day`, values that are
-            neither timestamps nor dates.
+            neither timestamps nor dates, nor texts of times.
     """
     files = _files(dataset)
     for file in files:

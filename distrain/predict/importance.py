@@ -90,6 +90,8 @@ def _units(saved: SavedModel) -> dict[str, list[str]]:
 
 
 class _Shuffled(ClickModel):
+    """A model that shuffles the values of `columns` within each batch before it scores them."""
+
     def __init__(self, model: ClickModel, columns: Sequence[str], seed: int):
         nn.Module.__init__(self)
         self.model, self.columns = model, columns

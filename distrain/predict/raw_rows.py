@@ -38,6 +38,8 @@ from distrain.workers.open_cluster import ClusterRequest, open_cluster
 
 @dataclass(frozen=True)
 class RawOptions:
+    """Whether rows are raw, and how to treat bad lines of raw text."""
+
     is_raw: bool | None = None  # `None` decides by the first file
     # drop and count bad lines, rather than stop at the first
     skip_bad_lines: bool = False
@@ -55,10 +57,12 @@ class RawRows:
     labeled: bool = False  # whether to read the target
 
     def check(self, option: str) -> None:
-        """Check that the workflow can prepare the rows; reads the first files, needs no cluster.
+        """Check that the workflow can prepare the rows; needs no cluster.
+
+        Reads the footers or first lines of the first four files, and all side tables.
 
         Raises `InputError` if the workflow makes histories, which need events that came before
-        these rows, and `DataError` if one of the first files does not fit the workflow's features
+        these rows, and `DataError` if one of these files does not fit the workflow's features
         document. `option` is the command's option for `keep`, which errors name.
         """
         history = raw_tables(self.workflow, self.labeled).workflow.history

@@ -25,6 +25,7 @@ _FINISHED = ".distrain-scores.json"
 
 
 def scored_folder(out: Path) -> Path:
+    """Return the hidden folder beside `out` that keeps scores for a later command."""
     final = out.resolve() if out.is_symlink() else out.absolute()
     return final.with_name(f".{final.name}.scored")
 
@@ -66,12 +67,14 @@ def open_scored(folder: Path, name: str) -> Path:
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
+    """Write the file that marks `folder` as the finished scores `name`, in these files."""
     document = {"made_of": name, "size_bytes": _sizes(folder, files)}
     with whole_file(folder / _FINISHED, sync=False) as partial:
         partial.write_text(json.dumps(document) + "\n")
 
 
 def is_finished(folder: Path, name: str, files: Sequence[str]) -> bool:
+    """Return True if a folder has the finished scores `name`, in these files, unchanged in size."""
     try:
         document = json.loads((folder / _FINISHED).read_text())
         return bool(document == {"made_of": name, "size_bytes": _sizes(folder, files)})

@@ -146,6 +146,7 @@ def _held(saved: SavedModel) -> tuple[SavedModel, torch.device]:
 def _ranked(
     find: FindModel, items: Dataset, k: int, seen: Sequence[str], rows: RowsOfPiece, _: Scored
 ) -> RankingMetrics:
+    """Return the ranking metrics of a piece's rows with label 1."""
     saved, on = find()
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     ids, vectors = _all_vectors(saved, items, on)

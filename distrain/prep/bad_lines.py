@@ -31,6 +31,8 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
+    """A line of text that is not a valid row."""
+
     line: int  # the line's number, from 1: in the block, and after `at` in the file
     kind: str  # the kind of the problem in few words, by which bad lines are counted
     problem: str  # the column, its value and the expected value
@@ -39,9 +41,14 @@ class BadLine:
     file: str = ""  # the file's name, set by `at`
 
     def at(self, file: str, lines_before: int) -> BadLine:
+        """Return the line with the name of its file, and numbered in the file.
+
+        `lines_before` is the number of the file's lines before the block.
+        """
         return replace(self, file=file, line=self.line + lines_before)
 
     def error(self) -> DataError:
+        """Return the error that names the line."""
         return DataError(
             self.problem,
             where={"file": self.file, "line": self.line, "content": self.text},
@@ -51,20 +58,25 @@ class BadLine:
 
 @dataclass(frozen=True)
 class BadLineTally:
+    """The number of bad lines of each kind, and the first five bad lines as examples."""
+
     by_kind: dict[str, int] = field(default_factory=dict)
     examples: tuple[BadLine, ...] = ()
 
     @property
     def count(self) -> int:
+        """The number of bad lines."""
         return sum(self.by_kind.values())
 
     @property
     def causes(self) -> str:
+        """The number of bad lines of each kind as text, the most frequent kind first."""
         kinds = sorted(self.by_kind.items(), key=lambda kind: -kind[1])
         return ", ".join(f"{count:,} {kind}" for kind, count in kinds)
 
     @property
     def where(self) -> dict[str, object]:
+        """Places for an error: the counts by kind, and the first bad line; empty without any."""
         if not self.count:
             return {}
         first = self.examples[0]
@@ -72,7 +84,10 @@ class BadLineTally:
         return {"bad lines": self.causes, "first": description}
 
     def check_share(self, num_rows: int, most: float) -> None:
-        """Raise a `DataError` if the share of bad lines among all lines exceeds `most`."""
+        """Raise a `DataError` if the share of bad lines among all lines exceeds `most`.
+
+        `num_rows` is the number of good lines.
+        """
         num_lines = num_rows + self.count
         if self.count <= most * num_lines:
             return
@@ -91,6 +106,7 @@ class BadLineTally:
 
     @classmethod
     def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
+        """Return the tally of some lines."""
         lines = list(lines)
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 
@@ -102,4 +118,5 @@ class BadLineTally:
         )
 
     def shifted(self, file: str, lines_before: int) -> BadLineTally:
+        """Return the tally with its examples' lines counted from the start of the file."""
         return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))

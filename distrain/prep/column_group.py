@@ -36,7 +36,7 @@ from distrain.prep.vocabulary import Vocabulary, is_text
 from distrain.schema.criteo import LABEL
 
 FOLD = "training.fold"
-"""The column of training tables with each row's fold, or with its time (encodings by time)."""
+"""The column of training tables with each row's fold; for target means by time, with its time."""
 
 
 def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
@@ -46,9 +46,10 @@ def _run(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Arr
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return the kind of a type's values, in words for errors.
+    """Return the kind of a type's values, as compared with the fit and shown in errors.
 
-    The width of integers, numbers and texts has no effect. Other types have Arrow's name.
+    It is `integers`, `numbers` (also decimals), `texts` or `lists of KIND`, for types of any width.
+    A dictionary has the kind of its values. Any other type has Arrow's name.
 
     >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
     ('lists of integers', 'texts', 'date32[day]')
@@ -73,7 +74,8 @@ _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
 class ColumnGroup:
     """Columns with the same operators, which are applied one after another.
 
-    A group whose last operator is Categorify makes int32 ids; any other group makes float32.
+    A group whose last operator is Categorify makes int32 ids; any other group makes float32. List
+    columns become lists of such values.
     """
 
     columns: tuple[str, ...]
@@ -90,6 +92,7 @@ class ColumnGroup:
 
     @property
     def is_categorical(self) -> bool:
+        """Whether the group's columns become ids (`Categorify`)."""
         return bool(self.operators) and isinstance(self.operators[-1], Categorify)
 
     def transform(
@@ -123,9 +126,11 @@ class ColumnGroup:
 
     @property
     def by_time(self) -> bool:
+        """Whether the group's target means are learnt in the order of the rows' times."""
         return any(isinstance(one, TargetEncode) and one.by_time for one in self.operators)
 
     def with_blocks(self, times: Any) -> ColumnGroup:
+        """Return the group with time blocks from `times`, as `Workflow.with_blocks` does."""
         operators = (
             one.with_blocks(times) if isinstance(one, TargetEncode) else one
             for one in self.operators
@@ -133,25 +138,28 @@ class ColumnGroup:
         return replace(self, operators=tuple(operators))
 
     def save_tables(self, categories: str) -> None:
+        """Write the fitted tables of counts and target means to the folder `categories`."""
         for operator in self.operators:
             if isinstance(operator, Encoding):
                 operator.save_tables(categories)
 
     @property
     def learns_labels(self) -> bool:
+        """Whether an operator of the group is fitted to labels."""
         return any(isinstance(operator, LabelledOperator) for operator in self.operators)
 
     @property
     def domain(self) -> str | None:
+        """The name of the vocabulary that the columns share; `None` if they share none."""
         last = self.operators[-1] if self.operators else None
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
         """Return the states that the operator at index `operator` fits on a table, to be merged.
 
-        There is one state for each column, by its name, or one for the domain that the columns
-        share. The preceding operators must be fitted. `columns` are some of the group's columns,
-        but all if they share a domain.
+        There is one state for each column, by its name; or a single state for the domain that the
+        columns share, by the domain's name. The preceding operators must be fitted. `columns` are
+        some of the group's columns, but all if they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}
@@ -170,13 +178,16 @@ class ColumnGroup:
         return states
 
     def by_column(self, learnt: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+        """Return the fitted state of each column; `learnt` is by column, or by domain."""
         shared = None if self.domain is None else learnt.get(self.domain)
         return {column: learnt.get(column, shared) for column in columns}
 
     def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
         """Raise a `DataError` if the operators cannot use values of type `dtype`.
 
-        `fitted` is the kind (`kind_of`) of the values on which they were fitted; `None` if unknown.
+        Values are rejected if the operators need numbers and get others, or were fitted on another
+        kind of values, or on lists and get single values (or the reverse). Nulls are accepted.
+        `fitted` is the kind (`kind_of`) of the fitted values; `None` if unknown.
         """
         kind = kind_of(dtype)
         items, fitted_items = (k.removeprefix(LISTS_OF) for k in (kind, fitted or kind))
@@ -204,10 +215,13 @@ class ColumnGroup:
         values: pa.Array,
         rows: TrainingRows | None = None,
     ) -> pa.Array:
-        """Return one column's values after all operators, as int32 or float32 (or lists), non-null.
+        """Return one column's values after all operators: int32 ids, float32, or lists of these.
+
+        The result has no nulls. `rows` is as in `transform`.
 
         Raises:
-            DataError: A value cannot be used, or an operator is not fitted.
+            DataError: A value cannot be used, is missing, NaN or infinite after the last operator,
+                or an operator is not fitted.
         """
         for operator in self.operators:
             # Not `isinstance` with the protocol: it takes as long as preparing a row.
@@ -247,7 +261,7 @@ class ColumnGroup:
 
         Args:
             load: Returns the vocabulary of a column or a domain.
-            load_table: Returns the table of a column's encoding.
+            load_table: Returns the table of a column's counts or target means.
         """
         columns = tuple(document["columns"])
         operators = [_operator(entry, columns, load, load_table) for entry in document["operators"]]
@@ -255,9 +269,10 @@ class ColumnGroup:
 
 
 def training_rows(table: pa.Table) -> TrainingRows | None:
-    """Return folds (or times) and labels of a table's rows, for operators that learn from labels.
+    """Return the folds (or times) and labels of a table's rows, for a `LabelledOperator`.
 
-    `None` without a column `FOLD`; without a column `LABEL` the labels are `None`.
+    The result is `None` if the table has no column `FOLD`; its labels are `None` if there is no
+    column `LABEL`.
     """
     if FOLD not in table.column_names:
         return None

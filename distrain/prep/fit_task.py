@@ -1,4 +1,4 @@
-"""Fit units: one operator, for some columns of a group."""
+"""Fit units: a unit is one operator and some columns of its group, which one task fits."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ ColumnStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class FitUnit:
+    """Some columns of a group, and the operator that is fitted to them."""
+
     group: ColumnGroup
     columns: tuple[str, ...]
     stage: FitStage
@@ -47,6 +49,7 @@ class FitUnit:
         return isinstance(self.operator, _COUNTING)
 
     def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
+        """Yield the states that the operator fits on each part, by column or domain."""
         for part in parts:
             table = read_training_rows(part, self.columns, self.group)
             with located(part):
@@ -54,6 +57,7 @@ class FitUnit:
 
 
 def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
+    """Return the units of some stages, in order; the columns of a domain are in one unit."""
     units = []
     for stage in stages:
         group = workflow.groups[stage.group]
@@ -68,7 +72,7 @@ def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
 
 
 def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
-    """Return the units that count values for the vocabularies of a fitted workflow.
+    """Return the units that count values to update the vocabularies of a fitted workflow.
 
     The units' Categorify operators are copies without the fitted vocabularies.
     """
@@ -86,7 +90,7 @@ def vocabulary_units(workflow: Workflow) -> list[FitUnit]:
 def read_training_rows(
     part: Part, columns: Sequence[str], learner: ColumnGroup | Workflow
 ) -> pa.Table:
-    """Return columns of a part; also `LABEL` and `FOLD` if `learner` learns from labels.
+    """Return the given columns of a part; also `LABEL` and `FOLD` if `learner` learns from labels.
 
     `FOLD` has each row's fold number or, if `learner` is `by_time`, its time in seconds.
     """
@@ -102,7 +106,10 @@ def read_training_rows(
 
 
 def times_in(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a sample of the parts' times, in seconds, ascending: about 1,024, evenly spaced."""
+    """Return a sample of the times of the parts' rows, in seconds, ascending.
+
+    It is every n-th time in sort order: 1,024 to 2,047 times, or all if there are fewer.
+    """
     rows = sum(part.num_rows for part in parts)
     of_part = max(1, -(-rows // _TIMES_HELD))  # the sampling step within a part
     samples = [

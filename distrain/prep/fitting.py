@@ -3,9 +3,9 @@
 Each pass over the data fits one operator of every group. The columns of a group are divided into
 units of a few columns, so that no task holds the states of all columns. The parts are divided into
 at most 64 runs of consecutive parts; one task fits one unit on one run. Counts of values, and sums
-by value, are written to files and added up piece by piece (`counting`). Other states are a few
-numbers. They are merged here in a tree whose shape depends on the parts alone, so the same input
-gives the same bits on any cluster.
+of labels by value, are written to files and added up piece by piece (`counting`). Other states are
+a few numbers. They are merged here in a tree whose shape depends on the parts alone, so the same
+input gives the same bits on any cluster.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ def fit_as_asked(
     on_progress: ProgressCallback,
     memory: MemoryPlan,
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
-    """Fit the workflow on these parts; or update the saved one, or use it unchanged.
+    """Fit `workflow` on the parts, update it with them, or use it unchanged, as `request` says.
 
-    `request` determines which of the three. `folders` are the workflow's output folder, and a
-    folder for temporary files. Returns the workflow, whose vocabularies are in its output folder,
-    and a report on the vocabulary of each categorical column.
+    `inputs` are the names of the training files, which an update records. `folders` are the
+    workflow's output folder, and a folder for temporary files. Returns the workflow, whose
+    vocabularies are in its output folder, and a report on the vocabulary of each categorical
+    column. If the workflow is used unchanged, the reports have only names and cardinalities.
     """
     folder, staging = folders
     # A saved workflow is copied, since workers may not see its folder.
@@ -104,7 +105,7 @@ def _with_update(
 
 @dataclass(frozen=True)
 class _Fit:
-    """Fits or updates a workflow. Tasks write its vocabularies to files; none is held here."""
+    """Fits or updates a workflow. Tasks write its vocabularies to files; this process has none."""
 
     parts: Sequence[Part]
     runner: TaskRunner
@@ -137,9 +138,10 @@ class _Fit:
         return workflow, reports
 
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
-        """Update the vocabularies with the values of the parts; the workflow stays unchanged.
+        """Write vocabularies that are updated with the values of the parts.
 
         The old vocabularies, and the counts kept with them, are read from the staging folder.
+        Returns `workflow` itself, and a report on each vocabulary.
         """
         units = vocabulary_units(workflow)
         old = f"{self.staging}/{_OLD}/{CATEGORIES}"
@@ -149,7 +151,11 @@ class _Fit:
             return workflow, update_vocabularies(counted, *where, self.keep_counts, old)
 
     def _counter(self, num_units: int) -> PhaseCounter:
-        """Return a progress counter for the tasks that read rows; later tasks are short."""
+        """Return a counter of the tasks that read rows: one for each unit and run of parts.
+
+        `num_units` is the number of units of all passes, so also the number of times that each row
+        is read. The later, short tasks are not counted.
+        """
         num_tasks = num_units * len(self._runs)
         return PhaseCounter("fit", num_tasks, self.on_progress, times_read=max(1, num_units))
 
@@ -162,9 +168,10 @@ class _Fit:
     def _states(
         self, units: Sequence[FitUnit], counter: PhaseCounter
     ) -> Iterator[tuple[list[list[ColumnStates]], str]]:
-        """Context manager that fits the units on all runs and yields the states, `[unit][run]`.
+        """Context manager that fits the units on all runs, and yields the states and a folder.
 
-        It also yields the temporary folder of counts, which it removes at the end.
+        The states are `[unit][run]`. The folder is the temporary one of the counts; it is removed
+        at the end, unless the block raises an error.
         """
         counts = f"{self.staging}/counts"
         open_folder(counts).make()

@@ -14,6 +14,8 @@ Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Lists:
+    """A column of lists: the items of all rows, one row after the other."""
+
     items: pa.Array  # `[sum of the rows' lengths]`: row `i` has `items[offsets[i]:offsets[i + 1]]`
     offsets: Int64Array  # `[rows + 1]`, int64, from 0
 
@@ -36,9 +38,11 @@ class Lists:
         return np.diff(self.offsets)
 
     def row_of(self, item: int) -> int:
+        """Return the index of the row whose list has the item with index `item`."""
         return int(np.searchsorted(self.offsets, item, side="right")) - 1
 
     def to_arrow(self, *, nullable_items: bool = True) -> pa.Array:
+        """Return an Arrow list array, whose type allows null items if `nullable_items` is set."""
         field = pa.field("item", self.items.type, nullable=nullable_items)
         offsets = pa.array(self.offsets.astype(np.int32))
         return pa.ListArray.from_arrays(offsets, self.items, type=pa.list_(field))
@@ -52,6 +56,7 @@ def holds_lists(dtype: pa.DataType) -> bool:
 
 
 def offsets_of(lengths: Int64Array) -> Int64Array:
+    """Return the offsets, `[rows + 1]`, of lists with these lengths, `[rows]`."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -25,14 +25,16 @@ _BLOCKS_HELD = 2
 
 It holds values, ids and encoded pages."""
 
-# Estimates: peak memory in bytes for each byte that is counted, added up, or sorted. Sorting
-# integers takes less, tables of strings may take more.
+# Estimates: the peak memory for each byte of counts that is added up or sorted (sorting integers
+# takes less, tables of strings may take more), and the number of columns whose counts a task holds.
 _TIMES_TO_ADD_UP = 8
 _COLUMNS_HELD = 4
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
+    """The memory that tasks may use."""
+
     thread_bytes: int = _USUAL_THREAD_BYTES
     # for the tables of counts and target means that a process holds, all its threads together
     table_bytes: int = _USUAL_THREAD_BYTES
@@ -47,6 +49,7 @@ class MemoryPlan:
 
     @property
     def piece_bytes(self) -> int:
+        """The size of the counts of a piece, or of the rows that are sorted together."""
         return self.thread_bytes // _TIMES_TO_ADD_UP
 
 

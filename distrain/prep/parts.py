@@ -84,6 +84,10 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
 
 
 def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+    """Return the parts of a parquet file, whose row groups have the given numbers of rows.
+
+    A part is one row group, or several with together at most `part_rows` rows.
+    """
     parts: list[Part] = []
     groups: list[int] = []
     first_row = num_rows = 0
@@ -99,6 +103,7 @@ def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[
 
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
+    """Return the given columns of a part's rows; raises a `DataError` if they cannot be read."""
     # Inputs, too, may have the suffix of staging files.
     if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:
         table = _read_staged(part.path, columns)
@@ -161,6 +166,10 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
+    """Context manager that yields an open `pq.ParquetFile`, local or remote.
+
+    Errors of reading it become a `DataError` that names the file and the places in `where`.
+    """
     place = {"file": path, **(where or {})}
     try:
         if os.path.exists(path):  # Arrow reads local files itself, without Python's GIL.
@@ -181,6 +190,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
 
 
 def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
+    """Return the number of rows of each row group; raises `OSError` if one is below 0."""
     rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
     if min(rows, default=0) < 0:
         raise OSError("a row group has fewer than 0 rows")

@@ -12,6 +12,8 @@ from distrain.prep.text_files.byte_ranges import TextRange
 
 @dataclass(frozen=True)
 class PrepProgress:
+    """The progress of one phase of a preparation."""
+
     phase: str  # `read`, `fit`, `history` or `write`
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase
@@ -25,6 +27,8 @@ ProgressCallback = Callable[[PrepProgress], None]
 
 
 class TaskSize(NamedTuple):
+    """A file, its size, and what a task reads of it: a range, a part, or (`None`) the footer."""
+
     file: str
     file_bytes: int
     what: TextRange | Part | None
@@ -79,6 +83,7 @@ class PhaseCounter:
         self._report()
 
     def add(self, place: int, rows: int) -> None:
+        """Count a finished task with its `rows`; `place` is its index in `sizes`."""
         self._tasks += 1
         self._rows += rows
         self._size_bytes += self._sizes[place] if self._sizes else 0

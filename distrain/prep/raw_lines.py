@@ -53,13 +53,15 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class TextLayout:
+    """The form of lines of Criteo's columns."""
+
     delimiter: str = "\t"  # the character between fields
     header: bool = False  # whether each file's first line names the columns
     # whether lines begin with a label; if false, lines may have a label, which is not used
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:
-        """Return the line; if the layout is unlabelled and the line lacks a label, put 0 first."""
+        """Return the line; in an unlabelled layout, with the label 0 in front if it lacks one."""
         lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
         return b"0" + self._separator + line if lacks_it else line
 
@@ -88,11 +90,11 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
 
 
 def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] | None:
-    """Return label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
+    """Return the columns of whole lines: label (int8), I1..I13 (int64), C1..C26 (uint32).
 
-    Returns `None` if the C kernel is not built, the delimiter is not one of `_DELIMITERS`, or a
-    line is not plain. A plain line has 0 or 1, 13 integers of at most 18 digits, and 26 words of 8
-    hex digits; empty integers and words are nulls.
+    Each column is `[num_rows]`. Returns `None` if the C kernel is not built, the delimiter is not
+    one of `_DELIMITERS`, or a line is not plain. A plain line has 0 or 1, 13 integers of at most 18
+    digits, and 26 words of 8 hex digits; empty integers and words are nulls.
     """
     if _lines is None or delimiter not in _DELIMITERS:
         return None
@@ -220,7 +222,7 @@ def split_bad_lines(
 ) -> tuple[bytes, list[BadLine]]:
     """Return the good lines of a block of whole lines, and its bad lines.
 
-    With `stop_at_first`, stop at the first bad line, and return only the good lines before it.
+    With `stop_at_first`, stop at the first bad line: return it, and the good lines before it.
     """
     plain = _plain_line(layout.delimiter)
     good: list[bytes] = []

@@ -52,6 +52,7 @@ class UnusableValue(Exception):
 
 
 def refuse(bad: Any, problem: str) -> None:
+    """Raise `UnusableValue` for the first `True` in the array `bad`, if there is one."""
     if bad.any():
         raise UnusableValue(int(np.argmax(bad)), problem)
 
@@ -64,7 +65,10 @@ def to_texts(values: Any, takes: frozenset[str], _text: Any, spec: Any) -> list[
 
 
 def texts_of_any(values: Iterable[Any]) -> list[Any]:
-    """Return values of any types, except lists, as texts; `None` for missing values."""
+    """Return values of any types as texts; `None` for missing values.
+
+    Raises `UnusableValue` if a value is a list or has another type without texts.
+    """
     kinds = frozenset(["text", "bool", "integer", "number", "decimal", "time"])
     return each(partial(_as_text, takes=kinds, is_canonical=False), values)
 
@@ -93,11 +97,13 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
 
 
 def to_times(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]) -> Array:
+    """Return values as `datetime64[us]`, NaT for missing ones, as `_as_time` reads them."""
     as_time = partial(_as_time, takes=takes, pattern=text["timestamp"], epoch=spec["epoch"])
     return np.array(each(as_time, values), "M8[us]")
 
 
 def to_presence(values: Any, _takes: Any, _text: Any, _spec: Any) -> Array:
+    """Return 1 for each value that is present and NaN for each missing one, float64."""
     return np.array([np.nan if is_missing(value) else 1.0 for value in values], np.float64)
 
 
@@ -108,9 +114,18 @@ READERS: dict[str, Callable[..., Any]] = {
     "time": to_times,
     "presence": to_presence,
 }
+"""The functions that read a column's values, by the kind to which they convert them.
+
+Each is called with the values, the accepted kinds of values, and the entries of the program about
+texts and about the column. It raises `UnusableValue` for a value of another kind.
+"""
 
 
 def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+    """Return `convert` of each value, with `None` for missing values; bytes are decoded first.
+
+    If `convert` raises a `ValueError` or `OverflowError`, raises `UnusableValue` with the index.
+    """
     converted = []
     for place, value in enumerate(values):
         try:
@@ -129,6 +144,7 @@ def _decoded(value: bytes) -> str:
 
 
 def is_missing(value: Any) -> bool:
+    """Return True for `None`, NaN, NaT and the missing values of pandas."""
     if value is None or type(value).__name__ in _MISSING_TYPES:
         return True
     if isinstance(value, float | np.floating | Decimal):
@@ -178,7 +194,7 @@ def _as_text(value: Any, takes: frozenset[str], is_canonical: bool) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a text that spells a number or boolean in its standard spelling; others unchanged."""
+    """Return the standard spelling of a number or boolean; other texts are returned unchanged."""
     if not _NUMERAL.fullmatch(text):
         return text
     if text.lower() in ("true", "false"):
@@ -228,6 +244,11 @@ def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
 
 
 def number_of(text: str, point: str) -> float:
+    """Return the number that a text spells; `point` is its decimal mark, a point or a comma.
+
+    True and false are 1 and 0. Currency signs and thousands separators are ignored. Raises
+    `ValueError` for other texts.
+    """
     trimmed = text.strip()
     if point == "," or not _NUMBER.fullmatch(trimmed):
         trimmed = _plain_amount(trimmed, point)
@@ -277,7 +298,8 @@ def _as_time(value: Any, takes: frozenset[str], pattern: str | None, epoch: str 
 def time_of(text: str, pattern: str | None = None) -> int:
     """Return a text's time in microseconds since 1970; times with a zone are converted to UTC.
 
-    Raises a `ValueError` if the text does not match `pattern` (of `strptime`), or ISO 8601.
+    Raises a `ValueError` if the text does not match `pattern` (of `strptime`), or, without a
+    pattern, is not an ISO 8601 time.
     """
     if pattern is not None:
         read: Any = datetime.strptime(text.lstrip(), pattern)

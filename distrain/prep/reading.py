@@ -47,6 +47,8 @@ _SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
 
 @dataclass(frozen=True)
 class ReadInputs:
+    """The staged rows of a preparation's inputs."""
+
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
@@ -60,7 +62,7 @@ class ReadInputs:
         return sum(part.num_rows for part in self.parts)
 
     def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
-        """Return the inputs without the files `paths`, and the parts of these files."""
+        """Return the inputs without the files `paths`, and the parts of the files `paths`."""
         rows = [*self.parts, *(self.valid_parts or ())]
         parts = tuple(part for part in self.parts if part.source not in paths)
         valid = self.valid_parts
@@ -99,6 +101,7 @@ def with_features(request: PrepRequest) -> PrepRequest:
 
 
 def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
+    """Return the features document of a saved workflow; `None` if it has none."""
     folder = open_folder(str(workflow_folder))
     where = {"folder": workflow_folder}
     if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):
@@ -107,7 +110,7 @@ def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
-    """Return the saved workflow, or without one, the workflow that the document describes.
+    """Return the saved workflow or, if it is `None`, the workflow that the document describes.
 
     Raises an `InputError` if the two have different columns or histories.
     """
@@ -136,7 +139,7 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
 def refuse_files(
     files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
 ) -> None:
-    """Raise an `InputError` if both arguments have a file, or if rows are prepared already.
+    """Raise an `InputError` if a file is in both arguments, or if rows are prepared already.
 
     Rows are prepared already if they are in a folder `train` or `valid` beside a file with the name
     `prepared_mark`.
@@ -178,8 +181,9 @@ def read_inputs(
 ) -> ReadInputs:
     """Inspect all files, and stage their rows in input order in `staging`, a folder or a URL.
 
-    Raises a `DataError` if a file cannot be used, if a fit finds only binary labels of 0 or too few
-    values for a split by hash, or if the document's split leaves no training or no validation rows.
+    Returns the staged rows. Raises a `DataError` if a file cannot be used, if a fit finds only
+    binary labels of 0 or too few values for a split by hash, or if the document's split leaves no
+    training or no validation rows.
     """
     sides = side_tables(features.document.joins)
     tables = looked_at(files, features, sides, runner)
@@ -261,7 +265,10 @@ def _counter(
     tasks: Sequence[tuple[int, StagingTask]],
     on_progress: ProgressCallback,
 ) -> Callable[[int, Staged], None]:
-    """Return a function that counts a finished task; files read in place are counted at once."""
+    """Return a function that counts a finished task, given its index and result.
+
+    Files that are read in place are counted at once.
+    """
     in_place_files = [
         (file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file
     ]
@@ -340,6 +347,10 @@ def _check_hashes(features: FeatureConfig, hashes: frozenset[int]) -> None:
 
 
 def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
+    """Return the inputs, with `valid_parts` `None` unless the document splits rows by values.
+
+    Raises a `DataError` if such a split leaves no training or no validation rows.
+    """
     split = features.document.split
     if split is None:
         return replace(read, valid_parts=None)
@@ -356,6 +367,8 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
 
 @dataclass(frozen=True)
 class RawSample:
+    """Some raw rows, and the form of the file from which they were read."""
+
     table: pa.Table  # some raw columns
     form: str  # as from `form_of`
 

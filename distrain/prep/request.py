@@ -29,7 +29,8 @@ class PrepRequest:
     """A preparation: its inputs, its output, and the workflow to fit or to use.
 
     Raises:
-        InputError: Fields are missing or exclude each other; the message has all mistakes.
+        InputError: Fields are missing, invalid or exclude each other; the message lists all
+            mistakes.
     """
 
     # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
@@ -134,16 +135,19 @@ class PrepRequest:
 
     @property
     def is_traced(self) -> bool:
+        """Whether the rows get the columns `file` and `row_number`."""
         return self.unlabeled or bool(self.keep)
 
     @property
     def part_rows(self) -> int:
-        """The number of parquet rows per task, about as many as a block of text has lines."""
+        """The number of parquet rows per task: about the number of lines in a block of text."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)
 
 
 @dataclass(frozen=True)
 class SplitReport:
+    """Facts about the written rows of one folder, `train` or `valid`."""
+
     num_rows: int  # rows written
     num_files: int  # files written
     num_ones: int | None  # rows with the label 1; `None` without binary labels
@@ -160,6 +164,8 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class PrepResult:
+    """The result of a preparation."""
+
     out: Path | str
     train: SplitReport
     valid: SplitReport | None  # `out/valid`, or `None` without validation rows
@@ -185,9 +191,11 @@ class PrepResult:
 
     @property
     def num_rows(self) -> int:
+        """The number of rows written, for training and validation."""
         return self.train.num_rows + (self.valid.num_rows if self.valid else 0)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the content of `prep.json`."""
         splits = {"train": self.train, "valid": self.valid}
         written = {name: split for name, split in splits.items() if split}
         learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}

@@ -30,7 +30,8 @@ def table_of(rows: Any) -> pa.Table:
     Args:
         rows: Any object that exports Arrow's C stream (a DataFrame of pandas or polars, an Arrow
             table, a relation of DuckDB), a mapping of arrays, or a list of dictionaries. An index
-            of pandas without a name is left out.
+            of pandas without a name is left out. A column whose values are all missing or NaN gets
+            the type null.
 
     Raises:
         InputError: The rows are not a table, several columns have the same name, or a column has
@@ -83,7 +84,7 @@ def store_rows(rows: Any, place: Path) -> str:
         The folder.
 
     Raises:
-        InputError: The rows are not a table.
+        InputError: The rows are not a table, or there are none.
         OutputError: The folder cannot be written.
     """
     with translated_errors(place):
@@ -110,6 +111,7 @@ def store_rows(rows: Any, place: Path) -> str:
 
 
 def is_dask(rows: Any) -> bool:
+    """Return True for a Dask DataFrame."""
     return hasattr(rows, "__dask_graph__") and hasattr(rows, "to_parquet")
 
 
@@ -165,8 +167,8 @@ def _unusable(kind: str, field: pa.Field) -> InputError:
 def _column(name: str, values: Any) -> Any:
     """Return one column as an Arrow array.
 
-    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts. Raises `InputError`
-    for other values that Arrow rejects, such as objects.
+    Mixed values that Arrow rejects, and integers beyond 64 bits, become texts, also inside lists.
+    Raises `InputError` for other values that Arrow rejects, such as objects.
     """
     if not isinstance(values, list | tuple):
         try:

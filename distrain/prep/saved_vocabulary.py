@@ -24,10 +24,14 @@ class SavedVocabulary(Vocabulary):
 
     folder: str
     name: str
-    num_values: int  # number of values
+    num_values: int  # the number of values in the file
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedVocabulary:
+        """Return the vocabulary of the column or domain `name`; reads only metadata and a footer.
+
+        Raises a `DataError` if its files cannot be read or do not belong together.
+        """
         meta = read_meta(folder, name)
         schema, num_values = read_footer(folder, name)
         if num_values != meta["unique"]["num_indices"]:
@@ -52,6 +56,7 @@ class SavedVocabulary(Vocabulary):
         return self.first_value_id + self.num_values
 
     def places_of(self, distinct: pa.Array) -> NoReturn:
+        """Raise a `RuntimeError`, since the values were not read."""
         raise RuntimeError(
             f"the vocabulary {self.name} was not read; load it before looking up values"
         )

@@ -26,11 +26,14 @@ Cut = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class SortedRun:
+    """Rows in the order of their keys."""
+
     rows: pa.Table  # each column has one chunk, or none
     keys: SortKeys
     files: tuple[MappedFile, ...] = ()  # the files of the rows
 
     def cut_at(self, row: int) -> Cut:
+        """Return the cut at a row: rows that sort before the row are below it."""
         return tuple(
             _key(self.rows[name].chunk(0)[row], order == "descending") for name, order in self.keys
         )

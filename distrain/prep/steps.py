@@ -38,6 +38,7 @@ class Values(NamedTuple):
 
     @property
     def gaps(self) -> Any:
+        """The mask of missing values, bool `[rows]`; `x` must be an array."""
         return np.isnan(self.x) if self.missing is None else self.missing
 
     @property
@@ -53,6 +54,7 @@ Step = Mapping[str, Any]
 
 
 def fill_missing(values: Values, step: Step, _: Any) -> Values:
+    """Replace missing values by `value`."""
     fill = step["value"]
     if isinstance(values.x, list):
         return Values([fill if value is None else value for value in values.x])
@@ -60,6 +62,7 @@ def fill_missing(values: Values, step: Step, _: Any) -> Values:
 
 
 def clip(values: Values, step: Step, _: Any) -> Values:
+    """Limit numbers to `min` and `max` (`None`: no bound); missing values stay missing."""
     x, low, high = values.x, step["min"], step["max"]
     if isinstance(low, float) or isinstance(high, float):  # a bound may not fit the integer type
         x = x.astype(np.float64)
@@ -68,24 +71,33 @@ def clip(values: Values, step: Step, _: Any) -> Values:
 
 
 def log(values: Values, _step: Any, _: Any) -> Values:
+    """Return the logarithm of 1 + x; raises `UnusableValue` as `check_log` does."""
     check_log(values.x)
     return values._replace(x=np.log1p(values.x))
 
 
 def check_log(x: Any) -> None:
+    """Raise `UnusableValue` if a number is -1 or less; NaN is accepted."""
     refuse(x <= -1, "log(1 + x) does not exist")
 
 
 def normalize(values: Values, step: Step, _: Any) -> Values:
+    """Return (x - `mean`) / `std`, float64, and 0 for missing values."""
     x = values.x.astype(np.float64)
     return Values(np.where(values.gaps, 0.0, (x - step["mean"]) / step["std"]))
 
 
 def missing_flag(values: Values, _step: Any, _: Any) -> Values:
+    """Return 1 for missing values and 0 for others, float64."""
     return Values(values.gaps.astype(np.float64))
 
 
 def bucketize(values: Values, step: Step, _: Any) -> Values:
+    """Return the index of each number's bucket, int64; missing values stay missing.
+
+    The index is the number of `edges` that are at most x. With `log_square` it is x rounded down
+    if the size of x is at most 2, else ln(|x|)² rounded down, plus 2, with the sign of x.
+    """
     x, gaps = values.x.astype(np.float64), values.gaps
     if step["log_square"]:
         size = np.abs(x)
@@ -98,6 +110,7 @@ def bucketize(values: Values, step: Step, _: Any) -> Values:
 
 
 def limits(values: Values, step: Step, _: Any) -> Values:
+    """Return the values; raises `UnusableValue` if one is below `low` or above `high`."""
     for bound, compare in ((step["low"], np.less), (step["high"], np.greater)):
         if bound is not None:
             refuse(compare(values.x, bound), "beyond the float32 limit of 3.4e38")
@@ -175,6 +188,7 @@ STEPS: dict[str, Callable[[Values, Any, Any], Values]] = {
 
 
 def after_steps(values: Values, steps: Sequence[Step], known: Mapping[str, Any]) -> Values:
+    """Return the values after all steps, in order; `known` has the vocabularies by name."""
     for step in steps:
         values = STEPS[step["kind"]](values, step, known)
     return values

@@ -49,6 +49,8 @@ _INDEXED_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class WrittenPart:
+    """Facts about the rows that `transform_part` wrote."""
+
     source: str  # the input file of the part's rows
     num_rows: int  # number of rows written
     # number of missing values, by feature; for list columns, of missing lists
@@ -71,12 +73,14 @@ def transform_part(
     history: PartHistory | None = None,
     training: bool = False,
 ) -> WrittenPart:
-    """Transform a part's rows and write them to `output`, in order within each window.
+    """Transform a part's rows, write them to `output`, and return statistics of them.
 
+    Rows keep their order; with windows, they are written window by window, in order within each.
     The file has the format that the loader reads fastest: nothing nullable, int32 ids,
     dictionaries, LZ4, column statistics, a checksum per page.
 
     Args:
+        labeled: Whether the part has labels, which are then written.
         kept: The part's columns to write unchanged, by their names in the output; also writes the
             columns `file` and `row_number` with each row's origin. `None` writes neither.
         document: Describes labels and other columns besides the features; `None` for a table
@@ -156,7 +160,7 @@ class RawTables:
         labeled: Whether rows have targets.
 
     Raises:
-        DataError: A file of the workflow is missing, damaged or of a newer version.
+        DataError: A file of the workflow is missing, damaged or of another version.
     """
 
     def __init__(self, folder: str, labeled: bool = True):
@@ -184,9 +188,9 @@ class RawTables:
         return "windows of" if windows else None
 
     def check_rows_alone(self) -> None:
-        """Raise a `DataError` if the workflow cannot prepare training rows one by one.
+        """Raise a `DataError` if the workflow has target means, histories or windows.
 
-        That is so if it has target means, histories or windows.
+        It then cannot prepare training rows one by one.
         """
         if self.workflow.labelled:
             raise DataError(
@@ -239,6 +243,8 @@ class RawTables:
 
         Args:
             table: Rows of a row group, with the columns `columns_in(path)`.
+            path: The parquet file of the rows.
+            row_group: The index of the row group in the file.
             first_row: The index, in the row group, of the first of these rows.
 
         Raises:
@@ -303,7 +309,10 @@ class RawTables:
 
 
 def raw_tables(folder: str, labeled: bool = True) -> RawTables:
-    """Return the `RawTables` of a workflow, cached in this process until the workflow changes."""
+    """Return the `RawTables` of a workflow; this process caches the last two.
+
+    A local workflow is read again when its `workflow.json` has changed; one at a URL is not.
+    """
     folder = folder if is_remote(folder) else os.path.abspath(folder)
     version = None
     with suppress(OSError):

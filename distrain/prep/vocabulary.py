@@ -89,10 +89,12 @@ class Vocabulary:
 
     @property
     def cardinality(self) -> int:
+        """The number of ids, including those for padding, missing and unknown values."""
         return self.first_value_id + len(self.values)
 
     @property
     def first_value_id(self) -> int:
+        """The id of the first of `values`."""
         return FIRST_OOV_ID + self.num_oov
 
     @cached_property
@@ -121,6 +123,10 @@ class Vocabulary:
         return ids
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
+        """Return a mask of the known values, and their indices in `values`, `[distinct]` each.
+
+        `distinct` has no nulls. The indices of unknown values have no meaning.
+        """
         if is_text(distinct.type):
             known_values = self.values
             if distinct.type != known_values.type:
@@ -170,6 +176,8 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class MetaCounts:
+    """The counts of a vocabulary's file `meta.COLUMN.parquet`."""
+
     num_oov: int  # the number of out-of-vocabulary ids
     nulls_observed: int  # number of missing training values
     oov_observed: int  # number of training values that were not kept
@@ -205,6 +213,7 @@ class RowGroupWriter:
             writer.size_bytes = partial.stat().st_size
 
     def write(self, rows: pa.Table) -> None:
+        """Write rows, of which those that do not fill a row group wait for more."""
         waiting = pa.concat_tables([self._waiting, rows])
         while waiting.num_rows >= self._num_rows:
             self._write_row_group(waiting.slice(0, self._num_rows))
@@ -228,6 +237,7 @@ class CountsWriter:
 
     @property
     def size_bytes(self) -> int:
+        """The size of the file; 0 before it is complete."""
         return self._to.size_bytes
 
     @classmethod
@@ -248,6 +258,8 @@ class CountsWriter:
 
 
 class VocabularyWriter(CountsWriter):
+    """Writes a vocabulary's values with their counts, in id order."""
+
     _meta = ""
 
     @classmethod
@@ -355,11 +367,13 @@ def readable(file: str) -> Iterator[None]:
 
 
 def write_table(table: pa.Table, file: str, **settings: Any) -> None:
+    """Write a parquet file, which appears when it is complete; `settings` are those of pyarrow."""
     with whole_file(file, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)
 
 
 def read_table(file: str) -> pa.Table:
+    """Return the rows of a parquet file; `file` is a path or a URL."""
     if not is_remote(file):
         return pq.read_table(file)
     with open_input(file, retry_s=RETRY_S) as handle:
@@ -367,7 +381,7 @@ def read_table(file: str) -> pa.Table:
 
 
 def copy_file(source: str, target: str) -> None:
-    """Copy a file of a saved workflow, a MiB at a time; each may be a path or a URL.
+    """Copy a file of a saved workflow, a MiB at a time; `source` and `target` are paths or URLs.
 
     Raises `DataError` if it cannot be read, and `OutputError` if it cannot be written.
     """

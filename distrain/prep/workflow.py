@@ -53,13 +53,17 @@ of missing and of unknown values.
 
 @dataclass(frozen=True)
 class FitStage:
+    """The indices of a group in a workflow, and of a fitted operator in the group."""
+
     group: int
     operator: int
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """Groups of columns in output order, and their operators; each column is in one group.
+    """The operators of a table's columns, fitted or not: groups of columns in output order.
+
+    Each column is in one group. Methods that fit or change a workflow return a new one.
 
     >>> fitted = Workflow((ColumnGroup(("C1",), (Categorify(),)),)).fit(
     ...     [pa.table({"C1": ["b", "a", None, "b"]})]
@@ -110,15 +114,17 @@ class Workflow:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The columns that the groups make, in output order."""
         return tuple(column for group in self.groups for column in group.columns)
 
     @property
     def categorical(self) -> tuple[str, ...]:
+        """The columns that become ids, in output order."""
         return tuple(c for group in self.groups if group.is_categorical for c in group.columns)
 
     @property
     def taking_categories(self) -> tuple[str, ...]:
-        """The columns whose raw values are categories: the first operator takes categories."""
+        """The columns whose raw values are read as categories, as their operators require."""
         takers = (group for group in self.groups if takes_of(group.operators) == "categories")
         return tuple(column for group in takers for column in group.columns)
 
@@ -129,6 +135,7 @@ class Workflow:
 
     @property
     def learns_labels(self) -> bool:
+        """Whether a column has target means."""
         return bool(self.labelled)
 
     @property
@@ -144,6 +151,7 @@ class Workflow:
 
     @property
     def cardinalities(self) -> dict[str, int]:
+        """The number of ids of each categorical column."""
         return {column: v.cardinality for column, v in self._vocabularies().items()}
 
     @property
@@ -159,7 +167,8 @@ class Workflow:
     def reading(self, null_values: Sequence[str] = ()) -> dict[str, Any]:
         """Return the fields of a `StagingTask` that make it read later rows like the fitted rows.
 
-        Categories get the type that they had in the fit, in any file format.
+        Categories get the type that they had in the fit, in any file format. `null_values` are the
+        texts that mean a missing value, which apply only if the workflow was fitted on CSV.
         """
         kinds = {c: k.removeprefix(LISTS_OF) for c, k in self.record.get(HOLDS, {}).items()}
         types = {INTEGERS: "int64", TEXTS: "string"}
@@ -180,6 +189,7 @@ class Workflow:
 
     @property
     def vocabulary_names(self) -> tuple[str, ...]:
+        """The names of the vocabularies: domains, and the columns without a domain."""
         domains = self.domains
         return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
 
@@ -237,6 +247,7 @@ class Workflow:
             yield [stages[n] for stages in to_fit if n < len(stages)]
 
     def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
+        """Return the workflow in which the operator of a stage is fitted; `fitted` is by column."""
         group = self.groups[stage.group]
         operators = list(group.operators)
         operator = cast(FittedOperator, operators[stage.operator])
@@ -253,6 +264,7 @@ class Workflow:
         return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
 
     def with_record(self, **fields: Any) -> Workflow:
+        """Return the workflow with further entries in its record."""
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:
@@ -331,7 +343,9 @@ class Workflow:
             vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
     def save_document(self, folder: str | Path) -> None:
-        """Write everything except the vocabularies, which the tasks that made them have written.
+        """Write `workflow.json` and the tables of counts and target means to a folder or a URL.
+
+        The vocabularies are not written: the tasks that made them have done so.
 
         `workflow.json` is written last, and appears complete. Raises `OutputError` if a file cannot
         be written.
@@ -358,10 +372,11 @@ class Workflow:
         Args:
             load_vocabulary: Returns the vocabulary of a column or a domain; by default it is read
                 from the folder into memory.
-            load_table: Returns the table of a column's encoding; by default it is read likewise.
+            load_table: Returns the table of a column's counts or target means; by default it is
+                also read from the folder.
 
         Raises:
-            DataError: A file is missing, damaged, or of a newer version.
+            DataError: A file is missing, damaged, or of another version.
         """
         document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")

@@ -47,6 +47,7 @@ def read_records(paths: RunPaths) -> list[Record]:
 
 
 def records_of(attempts: list[AttemptRead]) -> list[Record]:
+    """Return the records of attempts in order, except those of steps that a later one repeated."""
     return History(entry for attempt in attempts for entry in attempt.entries).records
 
 
@@ -87,6 +88,10 @@ def name_of(number: int) -> str:
 
 
 def read_attempt(folder: OpenRunFolder, number: int) -> AttemptRead:
+    """Return the content of an attempt's file, empty if it is missing.
+
+    Raises `InputError` for a damaged line. Entries of unknown kinds are ignored.
+    """
     read = AttemptRead(number)
     for count, line in enumerate(whole_lines(folder, number), 1):
         try:

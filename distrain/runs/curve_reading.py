@@ -22,6 +22,8 @@ _SPLITS = ("train", "valid", "next_window")
 
 @dataclass(frozen=True)
 class NewRecords:
+    """The records of a run after a cursor."""
+
     records: tuple[Mapping[str, Any], ...]
     cursor: str  # where the next call continues
     restart: bool  # whether these records replace all earlier ones
@@ -31,6 +33,8 @@ class NewRecords:
 
 @dataclass
 class _Cursor:
+    """The position after the records that were read; its text is `NewRecords.cursor`."""
+
     newest: int = -1  # the newest attempt that had begun to train
     attempt: int = -1  # the attempt whose file was read last
     offset: int = 0  # the number of bytes read of that file
@@ -111,6 +115,7 @@ def _parts(folder: OpenRunFolder) -> Iterator[_Part]:
 
 
 def _first_step(folder: OpenRunFolder, number: int) -> int | None:
+    """Return the step at which an attempt began to train; `None` if it has not begun."""
     for line in whole_lines(folder, number, _HEAD_BYTES):
         entry = _parsed(line)
         if entry is not None and entry.get("entry") == "resumed":
@@ -144,6 +149,11 @@ def _take(
 
 
 def _whole_lines(folder: OpenRunFolder, number: int, start: int, limit_bytes: int) -> bytes:
+    """Return complete lines of an attempt's file from byte `start` on; b"" if there are none.
+
+    They have up to `limit_bytes`. If the first line is longer, the limit is doubled until the line
+    fits, to at least 8 MiB; a line that does not fit then counts as none.
+    """
     while True:
         data = folder.read_growing(name_of(number), start, limit_bytes)
         whole = data[: data.rfind(b"\n") + 1]

@@ -143,7 +143,7 @@ def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """Return fields of a summary for a submission whose scheduler was lost, so that it has none.
+    """Return fields of a summary for a submission without one, because its scheduler was lost.
 
     `last` is the submission's last attempt.
     """

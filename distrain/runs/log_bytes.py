@@ -40,6 +40,8 @@ _READ_BYTES = 2**22
 
 @dataclass(frozen=True)
 class LogPiece:
+    """A file with the bytes `first` to `end - 1` of a log."""
+
     name: str
     first: int
     end: int
@@ -93,6 +95,7 @@ def read_log(path: Path) -> bytes:
 
 
 def gap_note(num_bytes: int) -> bytes:
+    """Return the text that replaces a gap of `num_bytes` bytes."""
     return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
 
 
@@ -137,6 +140,10 @@ def _size(folder: Folder, name: str, sizes: Mapping[str, int] | None) -> int | N
 
 
 def _read(folder: Folder, piece: LogPiece, first: int, num_bytes: int) -> bytes:
+    """Read `num_bytes` bytes of a piece from byte `first` of the log on; fewer at its end.
+
+    Raises `FileNotFoundError` if the piece was removed, `OSError` if it is not a plain file.
+    """
     if not isinstance(folder, int):
         return folder.read(piece.name, first - piece.first, num_bytes)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -74,10 +74,10 @@ def find_logs(
 def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int]]:
     """Return the first error in logs, and the ranks of its attempt whose logs have no error.
 
-    The first error is that of the first attempt with one, by time stamp. An error about a lost peer
-    is returned only if no attempt has another error. A killed rank logs nothing: if all other ranks
-    report a lost peer, the ranks without an error are the lost peers. Without any error, returns
-    `None` and the ranks of the last attempt.
+    The first error is the earliest one, by time stamp, of the first attempt that has an error. An
+    error about a lost peer is returned only if no attempt has another error. A killed rank logs
+    nothing: if all other ranks report a lost peer, the ranks without an error are the lost peers.
+    Without any error, returns `None` and the ranks of the last attempt.
 
     `logs` are in the order of the attempts; the logs of later attempts are read only if needed.
     """
@@ -96,6 +96,7 @@ def first_error(logs: Iterable[LogOfRank]) -> tuple[LoggedError | None, list[int
 
 
 def _first_error(log: LogOfRank) -> LoggedError | None:
+    """Return the first error in a log that is not about a lost peer, or else the first error."""
     lines = log.text().splitlines()
     at, of_peer = _LATEST, None
     for index, line in enumerate(lines):
@@ -114,6 +115,7 @@ def _first_error(log: LogOfRank) -> LoggedError | None:
 
 
 def _end_of_block(lines: Sequence[str], start: int) -> int:
+    """Return the index after the lines that belong to the error at line `start`."""
     for index in range(start + 1, min(len(lines), start + LINES_AFTER)):
         stamp = _TIME.match(lines[index])
         if stamp and stamp[2] not in ("ERROR", "CRITICAL"):

@@ -102,6 +102,7 @@ class RunData:
         return list(self.summary.get("seconds") or ())
 
     def mean_seconds(self) -> Mapping[str, float]:
+        """Return the wall time by phase: means over the ranks, summed over the training records."""
         return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:
@@ -132,7 +133,10 @@ def read_run_data(root: Path) -> RunData:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return True if a process holds a lock on the file; False if there are no locks or no file."""
+    """Return True if a process holds an exclusive lock on the file.
+
+    Return False if the file cannot be opened, or if its filesystem does not support locks.
+    """
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -23,9 +23,11 @@ _DEPTH = 32
 
 @dataclass(frozen=True)
 class FileInRun:
-    name: str
+    """A file of a run folder."""
+
+    name: str  # its path in the run folder
     size_bytes: int
-    modified_s: float
+    modified_s: float  # in seconds since 1970
 
 
 class NotInRun(LookupError):
@@ -33,6 +35,8 @@ class NotInRun(LookupError):
 
 
 class RunFileReader(Protocol):
+    """An open file of a run folder, on a filesystem or in an object store."""
+
     @property
     def name(self) -> str: ...
 
@@ -129,6 +133,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
 
 def _files(folder: int, prefix: str, after: str) -> Iterator[FileInRun]:
+    """Yield the plain files below an open folder, whose path in the run is `prefix`, by name.
+
+    Yields only names after `after`, and nothing in folders deeper than `_DEPTH` levels.
+    """
     if prefix.count("/") > _DEPTH:
         return
     entries = []

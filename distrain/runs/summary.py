@@ -62,9 +62,9 @@ class Summary:
     scored_rows: int | None
     # area under the ROC curve; the exact value differs by at most `auc_bound`
     auc: float | None
-    auc_bound: float | None  # from the histogram bins of the AUC
+    auc_bound: float | None  # the largest error of `auc` that counting scores in bins may cause
     log_loss: float | None  # mean log loss in nats
-    normalised_entropy: float | None  # log loss over that of predicting the mean click rate
+    normalised_entropy: float | None  # log loss divided by that of the mean label
     model: str | None
     scored_step: int | None = None  # the step of these metrics
     # the training step of the saved model; after a refit, that of the best validation before it
@@ -72,15 +72,15 @@ class Summary:
     # if training stopped early: `step`, `rows`, the `metric` of the validations,
     # `best_step` and `best_value`, and `waited`, the number of validations since then
     stopped_early: Mapping[str, Any] | None = None
-    # for a refit, a second training with the validation rows: `step`, the steps of the first
-    # training, `found_step`, the step of its best validation, and `num_steps` and `total_rows` of
-    # both trainings; the metrics above are those of the first training, since the saved model was
-    # trained on the validation rows
+    # for a refit, a second training with the validation rows: `step` (the steps of the first
+    # training), `found_step` (the step of its best validation), `num_steps` and `total_rows` (of
+    # both trainings together). The metrics above are those of the first training, since the saved
+    # model was trained on the validation rows
     refit: Mapping[str, Any] | None = None
     # for a warm start: the other run's `path` and `step`; per table its `columns`, `by` which key
     # rows were matched (`id`, `value`, or `fresh`), and the numbers of `matched`, `fresh` and
-    # `dropped` rows; the number of `dense` tensors that were loaded, and the names of tensors that
-    # were `left` out because their shapes differ
+    # `dropped` rows; `dense`, the number of dense tensors that were loaded; and `left`, the names
+    # of tensors that were not loaded, because their shapes differ
     warm_start: Mapping[str, Any] | None = None
     # metrics of the scored rows by name, for each target other than the first binary target; absent
     # without such targets
@@ -186,6 +186,10 @@ _CHECKPOINTS = TypeAdapter(Checkpoints)
 
 
 def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
+    """Return the field `checkpoints` for a submission's checkpoints and those of earlier ones.
+
+    `before` is the summary of the earlier submissions, or an empty mapping.
+    """
     earlier = _CHECKPOINTS.validate_python(before.get("checkpoints", {}))
     last = now if now.count else earlier
     return {

@@ -24,7 +24,10 @@ from distrain.workers.supervisor import COMMAND_OP, rank_key, supervise
 
 @dataclass
 class _Gang:
-    """The store and the supervisors of one attempt. The store ends with this object."""
+    """A launched gang: its rendezvous store, and the Dask tasks of its ranks' supervisors.
+
+    The store closes when this object is freed.
+    """
 
     store: Any  # a `TCPStore`
     futures: list[Any]  # the Dask futures of the supervisors, by rank
@@ -32,9 +35,9 @@ class _Gang:
 
 
 class Gangs:
-    """The gangs of a scheduler, by job and attempt; `client_name` names its Dask client.
+    """Launches and ends the gangs of a scheduler, through a Dask client named `client_name`.
 
-    Raises `ClusterError` if the setting of the stores' ports is invalid.
+    Raises `ClusterError` if the setting of the rendezvous stores' ports is invalid.
     """
 
     def __init__(self, scheduler: Scheduler, client_name: str):
@@ -55,7 +58,7 @@ class Gangs:
         request: Submit,
         still_wanted: Callable[[], bool],
     ) -> bool:
-        """Open a store, and submit a Dask task for each rank, which runs the rank's supervisor.
+        """Open a rendezvous store, and submit a Dask task for each rank, the rank's supervisor.
 
         Returns True. If `still_wanted` returns False once the store is open, returns False instead,
         and submits nothing. Raises `ClusterError` if all ports for stores are in use.

@@ -14,7 +14,7 @@ from distrain.version import build
 
 
 def show(job: Job, collector: Collector, outcome: tuple[bool, str], since: int | None) -> JobView:
-    """Return a view of a job.
+    """Return the state of a job in the form that clients read.
 
     Args:
         job: The job in the lifecycle.
@@ -119,10 +119,10 @@ def last_view(ended: EndedJob) -> JobView:
 
 
 def slot_of(state: Any) -> Slot:
-    """Return the slot of a worker, given Dask's `WorkerState`.
+    """Return the `Slot` of a worker (its host, address and name), given Dask's `WorkerState`.
 
-    Its name is the name that the worker was given, or else its nanny's address; both stay the same
-    when the nanny restarts the worker. "" if the worker has neither.
+    The slot's name is the name that the worker was given, or else its nanny's address; both stay
+    the same when the nanny restarts the worker. "" if the worker has neither.
     """
     named = state.name is not None and state.name != state.address
     return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")

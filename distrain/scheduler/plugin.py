@@ -201,16 +201,19 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
-        """Return the view of a job with its progress from entry `since` on; `None`: without."""
+        """Return the view of a job with its progress from entry `since` on.
+
+        If `since` is `None`, the view has no progress. Raises `KeyError` for an unknown job.
+        """
         outcome = self.recordings.outcome(job_id)
         return show(self.lifecycle.jobs[job_id], self.collectors[job_id], outcome, since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
-        """Stream message: a worker will leave; `why` says who stops it."""
+        """Handle a worker's message that it will leave the cluster; `why` says who stops it."""
         self.tell(WorkerLeaving(worker, why))
 
     def worker_runs(self, worker: str, build: str, **_: object) -> None:
-        """Stream message: a worker reports its build of distrain.
+        """Handle a worker's message about its build of distrain.
 
         Only workers with the scheduler's build get ranks.
         """
@@ -219,11 +222,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self._workers_changed()
 
     def recorded(self, job_id: str, attempt: int | None, error: str, **_: object) -> None:
-        """Stream message: a worker has closed an attempt's records, or tried to write a summary."""
+        """Handle a worker's answer to a request of `Recordings`; see `Recordings.heard`."""
         self.recordings.heard(job_id, attempt, error)
 
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
-        """Stream message: an event of a rank, or of its supervisor, as JSON values.
+        """Handle a worker's message with an event of a rank or its supervisor, as JSON values.
 
         An event that cannot be read counts as a failure of the rank.
         """

@@ -51,7 +51,10 @@ class _Job:
 
 
 class Recordings:
-    """Sends the records of all jobs to workers, and requests their summaries."""
+    """Has workers write the files of all jobs' runs: the attempts' records, and the summaries.
+
+    A job's summary is requested once the job has ended.
+    """
 
     def __init__(self, send: Send):
         self._send = send

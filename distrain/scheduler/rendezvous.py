@@ -53,7 +53,7 @@ class Stores:
         self._lock = threading.Lock()
 
     def open(self, host: str, listens_at: str = "") -> Any:
-        """Return a new store, as `make_store`; raises `ClusterError` if all ports are in use."""
+        """Return a new store at the next free port; arguments and errors as for `make_store`."""
         with self._lock:
             store = make_store(host, listens_at, beginning_at(self.ports, self._next))
             self._next = store.port - self.ports[0] + 1

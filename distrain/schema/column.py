@@ -186,6 +186,7 @@ class ColumnSchema:
 
 
 def check_names(columns: Sequence[ColumnSchema]) -> None:
+    """Raise `SchemaError` if several columns have the same name."""
     counts = Counter(column.name for column in columns)
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:

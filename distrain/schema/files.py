@@ -171,6 +171,10 @@ def _read(path: Path | str) -> str:
 
 
 def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[ColumnSchema, ...]:
+    """Return the columns of a file's top-level entries, in the order of the file.
+
+    `read` converts an unparsed entry to a dictionary; `path` is named in warnings.
+    """
     features: list[tuple[_Where, Feature]] = []
     shared: dict[str, tuple[str, Feature]] = {}
     ignored: set[str] = set()

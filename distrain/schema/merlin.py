@@ -173,6 +173,11 @@ def _tidy(value: Any) -> Any:
 def _domain(
     feature: Feature, shared: Mapping[str, tuple[str, Feature]]
 ) -> tuple[str | None, Feature]:
+    """Return the kind and the message of a feature's domain, which is its own or a shared one.
+
+    Without a domain, the result is `None, {}`. If a shared domain is missing in the file, the kind
+    is `None`, and the message has only its name.
+    """
     for kind in SHARED_DOMAINS:
         if kind in feature:
             return kind, feature[kind]
@@ -183,6 +188,7 @@ def _domain(
 def _keep_domain(
     properties: Feature, name: str, kind: str | None, domain: Feature, cardinality: int | None
 ) -> None:
+    """Add to `properties` the parts of a domain that no other field of the column expresses."""
     if domain.get("name", "") not in ("", name):
         properties["domain"] = domain["name"]
     if kind == "string_domain":

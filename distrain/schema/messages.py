@@ -194,6 +194,14 @@ def _camel(key: str) -> str:
 
 
 def read_text(fields: Iterable[Field], kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
+    """Return the dictionary of a message in text format.
+
+    Fields that `kinds` lacks are stored under `UNKNOWN`.
+
+    Raises:
+        SchemaError: A value does not have the kind of its field, or a field that is not repeated
+            is given twice. The error has the line.
+    """
     message: dict[str, Any] = {}
     for field in fields:
         kind = kinds.get(field.key)
@@ -273,6 +281,7 @@ def _unpacked(value: Value) -> dict[str, Any]:
 
 
 def _untyped(value: Value) -> Any:
+    """Return the value of a field of unknown kind; a bare word may be a boolean or a number."""
     if isinstance(value, list):
         message: dict[str, Any] = {}
         for field in value:
@@ -289,6 +298,7 @@ def _untyped(value: Value) -> Any:
 
 
 def _collect(message: dict[str, Any], key: str, value: Any) -> None:
+    """Add a field of unknown kind; from its second value on, the field is a list."""
     if key not in message:
         message[key] = value
     elif isinstance(message[key], list):

@@ -67,6 +67,7 @@ class Schema:
         )
 
     def select(self, names: Iterable[str]) -> "Schema":
+        """Return the named columns in the order of `names`; `SchemaError` if one is missing."""
         return Schema(tuple(self[name] for name in names))
 
     def select_by_tag(self, *tags: str) -> "Schema":

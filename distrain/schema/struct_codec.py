@@ -93,6 +93,7 @@ def _decode_value(data: bytes) -> Any:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and the value of each field: an integer for a varint, otherwise bytes."""
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)
@@ -114,6 +115,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at index `at`, and the index after it."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

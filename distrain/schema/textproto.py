@@ -18,9 +18,11 @@ Value: TypeAlias = "bytes | str | list[Field]"
 
 
 class Field(NamedTuple):
+    """A field of a message."""
+
     key: str
     value: Value
-    line: int = 0
+    line: int = 0  # in the text, from 1; 0 if the field was not parsed
 
 
 class _Token(NamedTuple):
@@ -74,6 +76,8 @@ def render(fields: Sequence[Field], indent: str = "") -> str:
 
 
 class _Parser:
+    """Parses a message from its tokens by recursive descent."""
+
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._next = 0
@@ -148,6 +152,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
+    """Return the words, strings and marks of a text, and a token `end` after them."""
     tokens, line, at = [], 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)

@@ -198,7 +198,7 @@ class ClusterProfile(SettingsSection):
     allowed_roots: tuple[str, ...] = Field(
         (),
         description="Prefixes of paths and URLs that job specs may use; empty: any absolute "
-        "path or URL.",
+        "path, and any URL of an object store or of HDFS.",
     )
     model_packages: tuple[str, ...] = Field(
         (),

@@ -33,10 +33,16 @@ class Limits(SettingsSection):
     spec_depth: int = Field(32, ge=1, description="The maximum nesting depth of a job spec.")
     tags: int = Field(32, ge=0, description="The maximum number of tags of a job.")
     submits_per_s: float = Field(
-        10.0, gt=0, description="The maximum average number of submissions per second of a user."
+        10.0,
+        gt=0,
+        description="The maximum average number of requests that change something, per second of "
+        "a user, in each process.",
     )
     reads_per_s: float = Field(
-        50.0, gt=0, description="The maximum average number of read requests per second of a user."
+        50.0,
+        gt=0,
+        description="The maximum average number of read requests per second of a user, in each "
+        "process.",
     )
     streams_per_token: int = Field(
         20, ge=1, description="The maximum number of open event streams of a token."
@@ -64,7 +70,10 @@ class Retention(SettingsSection):
 
 
 class ProjectSettings(Quota):
-    """A project that the configuration declares; the API does not change it."""
+    """A project that the configuration declares.
+
+    The API cannot change its quota, nor the roles given here; it can add members.
+    """
 
     members: dict[str, Literal["viewer", "submitter", "operator"]] = Field(
         {}, description="Roles by user."
@@ -148,7 +157,7 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
 
     def run_root(self, cluster: str) -> Path:
-        """Return the folder of a cluster's runs; only if `run_place` is not a URL."""
+        """Return the folder of a cluster's runs. Call it only if `run_place` is not a URL."""
         return Path(self.run_place(cluster))
 
     def run_place(self, cluster: str) -> str:

@@ -54,6 +54,8 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Principal:
+    """The caller of a request: a user with their roles, limited by the scopes of a token."""
+
     user: str
     # whether the user operates the service, and may do everything
     is_admin: bool = False
@@ -67,7 +69,7 @@ class Principal:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the database has it, or before it is in the database: as its submission sets it."""
+    """A job's row in the database; before there is one, the values from the job's submission."""
 
     id: str
     project: str
@@ -90,7 +92,7 @@ class Job:
     cancel_grace_s: float | None = None
     phase: Phase = Phase.QUEUED  # see `Phase`
     first_attempt: int = 1  # the number of the current submission's first attempt
-    epoch: str | None = None  # the boot of the scheduler that may have it
+    epoch: str | None = None  # identifies the run of the scheduler's process that may have it
     scheduler_losses: int = 0  # how many times a scheduler lost this submission
     # the last known state at the coordinator: a `JobState`, or a state of a later version; `queued`
     # before the first
@@ -108,6 +110,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Attempt:
+    """An attempt of a job, as the database has it."""
+
     job_id: str
     attempt: int
     epoch: str  # identifies the run of the scheduler's process that ran it
@@ -126,7 +130,7 @@ class Change:
 
     job: Job  # as it was read
     columns: Mapping[str, Any]  # by the names of `Job`
-    # current attempts; a row's start, and an existing end, are never changed
+    # the attempts that begin or end; the start and an existing end of a stored attempt are kept
     attempts: Sequence[Attempt] = ()
 
 

@@ -117,7 +117,9 @@ def _states(url: str) -> Objects | _Looking:
 
 
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
-    """Return the state of the output at a URL, and its version; `(None, "")` if it has none.
+    """Return the state of the output at a URL, and the version of the state's object.
+
+    Returns `(None, "")` if there is no state.
 
     Raises:
         OutputError: The state is damaged.

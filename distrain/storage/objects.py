@@ -82,6 +82,7 @@ class Objects:
             raise
 
     def find(self, name: str) -> StoredObject:
+        """Return the size, time and version of an object, without reading it."""
         answer = self._call("head_object", Key=self._prefix + name)
         modified_s = answer["LastModified"].timestamp()
         return StoredObject(name, int(answer["ContentLength"]), modified_s, str(answer["ETag"]))

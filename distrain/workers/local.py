@@ -132,7 +132,8 @@ def local_cluster(
             these processes, so that other users of the machine cannot connect.
 
     Raises:
-        ClusterError: The cluster does not start, or there are too few GPUs.
+        ClusterError: The cluster does not start, there are too few GPUs, or GPUs are to be used and
+            dask-cuda is not installed.
     """
     import dask
     from distributed import Client, LocalCluster, utils
@@ -394,9 +395,9 @@ def check_this_machine(num_workers: int, device: str) -> int:
 
 
 def device_of_workers(num_workers: int) -> str:
-    """Return the device that workers of a local cluster would have with `auto`.
+    """Return the device that commands choose for the workers of a local cluster: `cuda` or `cpu`.
 
-    This is `cuda` if dask-cuda is installed and there is a GPU for each worker, otherwise `cpu`.
+    It is `cuda` if dask-cuda is installed and there is a GPU for each worker, otherwise `cpu`.
     """
     has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
     return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"

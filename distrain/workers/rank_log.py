@@ -90,7 +90,10 @@ class BoundedLog:
         self._room = self._kept_bytes
 
     def _remove_parts(self) -> None:
-        """Remove empty parts, and the oldest parts beyond `kept_bytes` and `_PARTS`."""
+        """Make room for a new part: remove empty parts, and the oldest ones.
+
+        The remaining parts have at most `kept_bytes` bytes, and are fewer than `_PARTS`.
+        """
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             parts = [p for p in log_pieces(folder, self._path.name) if p.name != self._path.name]

@@ -141,7 +141,11 @@ class _Left(Exception): ...  # the task is asked to leave while it waits for the
 
 
 class _Task:
-    """One task of the Slurm job."""
+    """One task of the Slurm job.
+
+    `run` starts the task's worker, and the scheduler if this is the first task, and returns the
+    exit code when they have ended.
+    """
 
     def __init__(self, folder: Path, device: str, environment: Mapping[str, str]):
         self._folder, self._device, self._environment = folder, device, dict(environment)

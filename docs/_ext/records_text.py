@@ -30,7 +30,7 @@ _COMMON = {
     "epoch": "From 0.",
     "host": "The name of its host.",
     "job_id": "The job's id.",
-    "message": "The cause for people: what failed, where, and a hint.",
+    "message": "The cause in words: what failed, where, and a hint.",
     "model": "The folder of the saved model.",
     "name": "The job spec's `name`.",
     "num_ranks": "The number of ranks that trained together.",

@@ -43,7 +43,7 @@ _COMMON = {
     "label": "A text that helps the user recognise it.",
     "limit": "The maximum number of entries in the answer.",
     "max_priority": "The highest priority that is allowed.",
-    "message": "The reason for people: what failed, where, and a hint.",
+    "message": "The reason in words: what failed, where, and a hint.",
     "model_packages": "Packages from which specs may name functions.",
     "modified_at": "When the file was last changed.",
     "name": "Its name.",

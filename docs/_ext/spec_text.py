@@ -186,7 +186,9 @@ def _in_words(default: str) -> str:
 
 
 def _value_of(name: str, field: FieldInfo) -> str:
-    return _OF_MODELS.get(name) or _type(field.annotation)
+    kind = _OF_MODELS.get(name) or _type(field.annotation)
+    # The schema of such a field has a value beside the annotation, which is its default.
+    return f"{kind} or {_default(field)}" if callable(field.json_schema_extra) else kind
 
 
 def _name(name: str, field: FieldInfo) -> str:

@@ -244,7 +244,7 @@ _AS_GIVEN = (
     *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
     *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
 )
-"""Options with the names of fields of the request."""
+"""Options that are passed unchanged to the field of `PrepRequest` with the same name."""
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
@@ -274,6 +274,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
 
 
 def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
+    """Return the command that usually follows: `train`, `predict` or `init`."""
     out = str(result.out)
     if options["update"]:
         data = f"data.train={out}/train"

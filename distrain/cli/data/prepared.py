@@ -69,6 +69,10 @@ _REMEDIES = {
 
 
 def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
+    """Print warnings about prepared rows: equal labels, rare or rounded values, and drift.
+
+    `is_fitted_anew` is as in `print_prepared`.
+    """
     if result.learnt_before:
         print_warning(
             f"warning: the workflow already contains {', '.join(result.learnt_before)}, so its "

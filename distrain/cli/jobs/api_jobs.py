@@ -20,10 +20,11 @@ class ApiJobs:
     def list_jobs(
         self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
     ) -> tuple[list[Job], list[dict[str, Any]], bool]:
-        """Return up to `limit` jobs, the newest first; their JSON; and whether they are filtered.
+        """Return up to `limit` jobs, the newest first; their JSON; and whether an option filters.
 
-        `states` and `filters` have the values of `--state`, and of `--project`, `--owner` and
-        `--tag` (`tags`) by name. Without any, the last result is False.
+        `states` has the values of `--state`, and `filters` those of `--project`, `--owner` and
+        `--tag` by name: `project`, `owner` and `tags`, which must be present. The last result is
+        False if all of them are empty.
         """
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
@@ -59,6 +60,10 @@ def parse_tags(words: Sequence[str]) -> dict[str, str]:
 
 
 def pair(word: str, option: str, form: str) -> tuple[str, str]:
+    """Split a word at its first `=`; raise `click.UsageError` if it has no name or no `=`.
+
+    The error names `option` and the expected form, such as `NAME=VALUE`.
+    """
     name, sign, value = word.partition("=")
     if not (name and sign):
         raise click.UsageError(f"{option} {word}: write {form}.")

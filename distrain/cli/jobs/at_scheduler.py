@@ -132,6 +132,11 @@ class SchedulerJobs(ApiJobs):
         checks: bool = False,
         job_id: str | None = None,
     ) -> None:
+        """Submit a spec as a new job. With `waits`, follow it to its end.
+
+        With `checks`, a worker checks the data first. `run_dir` is `runs/JOB` by default; a
+        `job_id` of `None` is made of the job's name and the time.
+        """
         job_id = job_id or new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
         self._leave(RunRequest(spec, root, job_id, self.address), waits=waits, checks=checks)
@@ -160,7 +165,8 @@ class SchedulerJobs(ApiJobs):
 
         Raises:
             ClusterError: The scheduler has no dashboard.
-            NotFound: There is no such job; or `InputError` if there are several.
+            NotFound: There is no such job.
+            InputError: Several jobs have ids that begin with `word`.
         """
         if word is not None:
             self.find(word)

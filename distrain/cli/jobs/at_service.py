@@ -55,6 +55,11 @@ class ServiceJobs(ApiJobs):
         return {"server": self.address, **document}, lines
 
     def wait(self, found: Job, timeout_s: float | None = None) -> Job:
+        """Print a job's states until it ends, and return the ended job.
+
+        Raises `WaitTimedOut` if it has not ended within `timeout_s`.
+        """
+
         def look(job: Job) -> None:
             if not job.is_final:  # `print_end` prints the end
                 print_remark(state_line(job))
@@ -116,6 +121,7 @@ class ServiceJobs(ApiJobs):
         return job, _submitted(job)
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
+        """Resume the job whose id is `word` or begins with it; with `waits`, wait for its end."""
         values, found = parse_overrides(overrides), self.client.find(word)
         if_interrupted(f"see whether job {found.id} was resumed: distrain status {found.id}")
         job = self.client.resume(found.id, values, resumes=found.resumes)
@@ -124,6 +130,7 @@ class ServiceJobs(ApiJobs):
     def clone(
         self, word: str, overrides: tuple[str, ...], *, waits: bool, job_id: str | None
     ) -> None:
+        """Submit a new job with the spec of job `word`; with `waits`, wait for its end."""
         values, found = parse_overrides(overrides), self.client.find(word)
         new_id = job_id or new_job_id(found.name)
         with _repeatable(new_id):

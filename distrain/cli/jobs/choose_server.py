@@ -26,7 +26,7 @@ READ_S = 10.0
 
 @dataclass(frozen=True)
 class JobPlace:
-    """The address of a service, or of a scheduler without one."""
+    """The address of a service, or of a scheduler that is used without a service."""
 
     address: str
     is_service: bool
@@ -46,6 +46,7 @@ class JobPlace:
 
 
 def server_option(function: Function) -> Function:
+    """Add `--server`, the address of a job service, and `--no-retry`."""
     once = click.option(
         "--no-retry",
         is_flag=True,

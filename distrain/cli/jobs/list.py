@@ -109,6 +109,7 @@ def _cells(job: "Job") -> tuple[str, ...]:
 
 
 def jobs_table(jobs: "Sequence[Job]") -> "Table":
+    """Return jobs as a table to print, one row for each, in their order."""
     from rich.text import Text
 
     figures = (figure.title.upper() for figure in shown_on("jobs"))

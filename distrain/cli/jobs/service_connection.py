@@ -22,6 +22,7 @@ NO_RETRY = "distrain.no_retry"
 
 
 def default_server() -> str | None:
+    """Return the address that `distrain login` made the default; `None` if there is none."""
     from distrain.client.credentials import read_logins, servers_file
 
     return read_logins(servers_file()).default

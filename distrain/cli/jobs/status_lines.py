@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def state_line(job: "Job") -> str:
+    """Return a job's state and, if known, why it waits or failed, as one line."""
     return f"{clean_line(job.state)}{f': {clean_line(job.why)}' if job.why else ''}"
 
 

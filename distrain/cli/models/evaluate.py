@@ -56,7 +56,7 @@ class ScoringPlace:
     batch_rows: int | None  # rows scored at once; `None`: automatic
 
     def check_raw(self) -> None:
-        """Raise `InputError` if there is a `scheduler`, whose workers cannot read raw rows."""
+        """Raise `InputError` if there is a `scheduler`: its workers cannot read files made here."""
         if self.scheduler is not None:
             raise InputError(
                 "raw rows are prepared temporarily here: --scheduler cannot use them",
@@ -306,6 +306,7 @@ def _warn_of_seen(saved: "SavedModel", dataset: "Dataset") -> None:
 
 
 def _check_options(context: click.Context) -> None:
+    """Raise an error if options contradict each other, or need another option."""
     values = context.params
     for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
         if given_options(context, [name]) and not values[needed]:

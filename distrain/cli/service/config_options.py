@@ -20,6 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def settings_options(function: Function) -> Function:
+    """Add `--config` and `--data-dir`."""
     function = click.option(
         "--data-dir",
         type=PATH,
@@ -98,7 +99,10 @@ def open_database(settings: "Settings") -> "Store":
 
 
 def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
-    """Add an entry to the service's audit log, about a change made by a command of this user."""
+    """Add an entry to the service's audit log: this machine's user made a change by a command.
+
+    `action` is the kind of change, such as `token.create`, and `target` what was changed.
+    """
     import getpass
 
     from distrain.service.store.auditing import AuditEntry

@@ -55,9 +55,11 @@ def backup(settings: "Settings", file: Path) -> None:
 @click.argument("file", type=PATH)
 @json_option("Print one JSON document.")
 def restore(settings: "Settings", file: Path) -> None:
-    """Replace the database with a copy. The service must not run.
+    """Replace SQLite's database with a copy. The service must not run.
 
-    Jobs that were submitted after the copy are lost.
+    The previous database is kept beside it. Jobs that were submitted after the copy was made are
+    not in the copy: the service cancels those that still run. `distrain train --resume RUN`
+    continues them.
 
     \b
     Examples:

@@ -100,6 +100,7 @@ def _plan(
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:
+    """Return a plan as lines of text: reading, memory, tables and advice."""
     from distrain.models.embeddings.sharding.plan import explain
 
     smallest, largest = plan.row_group_rows

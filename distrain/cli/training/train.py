@@ -270,7 +270,11 @@ def _table_job(
 
 
 def _valid_of(words: tuple[str, ...]) -> Any:
-    """Convert the values of `--valid` to the argument `valid` of `distrain.fit`."""
+    """Convert the values of `--valid` to the argument `valid` of `distrain.fit`.
+
+    No value gives `None`, `none` gives False, a number or a mapping gives itself, and anything else
+    the names of files.
+    """
     from distrain.jobs.spec.load import parse_yaml
 
     if len(words) != 1:
@@ -302,6 +306,7 @@ def _check_detachable(run: "RunRequest") -> None:
 
 
 def _print_checked(run: "RunRequest") -> None:
+    """Check a job for `--dry-run`; print its resolved spec, the number of rows, and notes."""
     from distrain.jobs.spec.load import dump_yaml
     from distrain.workers.open_cluster import connect
 

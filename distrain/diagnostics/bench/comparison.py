@@ -17,8 +17,9 @@ Pair = tuple[Measure, Measure]
 def find_changes(earlier: Bench, now: Bench) -> list[BenchFinding]:
     """Return the significant changes of measures that both benches have, the greatest loss first.
 
-    A finding of a measure that got worse has `fails` set. A measure with fewer than three
-    repetitions in a bench is not compared.
+    A change is significant if it exceeds `_STANDARD_ERRORS` and `_LEAST_SHARE`. A finding of a
+    measure that got worse has `fails` set. A measure with fewer than three repetitions in a bench
+    is not compared.
     """
     pairs = common_measures(earlier, now)
     usual = _usual_errors([measure for pair in pairs for measure in pair])

@@ -16,14 +16,18 @@ from distrain.jobs.spec.load import parse_yaml
 
 OUTLIER_SHARE = 0.05
 _NOISE = 3.0
-"""Outliers deviate by more than this number of standard errors."""
+"""Nodes, GPUs and links are outliers only if they differ by more than this number of standard
+errors."""
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[BenchFinding]:
-    """Return the places that deviate by more than `share` and by more than noise, worst first.
+    """Return the places that differ from others by more than the relative `share`, worst first.
 
-    Places are compared with the median of their kind (nodes, ranks or links). Of two places, the
-    worse one is compared with the better one.
+    Nodes, their GPUs and links are compared with the median of all places with the same measure. Of
+    two places, only the worse one can be an outlier: it is compared with the better one. The
+    difference must also exceed `_NOISE` standard errors. If there are three ranks or more, their
+    times in a step, without the exchange, are compared with the median of the ranks; noise is then
+    not considered.
     """
     outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
     return sorted(outliers, key=lambda outlier: outlier.gain)
@@ -83,7 +87,10 @@ Limits = Annotated[Mapping[str, Positive], BeforeValidator(lambda limits: limits
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The file of a machine type: bounds of measures."""
+    """The bounds of measures for a machine type, as in the YAML file of `distrain bench --accept`.
+
+    `machine` describes the machine type; it is not evaluated.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
@@ -101,7 +108,8 @@ _THRESHOLDS = TypeAdapter(Thresholds)
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
     """Parse the YAML text of a machine type's file, which `where` names in errors.
 
-    Raises `InputError` if a bound is missing or wrong, or there are unknown fields.
+    Raises `InputError` if there is no bound, a bound is not a positive number, `machine` is
+    missing, or a field is unknown.
     """
     try:
         thresholds = _THRESHOLDS.validate_python(parse_yaml(text))

@@ -20,7 +20,11 @@ _SLOWER = 0.95
 
 
 def find_troubles(bench: Bench) -> Iterator[BenchFinding]:
-    """Yield faulty GPUs, GPUs that get slower under load, and differences between nodes."""
+    """Yield faulty GPUs, GPUs that get more than 5 % slower under load, and differences of nodes.
+
+    Nodes differ if their GPUs have other types, drivers or ECC modes, or if they have other numbers
+    of GPUs.
+    """
     for node in bench.inventory:
         for index, gpu in enumerate(node.get("gpu_facts", ())):
             place = f"node {node['node']} gpu {index}"
@@ -36,7 +40,7 @@ def find_troubles(bench: Bench) -> Iterator[BenchFinding]:
 
 
 def find_remarks(bench: Bench) -> Iterator[BenchFinding]:
-    """Yield the nodes where two loader threads are slower than one."""
+    """Yield the nodes where two loader threads are more than 5 % slower than one."""
     rates = {(m.name, m.place): m.median for m in bench.measures}
     for (name, place), rate in rates.items():
         one_thread = rates.get(("loader.threads_1", place), 0.0)

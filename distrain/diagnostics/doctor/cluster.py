@@ -61,6 +61,11 @@ def examine_cluster(
 
 
 class _Examination:
+    """One examination of a cluster by `examine_cluster`, to be run once, in Dask's event loop.
+
+    `ended` is set when its files and listeners are removed.
+    """
+
     def __init__(self, client: Any, info: Mapping[str, Any], timeout_s: float):
         self._client = client
         self._timeout_s = timeout_s

@@ -175,11 +175,13 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
+    """A fault of one or several processes that a check found."""
+
     severity: Severity
-    check: str
-    places: tuple[ProcessPlace, ...]
-    fact: str
-    mend: str
+    check: str  # the name of the check, such as `run root`
+    places: tuple[ProcessPlace, ...]  # the processes with the fault
+    fact: str  # the fault, in words
+    mend: str  # how to correct it
 
 
 def mistake(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:

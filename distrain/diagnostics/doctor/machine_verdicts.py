@@ -20,7 +20,11 @@ from distrain.formatting import byte_size
 
 
 def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on workers without a GPU, and on workers that have the same first GPU."""
+    """Yield findings on workers without a GPU, and on workers that have the same first GPU.
+
+    Nothing is yielded if the checked device is "cpu". Workers without a GPU are only reported if it
+    is "cuda", or if other workers have one.
+    """
     if seen.device == "cpu":
         return
     workers = seen.of(ProcessRole.WORKER)
@@ -64,7 +68,11 @@ _TALK = ("python", "distrain", "dask", "distributed")
 
 
 def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on processes whose package versions differ from those of most processes."""
+    """Yield findings on processes whose package versions differ from those of most processes.
+
+    The versions of the scheduler and the workers determine the usual version of a package. This
+    process is only compared for the packages in `_TALK`.
+    """
     cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
     clients = seen.of(ProcessRole.CLIENT)
     packages = dict.fromkeys(name for facts in cluster.values() for name in facts.versions)
@@ -141,6 +149,10 @@ def _offset(offset: Clock) -> str:
 
 
 def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
+    """Yield findings on `run_root`: not writable, another folder than elsewhere, or nearly full.
+
+    Free space is reported once, for the first process with less than `LITTLE_DISK_BYTES`.
+    """
     writers = {p: f for p, f in seen.folders.items() if not f.trouble}
     for trouble, places in by_value({p: f.trouble for p, f in seen.folders.items()}).items():
         if trouble:
@@ -190,6 +202,7 @@ def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: s
 
 
 def judge_data(seen: ClusterSeen) -> Iterator[Finding]:
+    """Yield findings on processes that cannot list the data, or see other files than most."""
     for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
         if trouble:
             mend = f"Mount it there, or give the workers credentials for {seen.data_path}."

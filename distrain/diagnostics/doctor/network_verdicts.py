@@ -16,6 +16,7 @@ _SETTINGS = "docs/security.md, Settings for a firewall"
 
 
 def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
+    """Yield findings on processes that did not answer, and on a cluster without workers."""
     for place, why in sorted(seen.silent.items()):
         mend = "Check its log; is it stopped, swapping, or another version of distrain?"
         yield mistake("no answer", (place,), why, mend)

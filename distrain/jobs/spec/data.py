@@ -144,7 +144,7 @@ class LoadingSpec(Section):
     reader: Literal["auto", "arrow", "cudf"] = Field(
         "auto",
         description="What decodes row groups. `arrow`: the CPU. `cudf`: the GPU. `auto` is "
-        "`arrow`.",
+        "`arrow` until `cudf` has been run on a GPU.",
     )
     gpu_memory_fraction: Real = Field(
         0.1,

@@ -87,11 +87,16 @@ def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -
 
 
 def _loc_of_union(loc: Sequence[Any], root: type[BaseModel], depth: int) -> tuple[Any, ...] | None:
+    """Return the path of the union at which an error occurred; `None` if there is no union.
+
+    Of several unions on the error's path, `depth` outer ones are skipped.
+    """
     ends = _followed(loc, root)[2][depth:]
     return tuple(loc[: ends[0]]) if ends else None
 
 
 def _is_of_type(item: Any) -> bool:
+    """Return True if an error says only that the value has the wrong type or literal."""
     kind: str = item["type"]
     return kind == "literal_error" or kind.endswith(("_type", "_parsing"))
 
@@ -119,6 +124,7 @@ def _words_for(item: Any) -> str:
 
 
 def _explain(item: Any, root: type[BaseModel]) -> str:
+    """Return one line about one of pydantic's errors: the path in the document, and the mistake."""
     keys, place, _ = _followed(item["loc"], root)
     path = ".".join(_key(part) for part in keys)
     match item["type"]:
@@ -193,6 +199,7 @@ def _key(part: object) -> str:
 
 
 def _unknown_key(key: str, section: Any) -> str:
+    """Return the message for an unknown key of a section, if possible with a suggestion."""
     allowed = _keys_of(section)
     below = [f"{name}.{key}" for name in allowed if key in _keys_below(_inside(section, name))]
     guess = _of_other_tools(key, allowed) or _guess(key, allowed)
@@ -278,7 +285,7 @@ def _inside(place: Any, part: Any) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """Return a type annotation (or field) without `Annotated`'s metadata and, if optional, `None`.
+    """Return a type annotation, or that of a field, without `Annotated` and without `None`.
 
     A union with a discriminator is returned as a `FieldInfo`.
     """

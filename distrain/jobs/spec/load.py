@@ -129,6 +129,7 @@ def _key(key: object) -> str:
 
 
 def _override(document: dict[str, Any], assignment: str) -> str | None:
+    """Set a field in the document, in place; return the reason if this is impossible."""
     path, sign, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not sign or not all(keys):

@@ -108,6 +108,7 @@ def tests_in(condition: Condition) -> Iterator[ColumnTest]:
 
 
 def _condition(text: str, node: ast.expr, *, negated: bool, depth: int = 1) -> Condition:
+    """Return the condition of a node of Python's syntax tree, negated if `negated`."""
     if depth > _DEEPEST:
         raise RecursionError
     below = depth + 1
@@ -145,6 +146,7 @@ def _test(
 
 
 def _operand(text: str, node: ast.expr) -> Value | ColumnName | tuple[Value, ...] | None:
+    """Return one side of a comparison: a column, a value, or a tuple; `None` for null."""
     match node:
         case ast.Name(name):
             word = name.lower()

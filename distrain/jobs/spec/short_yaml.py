@@ -64,6 +64,10 @@ def default_spec(spec: JobSpec) -> JobSpec:
 
 
 def _lines(section: Section, prefix: str, indent: str) -> Iterator[str]:
+    """Yield a section's lines: changed fields, and those of `_COMMENTS`, with their comments.
+
+    `prefix` is the section's path in the spec, with a dot at its end.
+    """
     values = section.model_dump(mode="json", by_alias=True)
     changed = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for name, field in type(section).model_fields.items():

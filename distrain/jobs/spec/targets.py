@@ -65,6 +65,10 @@ def with_targets(schema: Schema, spec: JobSpec) -> Schema:
 
 
 def _target(schema: Schema, name: str, task: TaskSpec) -> ColumnSchema:
+    """Return the target column of the task `name`.
+
+    Raises `SpecError` if the task has options that its kind does not use, or an impossible mean.
+    """
     column = _column(schema, task.target or name, ())
     cardinality = column.cardinality
     kind = task.kind or _kind_of(schema, column.name)
@@ -110,6 +114,7 @@ def _kind_of(schema: Schema, name: str) -> TargetKind:
 
 
 def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
+    """Yield the names of a task's options that were set, but have no effect on its kind."""
     usual = TaskSpec()  # compared by value: in documents that were read back, all fields are set
     if kind != "multiclass" and task.classes is not None:
         yield "classes"

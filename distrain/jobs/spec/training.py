@@ -61,7 +61,7 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 _PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
-"""The number of steps per epoch that `auto` aims at, at least: models hardly learn in fewer."""
+"""The fewest steps per epoch that `auto` aims at, since models learn little in fewer steps."""
 
 _BATCHES = 32, 65536
 
@@ -85,7 +85,10 @@ JUDGING_METRICS = {
     "regression": ("rmse", "mae", "r2", "abs_error_p50", "abs_error_p90", "abs_error_p99"),
     "multiclass": ("accuracy", "top_5", "log_loss"),
 }
-"""The metrics that can decide which validation is the best, by kind of target."""
+"""The metrics that can decide which validation is the best, by kind of target.
+
+In a retrieval job, it is `RETRIEVAL_METRIC`.
+"""
 
 RETRIEVAL_METRIC = "recall_at_10"
 """The metric of retrieval.
@@ -136,7 +139,7 @@ class OptimizerSpec(Section):
         None,
         ge=0,
         description="Only for `adamw`: the decoupled weight decay of dense parameters; embedding "
-        "rows do not decay. Null: torch's default, 0.01.",
+        "rows decay by `train.table_weight_decay`. Null: torch's default, 0.01.",
     )
 
     initial_accumulator_value: Real | None = Field(
@@ -164,8 +167,8 @@ class ScheduleSpec(Section):
         0,
         ge=0,
         le=LARGEST,
-        description="The number of steps in which the learning rate rises linearly from 0 to the "
-        "peak.",
+        description="The number of steps in which the learning rate rises linearly to the peak. "
+        "The first step has 1 / `warmup_steps` of the peak.",
     )
     decay: Literal["none", "linear", "cosine"] = Field(
         "none", description="The shape of the decay after the peak."
@@ -245,9 +248,9 @@ class TrainSpec(Section):
     )
     epochs: _PositiveOrAuto = Field(
         1,
-        description="Passes over the training rows. `auto`: as many as are needed for 250 steps "
-        "if `global_batch_size` is `auto`; otherwise 1. Always 1 with `data.windows`, `max_steps` "
-        "or `init_from`.",
+        description="Passes over the training rows. `auto`: if `global_batch_size` is `auto`, as "
+        "many as are needed for 250 steps; otherwise, and with `data.windows`, `max_steps` or "
+        "`init_from`, 1.",
     )
     max_steps: PositiveInt | None = Field(
         None, description="The maximum number of steps, over all epochs; null: no limit."
@@ -260,8 +263,8 @@ class TrainSpec(Section):
     refit: bool = Field(
         False,
         description="Whether to train a second time, starting again from the initial weights, on "
-        "training and validation rows together, for the number of whole epochs that led to the "
-        "best validation. The model of the second training is saved; the reported metrics are "
+        "training and validation rows together, for as many epochs as led to the best "
+        "validation, rounded. The model of the second training is saved; the reported metrics are "
         "those of the first.",
     )
     init_from: str | None = Field(
@@ -368,7 +371,7 @@ class TrainSpec(Section):
         le=3600,
         description="The minimum time in seconds between two reports of a rank to the scheduler. "
         "Earlier reports are merged: the counts are the same, with fewer records. 0: send each "
-        "report. Null: 0 for up to 8 ranks, otherwise 1/32 s per rank.",
+        "report. Null: 0 for up to 8 ranks, otherwise the number of ranks / 32.",
     )
     audit: bool = Field(
         False,

@@ -21,12 +21,18 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class BucketFile:
-    """Like `BucketMemory`, but in an unlinked file.
+    """The buckets of a full shuffle in an unlinked file, with the methods of `BucketMemory`.
 
     The kernel frees the file at `close`, or when the process ends, even if it is killed.
 
-    `sizes` has the rows of each bucket. Disk space for all rows is reserved at the start. In each
-    bucket, the segment that is not full yet is in memory.
+    A bucket consists of several segments, so `reserve` may return several runs for it. In memory is
+    only the segment of each bucket that is not full yet; `commit` writes full segments to the file.
+    Disk space for all rows is reserved at the start.
+
+    Args:
+        sizes: The number of rows of each bucket, by its number.
+        num_columns: The number of flat columns.
+        folder: The folder of the file, which is created if it is missing.
 
     Raises:
         OutputError: The folder cannot be written to, or has too little space. Methods raise it if

@@ -95,9 +95,10 @@ class Slabs:
 class BucketMemory:
     """Holds the buckets of a full shuffle in memory, each as one segment.
 
-    `sizes` has the rows of each bucket.
-
-    The memory comes from `Slabs`.
+    Args:
+        sizes: The number of rows of each bucket, by its number.
+        num_columns: The number of flat columns.
+        slabs: Provides the memory, and gets it back at `close`.
     """
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
@@ -116,7 +117,8 @@ class BucketMemory:
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
         """Reserve places for `counts[k]` more rows of bucket `buckets[k]`, for each `k`.
 
-        The caller writes the rows to the returned runs, in this order, and passes them to `commit`.
+        The caller writes the rows to the returned runs, in this order, and then passes the runs to
+        `commit`. Any thread may call it.
         """
         runs = []
         with self._lock:

@@ -50,6 +50,10 @@ _COUNTED_AT_A_TIME = 1 << 20
 def use_buckets(
     options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderKind
 ) -> bool:
+    """Return True if a loader with these options shuffles through buckets.
+
+    It does for a full shuffle, unless there are list columns or the reader decodes on a GPU.
+    """
     flat = not any(column.is_list for column in columns)
     return options.shuffle == "full" and flat and not reader.on_gpu
 
@@ -88,12 +92,14 @@ class Buckets:
         return row_keys(self.num_rows, self.seed, self.epoch, first, count)
 
     def numbers(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the number of the bucket of each key."""
         numbers = keys >> np.uint64(32)
         numbers *= np.uint64(self.count)
         numbers >>= np.uint64(32)
         return numbers
 
     def sizes(self) -> NDArray[np.int64]:
+        """Return the number of rows of each bucket, `[count]`, by drawing the keys of all rows."""
         sizes = np.zeros(self.count, np.int64)
         for first in range(0, self.num_rows, _COUNTED_AT_A_TIME):
             count = min(_COUNTED_AT_A_TIME, self.num_rows - first)
@@ -102,6 +108,7 @@ class Buckets:
         return sizes
 
     def expected_sizes(self) -> NDArray[np.int64]:
+        """Return approximate sizes, `[count]`, as if all buckets were equally large."""
         bounds = np.arange(self.count + 1, dtype=np.int64) * self.num_rows // self.count
         return np.diff(bounds)
 
@@ -215,6 +222,11 @@ def _run_all(
 
 
 class _Scatter:
+    """Writes the rows of one row group, with their keys, to the buckets in `needed`.
+
+    When called, `first` is the number in the table of the row group's first row.
+    """
+
     def __init__(
         self,
         buckets: Buckets,

@@ -53,9 +53,10 @@ _COLUMNS_AT_A_TIME = 12
 
 
 class EntryWriter:
-    """Writes one entry to a new file, part by part, then `finish`.
+    """Writes one entry to a new file: `add` writes columns, and `finish` the index.
 
-    The file is incomplete until then, so the caller renames it to its final name afterwards.
+    Without the index the file is not an entry, so the caller renames it to its final name only
+    after `finish`.
     """
 
     def __init__(self, path: Path, columns: Sequence[WantedColumn]):

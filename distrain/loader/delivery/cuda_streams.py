@@ -40,7 +40,10 @@ class CudaStreams:
         return tensor.device == self.device
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Start a copy on the current stream; the source must live until it is complete."""
+        """Start a copy of a host tensor to the GPU on the current stream, and return the copy.
+
+        The host tensor must live until the copy is complete.
+        """
         return tensor.to(self.device, non_blocking=True)
 
     def beside(self) -> AbstractContextManager[Any]:

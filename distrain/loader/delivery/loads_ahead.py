@@ -31,6 +31,12 @@ from distrain.loader.reading.reader import Expected
 
 
 class Backend(Protocol):
+    """Loads row groups into batches, in host memory or on a GPU, for one epoch or window.
+
+    `new_block` returns memory for the flat columns of a batch, `[columns, rows]`. `finish` returns
+    a filled batch. `num_lists` is the number of list columns.
+    """
+
     @property
     def num_lists(self) -> int: ...
 

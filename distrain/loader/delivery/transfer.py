@@ -25,7 +25,10 @@ _MOST_WASTE = 2  # tensors of a storage are copied together if they cover half o
 
 
 class HostDelivery:
-    """Moves batches to the consumer. Only `hand_over` may be called from the consumer's thread."""
+    """Applies transforms to batches, and leaves them on the host.
+
+    Only `hand_over` may be called from the consumer's thread.
+    """
 
     def __init__(self, transforms: Sequence[Transform] = ()):
         self._transforms = tuple(transforms)

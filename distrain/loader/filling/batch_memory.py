@@ -259,10 +259,12 @@ class OpenBatches(Generic[BlockT]):
         self._lock = threading.Lock()
 
     def at(self, steps: Sequence[int]) -> list[OpenBatch[BlockT]]:
+        """Return the batches of some steps, in this order; missing ones are created."""
         with self._lock:
             return [self._open.get(step) or self._new(step) for step in steps]
 
     def take(self, step: int) -> OpenBatch[BlockT]:
+        """Remove and return a step's batch; a new one if no row for it has arrived."""
         with self._lock:
             return self._open.pop(step, None) or self._made(step)
 

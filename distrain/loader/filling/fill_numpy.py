@@ -87,7 +87,9 @@ def is_suspicious(
 ) -> bool:
     """Return True if one of a column's values is suspicious (see `fill`).
 
-    `cells` are the stored values, and `limit` is the exclusive upper bound of ids.
+    `role` is the column's letter in `roles` of `fill`. `values` are the values as read, `cells` the
+    same values as 4-byte cells of the batch (`cells_of`). `limit` is the exclusive upper bound of
+    ids.
     """
     if role == "i":
         return bool((values.view(f"u{values.itemsize}") >= limit).any())
@@ -110,7 +112,8 @@ def measure_lists(
 
     Run `k` takes the next `counts[k]` entries of `rows`, and at most the first `most` items of each
     list. `offsets` has the start of each list of the row group, and the end of the last one. Fills
-    `lengths`, `[rows]`, and `totals`, `[runs]`; returns the maximum length.
+    `lengths`, `[rows]`, and `totals`, `[runs]`; returns the maximum length. `num_items`, the number
+    of items in the row group, is only used by the C code, which checks `offsets`.
     """
     lengths[:] = np.minimum(offsets[1:][rows] - offsets[rows], most)
     ends = np.append(0, np.cumsum(lengths, dtype=np.int64))

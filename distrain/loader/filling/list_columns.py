@@ -133,9 +133,10 @@ def check_total(column: WantedColumn, num_items: int) -> None:
 
 
 def join_lists(column: WantedColumn, lengths: NDArray[np.int32], runs: Sequence[ListRun]) -> Ragged:
-    """Return a batch's list column, from the list length of each row, and all runs in any order.
+    """Return a batch's list column. `lengths` is the list length of each row, int32 `[rows]`.
 
-    Raises the `DataError` of `check_total`.
+    `runs`, each with the items of some rows, must cover all rows; they may be in any order. Raises
+    the `DataError` of `check_total`.
     """
     total = sum(len(run.items) for run in runs)
     check_total(column, total)

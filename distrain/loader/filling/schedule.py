@@ -113,6 +113,10 @@ class BatchRuns(NamedTuple):
 
 
 def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks:
+    """Return the chunks of an epoch in its order; their row groups are indices of `dataset.slices`.
+
+    With `shuffle="full"`, there is one chunk, with all slices.
+    """
     by_parts = options.shuffle == "chunk"
     slices = dataset.slices
     chunks = chunk_order(
@@ -133,7 +137,10 @@ def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks
 
 
 def bands_of(options: LoaderOptions) -> int:
-    """Return the number of groups of lanes; each group reads its own part of the files."""
+    """Return the number of groups of lanes, each of which reads its own part of the files.
+
+    With `shuffle="chunk"`, a group has `LANES_PER_BAND` lanes. Otherwise, there is one group.
+    """
     # With one band, each lane traverses the files from the first to the last.
     return num_bands(options.lanes) if options.shuffle == "chunk" else 1
 

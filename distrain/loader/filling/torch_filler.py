@@ -20,6 +20,11 @@ def signed_bits(values: Tensor) -> Tensor:
 
 
 class TorchFiller:
+    """Writes flat columns, which are tensors on `device`, to blocks there.
+
+    `columns` must be in the order of a block: ids, values, labels, weights.
+    """
+
     def __init__(self, columns: Sequence[WantedColumn], device: torch.device):
         self._columns = tuple(columns)
         kinds = [column.kind for column in columns]
@@ -101,6 +106,7 @@ def with_capacity(column: WantedColumn, values: Tensor) -> Tensor:
 def gather_column(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
     """Write rows of a column to `target`, `[rows]`, int32: ids, or the bits of float32 numbers.
 
+    `source` has the column's values in the row group, and `rows` the indices of the rows to write.
     Unusable values, such as ids above int32, remain unusable there.
     """
     bits = signed_bits(source)

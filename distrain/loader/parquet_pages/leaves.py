@@ -151,7 +151,7 @@ def _types_to_try(
 ) -> tuple[np.dtype[Any], ...]:
     """Return the types to try for values of type `dtype` in the file, the narrowest first.
 
-    Types narrower than int32 are tried only for integers that `id_limit`, if any, keeps small.
+    A type narrower than int32 is tried only for integers, if it holds all ids below `id_limit`.
     """
     narrow = None
     if id_limit is not None and dtype.kind == "i" and logical == dtype:

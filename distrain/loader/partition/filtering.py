@@ -229,7 +229,10 @@ def _is_float(kind: DataType) -> bool:
 
 
 def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tuple[Any, Any]:
-    """Return both operands (expressions or scalars), cast to types that can be compared."""
+    """Return both operands (expressions or scalars) in types that Arrow can compare.
+
+    They are cast to float64 if one is an integer and the other a float, or if one is a decimal.
+    """
     import pyarrow as pa
 
     kinds, types = (kind, other_kind), pa.types
@@ -297,10 +300,12 @@ def _literal(value: Value, kind: DataType) -> Scalar:
 
 
 def _folder_value(text: str, other: Any) -> Scalar:
-    """Return the value in a folder's name, for the comparison with `other`.
+    """Return the value in the name of a folder `KEY=VALUE`, to be compared with `other`.
 
-    It is a number or truth value if the text is one and `other` has that type; a number also if
-    `other` is a column. Otherwise it is the text. For the null folder, it is null.
+    The type depends on `other`, or on its first value if it is a tuple. If that is a number or a
+    column, the result is a number if `text` can be read as one. If it is a boolean, the result is a
+    boolean if `text` can be read as one. Otherwise the result is `text`. For the folder of null
+    values, it is null.
     """
     import pyarrow as pa
 

@@ -42,6 +42,10 @@ def read_constants(
 
 
 def ambiguous_columns(path: str, keys: Sequence[str], names: Sequence[str]) -> Iterator[DataError]:
+    """Yield an error for each of `keys`, from folders' names, that is also a column of the file.
+
+    `names` are the columns of the file at `path`.
+    """
     for key in keys:
         if key in names:
             yield DataError(

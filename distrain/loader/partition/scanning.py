@@ -89,9 +89,10 @@ def scan_columns(
 
 
 def sampled_groups(table: Table) -> list[RowGroup]:
-    """Return evenly spaced row groups with about two million rows in total.
+    """Return the first, and then every n-th row group of a table.
 
-    Of a smaller table, return all row groups.
+    `n` is the table's rows divided by two million, rounded up. So small tables are returned whole,
+    and row groups of similar size have one to two million rows in total.
     """
     stride = -(-table.num_rows // _SAMPLED_ROWS)
     return [table.row_groups[n] for n in range(0, len(table.row_groups), stride)]
@@ -102,7 +103,7 @@ def column_moments(
 ) -> dict[str, tuple[float, float]]:
     """Return the mean and standard deviation of numeric columns, by name.
 
-    They are computed from evenly spaced row groups (`sampled_groups`). Nulls, infinite values and
+    They are computed from a sample of the row groups (`sampled_groups`). Nulls, infinite values and
     values of weight 0 do not count. Columns without any value that counts are missing.
 
     Args:

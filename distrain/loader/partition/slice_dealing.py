@@ -55,6 +55,10 @@ def deal_runs(
     pieces: list[tuple[int, int, int, int, int]] = []
 
     def give(lane: int, chunk: int, start: int, stop: int) -> int:
+        """Give a lane rows of a chunk from `start` on, as many as it lacks, up to `stop`.
+
+        Returns the first row that it did not get.
+        """
         rows = min(stop - start, capacities[lane] - done[lane])
         if rows:
             pieces.append((lane, chunk, start, start + rows, done[lane]))
@@ -84,6 +88,11 @@ def deal_runs(
 
 
 class _Table:
+    """The chunks, and rests of chunks, that no lane has yet; each band takes them from its run.
+
+    `begun` has the chunks that were begun, in order, as (run, chunk of the run).
+    """
+
     def __init__(self, runs: Iterable[Sequence[int]], bands: int):
         self.begun: list[tuple[int, int]] = []
         self._waiting = deque(

@@ -186,6 +186,7 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def rows(self) -> NDArray[np.int64]:
+        """The number of selected rows of each row group, `[row groups]`."""
         return self._num_rows
 
     @property

@@ -192,6 +192,11 @@ class Fetcher:
             task()
 
     def _make_image(self, wanted: _Wanted) -> None:
+        """Plan the ranges of a row group, and create its partial file with the footer.
+
+        If a caller waits for the row group, its ranges are then requested. Does nothing if another
+        thread plans it, if it is planned already, or if it is no longer wanted.
+        """
         group, options = wanted.group, self._options
         with self._changed:
             if wanted.partial_file is not None or wanted.is_planning or not self._is_wanted(wanted):
@@ -332,6 +337,7 @@ class _Expectation(Expected):
             self._partial_files[key] = partial_file
 
     def let_go(self, *, all_of_it: bool) -> None:
+        """Drop partial files that `hold` kept: all, or those whose last slice was passed."""
         for key in list(self._partial_files):
             if all_of_it or self._last_of[key] < self.num_passed:
                 del self._partial_files[key]

@@ -35,10 +35,13 @@ def shared_partial_file(
 ) -> SharedPartialFile | None:
     """Return a partial file that is shared with other processes of this user on this machine.
 
-    Each of the `ranges` is fetched by one of the processes. The partial file is in shared memory
-    while a process refers to it; leftovers of killed processes are removed. `None` if the ranges
-    are small, if there is no shared memory, if less than half of it would remain free, or if
-    another process is still removing its partial file after a short wait.
+    Normally, each of the `ranges` is fetched by only one of the processes; if it takes longer than
+    `_PATIENCE_S`, a second process may fetch it, too. The partial file is in shared memory while a
+    process refers to it; leftovers of killed processes are removed.
+
+    Returns `None` if the ranges have less than `_LEAST_BYTES` in total, if there is no shared
+    memory, if the folder in it belongs to another user, if less than half of the shared memory
+    would remain free, or if another process is still removing its partial file after a short wait.
 
     Args:
         name: Identifies the content: its `repr` must differ if bytes of the file may differ.
@@ -64,7 +67,7 @@ def shared_partial_file(
 
 
 class SharedPartialFile(PartialFile):
-    """A partial file of which each range is fetched by one of the processes that refer to it.
+    """A partial file whose ranges are fetched by the processes that refer to it, each range once.
 
     A second file, the file of marks, has a mark for each fetched range: the inode of the file with
     the bytes, so that a mark is not valid for a file that replaces it. A process has a shared lock
@@ -87,7 +90,7 @@ class SharedPartialFile(PartialFile):
         self.path = f"/proc/self/fd/{self._memory.number}"
 
     def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
-        """Fetch a range, unless another process has fetched it or fetches it within two seconds."""
+        """Fetch a range, unless another process has fetched it or does so within `_PATIENCE_S`."""
         place = self._places[span]
         is_mine = self._lock(place)
         try:
@@ -220,9 +223,10 @@ def _has_name(number: int, name: Path) -> bool:
 
 
 def _lock_mark(marks: int, place: int, kind: int) -> None:
-    """Lock or unlock mark number `place` for this descriptor; `OSError` instead of waiting.
+    """Lock or unlock mark number `place` for this file descriptor, without waiting.
 
-    `kind` is `fcntl.F_WRLCK` or `fcntl.F_UNLCK`.
+    `kind` is `fcntl.F_WRLCK` or `fcntl.F_UNLCK`. Raises an `OSError` if another process holds the
+    lock.
     """
     request = struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0)
     fcntl.fcntl(marks, fcntl.F_OFD_SETLK, request)

@@ -47,7 +47,7 @@ class SlicedFooter:
 
 
 def is_sliceable(footer: pq.FileMetaData) -> bool:
-    """Return True if a footer is long enough to be sliced, and can be."""
+    """Return True if a footer is long and has several row groups, and the C code is built."""
     return IS_BUILT and footer.serialized_size >= LONG_BYTES and footer.num_row_groups > 1
 
 

@@ -85,16 +85,20 @@ class EventBlock(Block):
         return width
 
     def fields(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the result of `vectors`, but without the events' other ids and numbers."""
+        """Return the target's and the events' vectors, like `vectors`, from the shared fields only.
+
+        The events' other ids and numbers are ignored.
+        """
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
         return target, Ragged(vectors, events.offsets, events.host_offsets)
 
     def vectors(self, value: Features) -> tuple[Tensor, Ragged]:
-        """Return the targets' vectors, `[rows, width]`, and the events' vectors, by row.
+        """Return the target's vector of each row, `[rows, width]`, and the events' vectors.
 
-        The values of the `Ragged` are `[events, width]`.
+        The values of the `Ragged` are `[events, width]`. When torch compiles or exports, the
+        vectors of a row's events before the newest `max_length` are zeros.
         """
         events = value.events[self._place]
         target, rows = self.fields(value)
@@ -159,9 +163,10 @@ class RowGroups:
     """Rows in groups of similar lengths, for kernels that need padding.
 
     A group has the same number of places (positions for values, the rest padding) for each of its
-    rows. A group of more than 16,384 places has at most about twice as many places as values. A
-    smaller group is not split further, so it may be mostly padding. When torch compiles or exports,
-    there is one group, of `most` places a row.
+    rows. A group of more than 16,384 places has at most about twice as many places as values,
+    unless it has one place for each row, for at most one value. A smaller group is not split
+    further, so it may be mostly padding. When torch compiles or exports, there is one group, of
+    `most` places a row.
 
     Args:
         values: The rows and their values.
@@ -218,7 +223,11 @@ class RowGroups:
         return [torch.unflatten(part, 0, shape) for part, shape in shaped]
 
     def unpad(self, groups: Sequence[Tensor]) -> Tensor:
-        """Return the inverse of `pad`: `[values, dim]`."""
+        """Return the inverse of `pad`: `[values, dim]`.
+
+        A value that its row does not keep, because the row is longer than `most`, gets the vector
+        of some other place.
+        """
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)
 
@@ -245,7 +254,7 @@ class RowGroups:
         return torch.split(rows[self._order], sizes)
 
     def join(self, groups: Sequence[Tensor]) -> Tensor:
-        """Return the inverse of `split`."""
+        """Return the rows of all groups in the order of the batch: the inverse of `split`."""
         rows = torch.cat(list(groups))
         return rows if self._order is None else rows[self._order.argsort()]
 
@@ -254,7 +263,10 @@ _FEW_PLACES = 1 << 14  # a group with at most this number of places is not split
 
 
 def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield (number of rows, padded length) of groups of rows with these counts, longest first.
+    """Divide rows into groups of similar length; yield each (number of rows, padded length).
+
+    `counts` has the rows' numbers of events, in descending order. The first group is the first
+    rows, and so on.
 
     >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
     (16384, [(2, 9000), (4, 3)])

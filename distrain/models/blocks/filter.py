@@ -186,7 +186,7 @@ def _described(column: Column) -> str:
 
 
 class ContinuousFeatures(Block):
-    """The continuous columns, or some of them.
+    """Selects the continuous columns, or some of them, and optionally normalises them.
 
     Args:
         names: Names of the columns; by default all.
@@ -224,17 +224,18 @@ class ContinuousFeatures(Block):
 class PiecewiseLinear(Block):
     """Appends the piecewise linear encodings of the continuous columns.
 
-    With knots `k_0 < ... < k_n` these are the n values `min(1, max(0, (x - k_i) / (k_i+1 - k_i)))`
-    (arXiv:2203.05556, section 3.2). The paper's knots are quantiles of the column. Here they are
-    quantiles of the normal distribution, from 0.02 to 0.98, so no rows are needed. The columns
-    should have mean 0 and standard deviation 1, as from `normalize`. A linear layer above it is a
-    piecewise linear function of each column.
+    With knots `k[0] < ... < k[n]`, a value x has n encodings, for i from 0 to n - 1:
+    `min(1, max(0, (x - k[i]) / (k[i+1] - k[i])))` (arXiv:2203.05556, section 3.2). The paper's
+    knots are quantiles of the column. Here they are quantiles of the normal distribution, from 0.02
+    to 0.98, so no rows are needed. The columns should have mean 0 and standard deviation 1, as from
+    `normalize`. A linear layer over the result is a piecewise linear function of each column.
 
     Args:
-        pieces: Number of values per column besides its own; 0 for none.
+        pieces: n, the number of encodings of each column; 0 appends nothing.
 
     Shape:
-        columns to columns, with `1 + pieces` values for each continuous column.
+        columns to columns, with `1 + pieces` values for each continuous column: first all columns
+        themselves, then the encodings, column by column.
 
     >>> block = PiecewiseLinear(2)
     >>> str(block.attach(Columns((), (Column("price"),))))

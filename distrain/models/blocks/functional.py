@@ -76,7 +76,10 @@ def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
 
 
 def linear_of(layer: nn.Linear, value: Value) -> Tensor:
-    """Return `layer(flat(value))` without the copy; multiplies `GroupedRows` group by group."""
+    """Return `layer(flat(value))`, without concatenating the parts of the value.
+
+    `GroupedRows` are multiplied group by group, without their padding.
+    """
     parts = all_parts(value)
     if not any(isinstance(part, GroupedRows) for part in parts):
         return linear_over(layer, flat_parts(value))
@@ -92,7 +95,7 @@ def linear_of(layer: nn.Linear, value: Value) -> Tensor:
 def linear_as_wide(layer: nn.Linear, value: Tensor, width: int) -> Tensor:
     """Return `layer(value)`, padded with columns of zeros to `[rows, width]`.
 
-    `value` may be padded too.
+    `value`, `[rows, in_features or more]`, may be padded with columns of zeros, too.
     """
     more = width - layer.out_features
     weight = grown(layer.weight, more, value.shape[1] - layer.in_features)

@@ -31,7 +31,8 @@ class HashedCross:
         columns: Names of two or more categorical columns. Their order matters: a cross of the same
             columns in another order has other bins.
         num_bins: Number of bins, fewer than 2^31 - 1.
-        dim: The width of the bins' embeddings; `None` for the width of the part.
+        dim: The width of the bins' embeddings. `None`: `dim` of the `Embeddings` with this cross if
+            that is a number, otherwise `infer_embedding_dim(num_bins)`.
         seed: Seed of the coefficients.
 
     Attributes:

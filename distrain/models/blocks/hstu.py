@@ -22,7 +22,11 @@ _MOST_ON_GPU = 1 << 26
 
 
 class _Unit(nn.Module):
-    """`Y = f2(norm(A V) * U) + X` with `A = silu(Q K' + bias) / n` (arXiv:2402.17152, 3.1)."""
+    """One layer of HSTU: `Y = f2(norm(A V) * U) + X`, with `A = silu(Q K' + bias) / n`.
+
+    X are the tokens of a row, n their number, and f2 a linear layer. U, V, Q and K are the SiLU of
+    linear functions of the normalised X (arXiv:2402.17152, section 3.1).
+    """
 
     of_time: nn.Parameter | None
 
@@ -136,6 +140,7 @@ class HSTUBlock(EventBlock):
 
     Args:
         heads: Number of heads of each unit, which share the vectors' width.
+        layers: Number of units, one after another.
         dropout: The share of values that training sets to 0 before each unit's output layer.
 
     Shape:

@@ -17,16 +17,19 @@ from distrain.models.blocks.functional import ALIGNED, pads, without_padding
 
 
 def pair_products(vectors: Tensor) -> Tensor:
-    """Return `interaction.PairProducts` of `[rows, n, dim]`, n at most 64, in the vectors' dtype.
+    """Return the result of `interaction.PairProducts` for `vectors`, `[rows, n, dim]`.
 
-    Under autocast, the result has the dtype of autocast.
+    n is at most 64. The result has the vectors' dtype, or under autocast its dtype.
     """
     products: Tensor = _PairProducts.apply(None, vectors)  # type: ignore[no-untyped-call]
     return products
 
 
 def pairs_beside(deep: Tensor, others: Tensor) -> Tensor:
-    """Return `PairProducts.beside` of `[rows, dim]` and `[rows, n - 1, dim]`, without a copy."""
+    """Return the result of `PairProducts.beside`, without concatenating its parts.
+
+    `deep` is `[rows, dim]`, and `others` `[rows, n - 1, dim]`, with n at most 64.
+    """
     _, count, dim = others.shape
     result: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
     return without_padding(result, dim + count * (count + 1) // 2)

@@ -158,7 +158,10 @@ class PLEBlock(Block):
 
 
 class _PLELayer(Block):
-    """One layer; the branch "" belongs to the shared experts."""
+    """One layer of `PLEBlock`, from branches to branches: one for each task, "" for shared experts.
+
+    The last layer returns no branch "".
+    """
 
     def __init__(
         self, names: tuple[str, ...], own: int, shared: int, hidden: Sequence[int], is_last: bool

@@ -84,6 +84,7 @@ class _Transformer(EventBlock):
 
     Args:
         heads: Number of heads of each layer, which share the vectors' width.
+        layers: Number of transformer layers.
         dropout: The share of values that training sets to 0, in each layer's two outputs and in the
             tokens.
 

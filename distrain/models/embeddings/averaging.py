@@ -40,7 +40,10 @@ class Averaging:
 
     @property
     def period(self) -> int:
-        """The number of steps in a period."""
+        """The number of steps after which the gaps are rescaled.
+
+        It is the largest for which the decay's powers stay above 1e-20, which float32 can hold.
+        """
         return max(1, int(math.log(_SMALLEST_POWER) / math.log(self.decay)))
 
     def factor(self, steps: int) -> float:

@@ -220,7 +220,7 @@ class EmbeddingCollection(nn.Module):
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
         """Return the distinct rows that a batch needs; collective if tables are sharded over ranks.
 
-        For each store `[u, dim]`, float32 (float64 for float64 tables).
+        Returns for each store `[distinct rows, dim]`: float64 for float64 tables, else float32.
         """
         rows = tuple(
             store.fetch(weight, own)
@@ -271,8 +271,8 @@ class EmbeddingCollection(nn.Module):
         """Sum the gradients of each distinct row, adding them in the order of the batch's rows.
 
         `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
-        zeros. They are added, in place, to `into`, the sums of earlier parts. Returns the sums of
-        each store, `[u, dim]`.
+        zeros. They are added, in place, to `into`, the sums of earlier parts; `None` for new sums.
+        Returns the sums of each store, `[distinct rows, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
@@ -336,9 +336,10 @@ class EmbeddingCollection(nn.Module):
 
     @property
     def _can_look_up(self) -> bool:
-        """Whether `lookup` needs no route: all rows are in this rank's weights, none are cached.
+        """Whether `lookup` can copy embeddings directly from the weights, without a route.
 
-        There may be no list columns either, and row numbers must fit 32 bits.
+        This rank must hold all rows, without a host cache or list columns, and the numbers of the
+        rows must fit 32 bits.
         """
         whole = all(s.cache is None and not s.spread for s in self.stores)
         return whole and not self.list_names and all(s.num_rows < 2**31 for s in self.stores)
@@ -443,9 +444,11 @@ class EmbeddingCollection(nn.Module):
         return next(n for n, group in enumerate(self.groups) if first in group)
 
     def _sequence(self, column: int, route: Route, part: slice) -> tuple[int, Tensor]:
-        """Return the index of a sequence column's store, and the row number of each id of a part.
+        """Return the index of a sequence column's store, and the distinct row of each of its ids.
 
-        Raises `IndexError` for another column.
+        `column` is the column's position in `columns`. The second result is `[ids]`, int32: indices
+        in the result of `fetch`, for the ids of the batch's rows `part`. Raises `IndexError` if
+        `column` is not a list column.
         """
         for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
             if column in store.lists:

@@ -113,10 +113,11 @@ class FixedTables:
 
     @torch.no_grad()
     def ask(self, ids: Tensor) -> tuple[Tensor, ...]:
-        """Request a batch's rows of sharded tables from their owners; collective, does not wait.
+        """Request a batch's rows of sharded tables from their owners; a collective operation.
 
-        `ids` is like the argument of `EmbeddingCollection.route`, on the tables' device. Raises
-        ValueError if it has more than `max_rows` rows, or another number of columns.
+        The host does not wait for the device. `ids` is like the argument of
+        `EmbeddingCollection.route`, on the tables' device. Raises ValueError if it has more than
+        `max_rows` rows, or another number of columns.
 
         Returns:
             `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the
@@ -203,7 +204,7 @@ class FixedTables:
     def apply(
         self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
     ) -> None:
-        """Update the touched rows; `scale` is a factor of the gradients.
+        """Update the rows that `exchange` returned; `scale` is a factor of the gradients.
 
         In a CUDA graph, `lr` and `scale` must be scalar tensors on the device.
         """

@@ -77,7 +77,10 @@ class WholeStore(FixedStore):
         return weight
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Add the ranks' sums `[capacity, dim]`; a collective operation."""
+        """Return the rows that any rank touched, and the ranks' sums for each; collective.
+
+        `sums` is `[capacity, dim]`.
+        """
         peers = self._store.peers
         if peers.num_ranks == 1:
             return TouchedRows(route.own.keys, sums)
@@ -120,7 +123,10 @@ class SpreadStore(FixedStore):
         self._place_owners()
 
     def _place_owners(self) -> None:
-        """Copy each owner's start and size to the device, and wait; only for new capacities."""
+        """Copy the start and size of each owner's requests to the device, and wait.
+
+        Does nothing unless the capacities have changed.
+        """
         if self._placed != self.capacities.now:
             self._placed = self.capacities.now
             device = self._flat.device
@@ -205,7 +211,10 @@ class SpreadStore(FixedStore):
         return self._store.sharers.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Send the sums `[slots, dim]` to the owners, which add them; a collective operation."""
+        """Send the sums `[slots, dim]` to the owners of their rows; a collective operation.
+
+        Returns the rows that this rank owns and any rank touched, and the ranks' sums for each.
+        """
         assert route.padded is not None
         assert route.union is not None
         send, receive = self._splits(route.padded)

@@ -110,15 +110,15 @@ class Peers:
     def gather_counts(self, counts: Tensor) -> Tensor:
         """Return every rank's int64 counts, `[num_ranks, *counts.shape]`, on the CPU.
 
-        The host waits for a GPU.
+        If `counts` are on a GPU, the host waits until the result is copied.
         """
         return self._all_gather(counts).cpu()
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
         """Send `counts[r]` to each rank r; return what all ranks sent to this one, on the CPU.
 
-        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks, and so is the result. The
-        host waits for a GPU.
+        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks, and so is the result. If
+        `counts` are on a GPU, the host waits until the result is copied.
         """
         received = torch.empty_like(counts)
         self._all_to_all(received, counts.contiguous())

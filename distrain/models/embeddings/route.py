@@ -42,6 +42,8 @@ class ListRoute:
 
 @dataclass(frozen=True)
 class StoreRoute:
+    """The part of a `Route` that belongs to the tables of one store."""
+
     inverse: Tensor  # `[flat columns, rows]`, int32: the distinct row of each id
     lists: tuple[ListRoute, ...]  # the routes of the store's list columns
     num_distinct: int  # u, the number of distinct rows that the batch looks up

@@ -100,8 +100,8 @@ class RowRequests(NamedTuple):
 def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     """Request this rank's distinct rows from their owners, and return what the ranks requested.
 
-    A collective operation, the first part of `make_route`, whose arguments it has. The host waits
-    for a GPU.
+    A collective operation, the first part of `make_route`, whose arguments it has. If the ids are
+    on a GPU, the host waits for the numbers of requested rows.
     """
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)

@@ -39,8 +39,8 @@ class Store:
     columns: tuple[TableColumn, ...]  # `flat`, then `lists`
     tables: tuple[TableColumn, ...]  # the first of `columns` of each table
     table_of: tuple[int, ...]  # for each of `columns`, the index in `tables` of its table
-    # for each of `columns`, its place among the columns of its group, without sequences; the
-    # places of sequences have no meaning
+    # for each of `columns`, its position among the columns of its group that are not sequences; -1
+    # for a sequence
     places: tuple[int, ...]
     # for each of `tables`, its first row in the canonical order of the group's rows
     # (`canonical_state.py`), which does not depend on placements
@@ -164,9 +164,11 @@ class Store:
         return route.rows.at(self.cache.places).fetch(self.cache.values(0), self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
-        """Write embeddings to `out`, `[rows of the part, columns of the group, dim]`.
+        """Write the embeddings of some of a batch's rows to the store's columns of `out`.
 
-        Sequences are not among these columns.
+        `rows`, `[u, dim]`, has the values of the route's distinct rows, and `part` selects rows of
+        the batch. `out` is `[rows of the part, columns of the group, dim]`, without the group's
+        sequences. The embeddings of a list are combined to one.
         """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
@@ -181,7 +183,12 @@ class Store:
             out[:, place] = pooled
 
     def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
-        """Add gradients, `[rows of the part, columns, dim]`, to `sums`, `[u, dim]`, in place."""
+        """Add each embedding's gradient to the sum of its distinct row, in place.
+
+        `grads`, `[rows of the part, columns of the group, dim]`, belongs to the embeddings that
+        `expand` wrote for the same part. `sums`, `[u, dim]`, has a row for each distinct row of the
+        route.
+        """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         for turn in self._turns:
@@ -212,9 +219,11 @@ class Store:
     def begin_exchange(
         self, sums: Tensor, route: StoreRoute
     ) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to add the ranks' sums of gradients.
+        """Begin to add the ranks' sums of gradients, `[u, dim]`, as `collect` made them.
 
-        The returned function waits, and returns the rows to update, `[v]`, and their gradients.
+        The returned function waits. It returns the rows that this rank must update, `[v]`, as rows
+        of its weight or for a host-cached store as places in the cache, and their gradients,
+        `[v, dim]`.
         """
         end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)
@@ -246,6 +255,8 @@ class Store:
 
 
 class StoreWeights(nn.ParameterList):
+    """The weights of all stores, of which some stay on the host when the model is moved."""
+
     def __init__(self, weights: Iterable[nn.Parameter]):
         super().__init__(weights)
         self._on_host: set[int] = set()
@@ -302,6 +313,11 @@ def make_stores(
     placed: Sequence[str],
     peers: Peers,
 ) -> Iterator[Store]:
+    """Yield a store for each width and placement that columns have, without caches.
+
+    `groups` has the positions in `columns` of the columns of each width; `placed` the placement of
+    each column, as `column_placements` returns it.
+    """
     for group in groups:
         pooled = [i for i in group if not columns[i].is_sequence]
         of_group = first_of_tables(columns[i] for i in group)

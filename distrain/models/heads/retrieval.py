@@ -332,9 +332,11 @@ class _KnownItems:
 
 
 def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
-    """Return a mask of the places that each row has, and the item ids at all places.
+    """Return a mask of the pairs that exist, and the item ids of all pairs: both `[rows, places]`.
 
-    Both are `[rows, places]`. Place 0 is the row's own item, place 1 the newest event's, and so on.
+    `own`, `[rows, 1]`, are the items of the rows themselves. Place 0 is the row's own item, place 1
+    the newest event's, and so on. The oldest event has no place, since no event precedes it; so a
+    row with n events has n pairs, and a row without events has one.
     """
     ages = torch.arange(places, device=own.device)
     is_present = ages < events.lengths[:, None].clamp(min=1)

@@ -39,7 +39,7 @@ class Target:
 
 
 class Candidates(NamedTuple):
-    """The items of some rows, against which all rows of a step are scored.
+    """Items, of some rows or drawn for them, against which all rows of a step are scored.
 
     Attributes:
         vectors: Vectors of items, `[candidates, dim]`.

@@ -33,7 +33,7 @@ from distrain.schema.schema import Schema
 
 _Spec = DinSpec | BstSpec | SasrecSpec | HstuSpec | SasrecRetrievalSpec
 EventTargets = Mapping[str, Mapping[str, str]]
-"""By the name of events: the target's column for each list of ids that has a target."""
+"""For each kind of events, by name: the target's column of each list of ids that has a target."""
 
 
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:

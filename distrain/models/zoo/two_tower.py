@@ -67,8 +67,8 @@ def retrieval_task(
 ) -> ItemRetrievalTask:
     """Return the retrieval task for the column tagged `item_id`.
 
-    It also uses the column tagged `user_id` if exactly one column has that tag. `events` is the
-    list column of the items of a row's events. Raises the errors of `id_column`.
+    It also uses the column tagged `user_id` if exactly one flat column has that tag. `events` is
+    the list column of the items of a row's events. Raises the errors of `id_column`.
     """
     item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)

@@ -55,14 +55,21 @@ def linear(inputs: InputBlock) -> Block:
 
 
 def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Block, Task]:
-    """Return the sum of the branches as one logit, or the separate branches for a head."""
+    """Return the body and the task of a model of branches.
+
+    Without a head, the body is the sum of the branches, which is the logit. With a head, the body
+    returns the separate branches.
+    """
     if head is None:
         return ParallelBlock(branches, aggregation="sum"), BinaryClassificationTask(layer=False)
     return ParallelBlock(branches, aggregation=None), head
 
 
 def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
-    """Return the MLP branch for `sum_or_parts`, which ends in a logit unless there is a head."""
+    """Return the MLP branch for `sum_or_parts`.
+
+    Without a head its last layer gives a logit; with a head it ends with the hidden layers.
+    """
     if head is None:
         return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
     return MLPBlock(spec.hidden, dropout=spec.dropout)

@@ -224,6 +224,7 @@ def check_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file's content, as hexadecimal digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

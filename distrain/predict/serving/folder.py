@@ -50,6 +50,8 @@ _MISTAKE = (
 
 @dataclass(frozen=True)
 class ServedExport:
+    """The result of comparing the scores of an export with those of `predict`."""
+
     rows: int  # the number of golden rows, which are stored in the folder with their scores
     # rows of the sample, and copies with odd values, that the folder rejects; only for rows of the
     # sample, it is checked that `predict` rejects them, too
@@ -60,6 +62,8 @@ class ServedExport:
 
 @dataclass(frozen=True)
 class Written:
+    """Facts about an export that was written."""
+
     served: ServedExport | None  # the comparison with `predict`; `None` if only ids are scored
     delta: DeltaSize | None  # the changes; `None` for a complete export
     # metrics of the exported tables, and under `fp32` those of the trained tables

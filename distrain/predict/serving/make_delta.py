@@ -23,11 +23,13 @@ _BYTES_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True)
 class DeltaSize:
+    """The number of rows and vocabulary values that a delta changes."""
+
     rows: int  # of all tables after the delta
     changed_rows: int  # rows among these that are new or changed
-    dropped_rows: int
+    dropped_rows: int  # rows by which tables became shorter
     new_values: int  # of vocabularies, including those that replace another value
-    dropped_values: int
+    dropped_values: int  # values by which vocabularies became shorter
 
 
 @contextmanager
@@ -138,6 +140,7 @@ def write_delta(
 
 
 def _form(folder: Path) -> str:
+    """Return what two exports must have in common for a delta, as a text for errors."""
     described = json.loads((folder / INPUTS_FILE).read_text())
     model = ", ".join(sorted(file.name for file in folder.glob("model.*")))
     workflow = "" if (folder / deltas.VOCABULARIES).exists() else "out"

@@ -71,11 +71,13 @@ class Nodes:
         return name
 
     def cast(self, name: str, dtype: Any) -> str:
+        """Add a conversion of the tensor `name` to a NumPy type; return the result's name."""
         from onnx import helper
 
         return self.add("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def constant(self, value: Any, dtype: Any) -> str:
+        """Return the name of a constant; equal constants are stored once."""
         array = np.asarray(value, dtype)
         value = array.tolist() if array.dtype == object else array.tobytes()
         key = (array.dtype.str, array.shape, value)
@@ -152,9 +154,11 @@ class Tensor(NDArrayOperatorsMixin):
         return False
 
     def made(self, op: str, *names: str, kind: str | None = None, **attributes: Any) -> Tensor:
+        """Add a node with the inputs `names`; return its output, by default of this kind."""
         return self.called(self.graph.add(op, *names, **attributes), kind)
 
     def called(self, name: str, kind: str | None = None) -> Tensor:
+        """Return a tensor of the graph by its name; `kind` is this tensor's by default."""
         return replace(self, name=name, kind=kind or self.kind)
 
     def _name_of(self, value: Any) -> str:

@@ -212,6 +212,8 @@ def _getters(columns: Sequence[_Column]) -> dict[str, list[Any]]:
 
 
 class _Column:
+    """Reads a program's column from raw values, applies its steps, and caches results by value."""
+
     def __init__(
         self, spec: Mapping[str, Any], text: Mapping[str, Any], known: Mapping[str, Vocabulary]
     ):

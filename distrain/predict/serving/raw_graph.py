@@ -46,10 +46,12 @@ class RawInput:
 
     @property
     def values(self) -> str:
+        """The name of the input with the column's values."""
         return f"{self.name}.values" if self.lists else self.name
 
     @property
     def missing(self) -> str:
+        """The name of the optional input that marks missing values."""
         return self.values + _MISSING
 
     @property
@@ -111,6 +113,7 @@ def raw_inputs(
 
 
 def _mistake(column: Mapping[str, Any], program: Program, outputs: set[str]) -> str | None:
+    """Return why a column of the program does not fit ONNX; `None` if it does."""
     is_hashed = any(step["kind"] == "HashBucket" for step in column["steps"])
     if BETWEEN_TEXTS in column["source"]:
         return f"cross: {_NO_BYTES if is_hashed else 'the graph does not join texts'}"
@@ -173,6 +176,7 @@ def write_raw_graph(
 
 
 def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
+    """Return the descriptions of the graph's inputs; add the default of each optional mask."""
     given = []
     for one in inputs:
         size = f"values of {one.name}" if one.lists else "rows"

@@ -75,6 +75,10 @@ def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str
 
 
 def listed(column: str, values: Any) -> Any:
+    """Return a column's values as a list, or as an array if a list would change their type.
+
+    Raises `BadValue` if `values` is a single value.
+    """
     if isinstance(values, np.ndarray):
         is_exact = values.dtype.kind in "OUiub" or values.dtype == np.float64
         return values.tolist() if is_exact else values

@@ -33,10 +33,12 @@ def fit_tables(
     staging: str,
     memory: MemoryPlan,
 ) -> list[SavedTable]:
-    """Write the tables of counted columns to the folder `categories`; return them, unopened.
+    """Write the table of each counted column to `categories`; return the tables in the same order.
+
+    The returned tables stay in their files. `staging` is a folder for the pieces' files.
 
     Raises:
-        DataError: A column has too many values.
+        DataError: A column has more than `MOST_VALUES` distinct values.
     """
     work = []
     for column in counted:

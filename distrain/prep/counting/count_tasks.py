@@ -61,8 +61,9 @@ def add_up(
 ) -> list[Any]:
     """Call `of_piece` for each piece of each column, then `of_whole` for each column, on workers.
 
-    Returns the results of `of_whole`, which gets the results of the column's pieces. A piece has at
-    most about `piece_bytes` of counts. `stem` is the prefix of the pieces' files.
+    `of_whole` gets the results of the column's pieces. Returns the results of `of_whole`, in the
+    order of `work`. A piece has about `piece_bytes` of counts or less, but more if the column would
+    otherwise have more than `most_pieces` pieces. `stem` is the prefix of the pieces' files.
     """
     buckets = [pieces_of(one.size_bytes, piece_bytes, one.most_pieces) for one in work]
     pieces = [

@@ -1,4 +1,7 @@
-"""Counts of some parts, in files ordered by buckets of a hash of the values."""
+"""Writes and reads files of counts, whose rows are sorted by buckets of a hash of the value.
+
+A task can read the counts of some buckets from each file without reading the rest.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ _BEGINS = b"buckets begin"
 
 
 def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
-    """Return the range of buckets of each piece of a column.
+    """Divide the hash buckets of a column into pieces; return each piece's range of buckets.
 
-    The number of pieces is the least power of 2 that gives pieces of at most `piece_bytes` on
-    average, but at most `most`.
+    `size_bytes` is the memory of the column's counts. The number of pieces is the least power of 2
+    that gives pieces of at most `piece_bytes` on average, but at most `most`, a power of 2.
 
     >>> pieces_of(1000, 2000)
     [range(0, 4096)]
@@ -39,6 +42,8 @@ def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> lis
 
 @dataclass(frozen=True)
 class Spilled:
+    """The counts of a column or domain from one task."""
+
     # Arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
     size_bytes: int  # memory of the rows of all files
@@ -50,8 +55,9 @@ def spill_counts(
 ) -> dict[str, Spilled]:
     """Count the values of some parts into files `STEM-*`; return the files by column or domain.
 
-    When the counts of a column exceed `held_bytes` in memory, equal values are merged. If more than
-    half of `held_bytes` remains, the counts are written to a file.
+    When the counts of a column reach `held_bytes` in memory, the counts of equal values are merged.
+    If they still take more than half of `held_bytes`, they are written to a file. The remaining
+    counts are written at the end.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):
@@ -63,6 +69,8 @@ def spill_counts(
 
 
 class _Sink:
+    """Collects the counts of one column or domain, and writes them to files; see `spill_counts`."""
+
     def __init__(self, operator: FittedOperator, stem: str, most_bytes: int):
         self._operator = operator
         self._stem = stem
@@ -79,8 +87,9 @@ class _Sink:
             return
         total = self._operator.merge(*self._held)
         self._held, self._held_bytes = [total], total.nbytes
-        # At most half of the next counts to merge are merged already, so each count is merged twice
-        # on average, for any number of parts.
+        # Counts stay in memory only if they take at most half of the limit. So at the next merge,
+        # at least half of the counts are new: on average, a count is merged at most twice, for any
+        # number of parts.
         if self._held_bytes > self._most_bytes // 2:
             self._write(total)
 
@@ -105,15 +114,16 @@ def write_buckets(rows: pa.Table, path: str) -> None:
 
 
 def write_rows(rows: pa.Table, path: str) -> None:
+    """Write a table to an Arrow file (see `write_staged`)."""
     with write_staged(path, rows.schema) as to:
         to.write_table(rows.combine_chunks())
 
 
 def read_buckets(path: str, buckets: range) -> pa.Table:
-    """Return the rows of some buckets of a file, in their order.
+    """Return a copy of the rows of some buckets of a file, in the file's order.
 
-    The rows are copied. A slice would keep pages of the mapped file in memory: for a single byte,
-    the kernel may load 2 MiB.
+    A slice would keep pages of the mapped file in memory: for a single byte, the kernel may load
+    2 MiB.
     """
     table = MappedFile.staged(path).rows
     begins = np.frombuffer(table.schema.metadata[_BEGINS], np.int64)
@@ -123,5 +133,8 @@ def read_buckets(path: str, buckets: range) -> pa.Table:
 
 
 def read_counts(paths: Sequence[str], buckets: range) -> Counts:
-    """Return the counts of some buckets of all files, one file after another."""
+    """Return the counts of some buckets from all files, one file after another.
+
+    A value that is in several files occurs several times in the result.
+    """
     return joined([Counts.of_rows(read_buckets(path, buckets)) for path in paths])

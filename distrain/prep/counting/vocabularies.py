@@ -1,4 +1,6 @@
-"""The first fit of vocabularies, out of core.
+"""Fits vocabularies for the first time, out of core.
+
+For each column or domain NAME, it writes these files:
 
 unique.NAME.parquet, meta.NAME.parquet    the vocabulary (`distrain/prep/vocabulary.py`)
 rare.NAME.parquet                         with `keep_counts`: counts of values without an id
@@ -36,16 +38,19 @@ KEPT = "rare"
 """The prefix of files with counts of values without an id."""
 
 KEPT_BUCKETS = 256
-"""The number of buckets, each of which may keep the same number of counts. It is fixed, since it
-affects which counts are kept."""
+"""The number of hash buckets among which the counts to keep are divided equally. It is fixed, since
+it affects which counts are kept."""
 
 _BUCKETS_IN_ONE = NUM_BUCKETS // KEPT_BUCKETS
 
 
 @dataclass(frozen=True)
 class VocabularyReport:
+    """The size of a vocabulary that was fitted or updated."""
+
     name: str  # the name in the vocabulary's files: the column, or the domain
-    cardinality: int  # number of ids
+    # number of ids, including those for padding, missing and out-of-vocabulary values
+    cardinality: int
     new_ids: int = 0  # number of ids added by an update
     kept_counts: int = 0  # number of values without an id whose counts are kept
     kept_bytes: int = 0  # the size of the file with these counts
@@ -53,14 +58,19 @@ class VocabularyReport:
 
 @dataclass(frozen=True)
 class Limits:
+    """The largest number of values that get an id, and of other values whose counts are kept."""
+
     new: int | None  # the number of values that may get an id; `None` for no limit
     # the number of values without an id whose counts are kept, rounded up to an equal number for
-    # each of 256 hash buckets. So all pieces together keep the same values for any number of pieces
+    # each of 256 hash buckets; so the kept values do not depend on the number of pieces
     rare: int
 
     @classmethod
     def of(cls, operator: Categorify, keep_counts: int, num_old: int = 0) -> Limits:
-        """Return the limits. No counts are kept if no more values can get an id."""
+        """Return the limits of a vocabulary in which `num_old` values have ids already.
+
+        No counts are kept if the vocabulary has reached its `max_size`.
+        """
         left = max(0, operator.max_size - num_old) if operator.max_size else None
         return cls(left, 0 if left == 0 else keep_counts)
 
@@ -71,11 +81,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Files with a piece's values that get an id, and with the kept counts of rare values."""
+    """The result of `choose` for one piece (a range of hash buckets) of a column's counts."""
 
     new: Run  # values that get an id, in the order of the ids
     rare: Run | None  # values without an id whose counts are kept, in the order of buckets
-    observed: int  # number of non-missing values in the rows
+    observed: int  # how often the piece's values occur in the rows
 
 
 def choose(
@@ -83,9 +93,12 @@ def choose(
 ) -> Chosen:
     """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
 
+    Values that reach the operator's `freq_threshold` get an id, at most the `limits.new` most
+    frequent of them. Of the others, the most frequent in each hash bucket keep their counts.
+
     Args:
         counts: The counts of a piece, with each value once, without values that have an id already.
-        observed: The number of non-missing values in the rows, for the result.
+        observed: How often the piece's values occur in the rows, for the result.
     """
     passes = pc.greater_equal(counts.counts, operator.freq_threshold)
     new = most_frequent(filtered(counts, passes), limits.new)
@@ -104,8 +117,10 @@ def fit_vocabularies(
     memory: MemoryPlan,
     keep_counts: int = 0,
 ) -> list[VocabularyReport]:
-    """Write the vocabularies of counted columns to the folder `categories`; return the reports.
+    """Write the vocabularies of counted columns to the folder `categories`.
 
+    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
+    `keep_counts` is the number of values without an id whose counts are kept with a vocabulary.
     Raises a `DataError` if a column has more ids than int32 holds.
     """
     work = []
@@ -166,17 +181,22 @@ def write_kept(pieces: Sequence[Chosen], categories: str, name: str) -> tuple[in
 
 
 def kept_file(name: str) -> str:
+    """Return the name of the file with the kept counts of the vocabulary `name`."""
     return f"{KEPT}.{name}.parquet"
 
 
 def most_frequent(counts: Counts, limit: int | None) -> Counts:
-    """Return the counts of the `limit` most frequent values (`None` for all), ties by value."""
+    """Return the counts of the `limit` most frequent values, by falling count and then by value.
+
+    With `None`, return all counts in this order.
+    """
     order = by_frequency(counts.rows)
     order = order if limit is None else order.slice(0, limit)
     return Counts(counts.values.take(order), counts.counts.take(order))
 
 
 def _of_each_bucket(counts: Counts, limit: int) -> Counts:
+    """Return the `limit` most frequent values of each of the `KEPT_BUCKETS`, in bucket order."""
     table = counts.rows.append_column(
         "bucket", pa.array(buckets_of(counts.values) // _BUCKETS_IN_ONE)
     )
@@ -189,8 +209,10 @@ def _of_each_bucket(counts: Counts, limit: int) -> Counts:
 
 
 def filtered(counts: Counts, wanted: pa.Array) -> Counts:
+    """Return the counts of the values for which `wanted`, a boolean array, is true."""
     return Counts(counts.values.filter(wanted), counts.counts.filter(wanted))
 
 
 def total(counts: pa.Array) -> int:
+    """Return the sum of counts, 0 if there are none."""
     return int(pc.sum(counts).as_py() or 0)

@@ -1,6 +1,6 @@
-"""Runs: the entries that each piece of the counts adds to a vocabulary, in id order.
+"""Runs: files with the values that one piece of the counts adds to a vocabulary, in id order.
 
-A vocabulary of any size is written by merging its runs.
+A vocabulary of any size is written by merging the runs of all pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """A file with the columns `value` and `count`, made from one piece; usually in id order."""
+    """A file with columns `value` and `count` from one piece.
+
+    Runs of values that get ids are in id order; runs of kept counts are in bucket order.
+    """
 
     path: str
     entries: int  # number of values
@@ -31,14 +34,15 @@ class Run:
 
 
 def write_run(kept: Counts, path: str) -> Run:
+    """Write values with their counts as a run to `path`, and return it."""
     write_rows(kept.rows, path)
     return Run(path, len(kept.values), kept.nbytes)
 
 
 class RunsInOrder:
-    """Iterates over the first `most` values of merged runs, in id order, in tables.
+    """Merges runs: iterating yields tables of their values and counts, in id order.
 
-    `most` is `None` for all values. A table takes about `range_bytes`.
+    It ends after `most` values; `None` for all values. A table takes about `range_bytes`.
     """
 
     def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):

@@ -17,9 +17,10 @@ _SHOWN_COLUMNS = 12
 
 
 def check_text(path: str, features: FeatureConfig) -> None:
-    """Raise an error if raw Criteo lines lack columns.
+    """Raise an error if raw Criteo lines lack columns that are needed.
 
-    `DataError` for columns of the workflow or its history, `InputError` for columns to keep.
+    It is a `DataError` for columns of the workflow or its history, and an `InputError` for columns
+    to keep.
     """
     unknown = [name for name in features.document.columns if name not in RAW_COLUMNS]
     if unknown:
@@ -43,7 +44,11 @@ def check_text(path: str, features: FeatureConfig) -> None:
 
 
 def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureConfig) -> None:
-    """Raise a `DataError` if parquet columns are missing or unusable; the error lists all."""
+    """Raise a `DataError` if parquet columns are missing or unusable.
+
+    The error lists all of them. If most columns are missing, it lists only some of the missing
+    ones, and says that the file is not the table of the workflow.
+    """
     wanted = {} if features.unlabeled else {LABEL: LABEL}
     columns = {name: column.kind for name, column in features.document.columns.items()}
     history = features.document.history
@@ -80,6 +85,10 @@ def _another_table(
 
 
 def _mistake(types: Mapping[str, pa.DataType], column: str, kind: str) -> str | None:
+    """Return why a column cannot be used; `None` if it can.
+
+    `kind` is `categorical`, `continuous`, `label`, or `kept` for columns of any type.
+    """
     if column not in types:
         return "missing"
     if kind == "kept":

@@ -1,4 +1,4 @@
-"""Values that cannot be used, by position."""
+"""`BadValues`: an exception with the positions of a column's values that cannot be used."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ class BadValues(Exception):
         self.hint = hint
 
     def of_rows(self, rows: Places) -> BadValues:
+        """Return the same bad values as values of other rows, `rows`."""
         moved = BadValues(rows, self.values, self.problem, self.hint)
         moved.items = self.items
         return moved
 
     def described(self, number: int) -> str:
+        """Return the value and the problem of the bad value with the index `number`, as a text."""
         found = self.values[int(self.items[number])]
         try:
             value = found.as_py()
@@ -99,9 +101,9 @@ def parsed(
 
 
 def _refused(values: pa.Array, convert: Callable[[pa.Array], pa.Array], first: int) -> list[int]:
-    """Return the positions of rejected values, counted from `first`.
+    """Return the positions of the values that `convert` rejects, counted from `first`.
 
-    Bisection needs few calls if few values are bad.
+    They are found by bisection, which needs few calls if few values are bad.
     """
     try:
         convert(values)

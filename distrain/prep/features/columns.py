@@ -185,7 +185,8 @@ class CategoricalSpec(_ColumnSpec):
     buckets: QuantilesSpec | tuple[Real, ...] | Literal["log_square"] | None = Field(
         None,
         description="Treat values as numbers and give each bucket of numbers an id. Buckets are a "
-        "list of lower bounds, quantiles, or log_square: floor(log(x)^2) above 2.",
+        "list of lower bounds, quantiles, or log_square: floor(x) up to 2, and floor(log(x)^2) + 2 "
+        "above; negative values mirror positive values.",
     )
     domain: ColumnName | None = Field(
         None,

@@ -89,6 +89,7 @@ class FeatureConfig:
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """The table's columns to read, each once, including kept columns."""
         joined = {name for join in self.document.joins for name in join.columns}
         kept = (name for name in self.keep if name not in joined)
         return tuple(dict.fromkeys((*self.document.inputs, *kept)))
@@ -103,6 +104,7 @@ class FeatureConfig:
 
     @property
     def kept(self) -> dict[str, str]:
+        """The columns that rows keep unchanged, by their names in the output."""
         beside = [] if self.unlabeled else [column.name for column in self.document.beside]
         return kept_names(self.keep, [*self.document.columns, *beside])
 

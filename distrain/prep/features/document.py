@@ -30,7 +30,7 @@ from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import LABEL
 
 CRITEO: Final = "criteo"
-"""The kind of text with lines in the form of Criteo's logs."""
+"""The `kind` of a text format whose lines are those of Criteo's logs."""
 
 
 class RowsSplit(Section):
@@ -278,6 +278,7 @@ class FeatureDocument(Section):
 
     @property
     def last_rows(self) -> dict[str, Any]:
+        """The field of a `PrepRequest` that splits off the last rows; empty for other splits."""
         match self.split:
             case RowsSplit(last=rows):
                 return {"valid_rows": rows}

@@ -37,7 +37,7 @@ class SideTable:
 
     Attributes:
         spec: The join.
-        columns: The joined columns, by their names in the table's rows.
+        columns: The type and text format of each joined column, by its name in the main table.
         digest: A hash of keys and values, equal on all machines that have read the same table.
     """
 
@@ -52,10 +52,18 @@ class SideTable:
         }
 
     def joined(self, keys: Sequence[pa.Array]) -> pa.Table:
+        """Return the joined columns for rows with these keys; nulls for rows without a match.
+
+        `keys` are the rows' key columns, in the order of the join's `key`.
+        """
         return self._values.take(pc.index_in(_key_texts(keys), value_set=self._keys))
 
 
 def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
+    """Read the side tables of the joins; this process caches the last 16 unchanged ones.
+
+    Raises a `DataError` if a table cannot be read or used.
+    """
     with _LOCK:
         return [_side_table(join, _identity(join)) for join in joins]
 

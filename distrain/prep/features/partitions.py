@@ -67,6 +67,7 @@ def _are_whole(values: set[str], bounds: range) -> bool:
 
 
 def with_partitions(table: pa.Table, values: Values) -> pa.Table:
+    """Return the table with a constant column for each of `values` whose name it lacks."""
     for name, value in values.items():
         if name not in table.column_names:
             table = table.append_column(name, pa.repeat(value, table.num_rows))

@@ -38,7 +38,7 @@ _SPELT_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 class Unlabelled(BadValues):
-    pass
+    """Some rows have no label, or no weight."""
 
 
 def labels_of(

@@ -64,6 +64,8 @@ from distrain.schema.criteo import LABEL
 
 @dataclass(frozen=True)
 class StagingTask:
+    """The rows of a file that one task reads, and the features that it makes of them."""
+
     file: TableFile
     rows: TextRange | Part  # bytes of text, or row groups of parquet
     features: FeatureConfig
@@ -82,11 +84,14 @@ class StagingTask:
 
     @property
     def read_columns(self) -> list[str]:
+        """The columns that are read from the file, in the order of the features' inputs."""
         return [name for name in self.features.inputs if name in self.file.types]
 
 
 @dataclass(frozen=True)
 class Staged:
+    """The files that `stage_rows` wrote, and counts of their rows."""
+
     # rows in input order: training rows, or all rows if the split is not by values
     parts: tuple[Part, ...]
     valid_parts: tuple[Part, ...] = ()  # rows for validation
@@ -104,6 +109,7 @@ class Staged:
 
     @property
     def num_left_out(self) -> int:
+        """The number of rows and lines of the input that are not in the staging files."""
         return self.bad_lines.count + self.unlabelled
 
 
@@ -116,6 +122,8 @@ class _BadColumn(Exception):
 
 def stage_rows(task: StagingTask) -> Staged:
     """Read the rows of a task, and write their labels and features to files `STEM-*`.
+
+    Returns the parts of these files, and counts of lines, dropped rows and labels.
 
     Raises:
         DataError: A value or a line cannot be used.
@@ -195,11 +203,13 @@ def _stage_text(task: StagingTask, text: TextRange) -> Staged:
 
 
 class _Usable(NamedTuple):
+    """The staged columns of the usable rows among some rows."""
+
     rows: pa.Table
     places: Places  # the indices of these rows among the given rows
-    mask: Mask | None
-    unlabelled: int
-    hashes: frozenset[int] = frozenset()
+    mask: Mask | None  # which rows are for validation; `None` if the split is not by values
+    unlabelled: int  # number of rows dropped because their target is missing
+    hashes: frozenset[int] = frozenset()  # as in `Staged`
 
     @property
     def num_ones(self) -> int:
@@ -302,6 +312,11 @@ def _usable(
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
+    """Return the usable rows, and drop rows without a label if the document says so.
+
+    Of other unusable rows, calls `leave_out` with the column and the remaining rows' lines. Unless
+    it raises, these rows are dropped.
+    """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
     table, places = rows.table, np.arange(rows.table.num_rows)
@@ -336,6 +351,10 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
 def _staged(
     table: pa.Table, task: StagingTask, layout: FormatSpec
 ) -> tuple[pa.Table, Mask | None, frozenset[int]]:
+    """Return the columns to stage, the mask of validation rows, and the hashes of `_Usable`.
+
+    Raises `_BadColumn` if values of a column cannot be used.
+    """
     document = task.features.document
     table = with_partitions(table, task.file.folders)
 

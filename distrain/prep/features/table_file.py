@@ -69,12 +69,16 @@ def detect_format(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class AddedColumn:
+    """The type of a column that is not in the file itself."""
+
     dtype: pa.DataType
     text: FormatSpec | None = None  # the format of the column's texts; `None` for typed values
 
 
 @dataclass(frozen=True)
 class TableFile:
+    """A file of rows and the types of its columns."""
+
     path: str
     kind: str  # `parquet`, `csv`, `jsonl` or `criteo`
     codec: str | None  # `gzip`, `zstd` or `None`
@@ -90,12 +94,14 @@ class TableFile:
 
     @cached_property
     def added(self) -> dict[str, AddedColumn]:
+        """The columns that the file itself lacks: those of folder names and side tables."""
         own = self.types
         from_folders = {n: AddedColumn(v.type) for n, v in self.folders.items() if n not in own}
         return {**from_folders, **self.joined}
 
     @cached_property
     def columns(self) -> dict[str, pa.DataType]:
+        """The type of each column, also of added ones."""
         return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
 
     def text_of(self, column: str, layout: FormatSpec) -> FormatSpec:
@@ -104,6 +110,7 @@ class TableFile:
         return layout if added is None or added.text is None else added.text
 
     def has_types_in(self, column: str) -> bool:
+        """Return True if a column holds typed values rather than texts."""
         return self.added[column].text is None if column in self.added else self.is_typed
 
     def type_to_keep(self, column: str) -> pa.DataType | None:
@@ -123,6 +130,10 @@ class TableFile:
         return self.kind in (PARQUET, CRITEO)
 
     def check(self, features: FeatureConfig, option: str = "--keep") -> None:
+        """Raise a `DataError` if the file does not fit the features document.
+
+        `option` is the command's option for the columns to keep, which errors name.
+        """
         if features.as_is and self.is_text:
             check_text(self.path, features)
         elif features.as_is:

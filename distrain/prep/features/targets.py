@@ -19,6 +19,7 @@ Scalar = bool | int | float | str
 
 
 def as_text(value: object) -> object:
+    """Return a date or time as ISO 8601 text; other values unchanged."""
     return value.isoformat() if isinstance(value, datetime.date | datetime.datetime) else value
 
 
@@ -33,6 +34,7 @@ _COMPARISONS = ("at_least", "above", "at_most", "below", "equals", "one_of")
 
 
 def or_name(schema: dict[str, Any]) -> None:
+    """Change a field's JSON Schema so that it also accepts a string."""
     reference = {"$ref": schema.pop("$ref")} if "$ref" in schema else {}
     schema["anyOf"] = [{"type": "string"}, reference]
 
@@ -80,6 +82,7 @@ class TargetSpec(Section):
 
     @property
     def comparison(self) -> tuple[str, Any] | None:
+        """The comparison that makes the label, as its key and value; `None` without one."""
         given = [(key, getattr(self, key)) for key in _COMPARISONS]
         return next(((key, value) for key, value in given if value is not None), None)
 

@@ -27,6 +27,8 @@ _PARSED_AT_ONCE_BYTES = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
+    """The rows of a block of text."""
+
     table: pa.Table  # the columns that are read; for CSV as bytes
     lines: Places  # the line of each row, from 0, in the block
     bad: tuple[BadLine, ...] = ()  # lines that are not rows, numbered from 1
@@ -104,6 +106,7 @@ def rows_of_pieces(
 
 
 def line_of(block: bytes, line: int) -> bytes:
+    """Return a line of a block, numbered from 0, without its line end."""
     return block.split(b"\n", line + 1)[line].removesuffix(b"\r")
 
 

@@ -27,6 +27,7 @@ _FAR = "not a time in the years 1 to 9999"
 
 
 def is_time(dtype: pa.DataType) -> bool:
+    """Return True for timestamps and dates, not for times of day."""
     return bool(pa.types.is_timestamp(dtype) or pa.types.is_date(dtype))
 
 
@@ -109,6 +110,7 @@ def calendar(times: pa.Array, part: str) -> pa.Array:
 
 
 def microseconds(times: pa.Array) -> pa.Array:
+    """Return timestamps or dates as int64 microseconds since 1970; nulls stay nulls."""
     return times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64())
 
 

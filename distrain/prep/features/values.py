@@ -181,6 +181,7 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
 
 
 def texts_of(values: pa.Array) -> pa.Array:
+    """Return values as texts, as `spelled` does; raises `BadValues` for values without a text."""
     return converted(values, spelled, _NO_TEXT)
 
 

@@ -32,7 +32,7 @@ class _Maker:
     def log(self, spills: Sequence[Spill], silent: int, name: str) -> EventLog:
         """Sort the events of all spills on workers; return the files of events and of rows' spans.
 
-        The rows of the first `silent` spills need no histories.
+        The rows of the first `silent` spills need no histories. `name` is the files' prefix.
         """
         _check_keys(self.history, spills)
         paths = tuple(spill.path for spill in spills)
@@ -60,6 +60,7 @@ class _Maker:
         return EventLog(tuple(Values(*one) for one in values), tuple(one.spans for one in ranges))
 
     def _cuts(self, spills: Sequence[Spill]) -> list[Cut]:
+        """Return cuts, ascending, that divide the events into ranges of about `piece_bytes`."""
         num_events = sum(spill.num_events for spill in spills)
         of_event = sum(spill.size_bytes for spill in spills) / max(num_events, 1)
         num_ranges = -(-num_events * of_event // self.memory.piece_bytes)
@@ -80,9 +81,10 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
 
 
 def check_log(history: History | None, log: Sequence[str] | None, *, is_fitted: bool) -> None:
-    """Raise an `InputError` if a log is given without a history, or a fitted history lacks a log.
+    """Raise an `InputError` if a log is given without a history, or a required log is missing.
 
-    `log` has the files of earlier events; `()` means no earlier events.
+    `log` names the files of earlier events; `()` means no earlier events. A saved workflow
+    (`is_fitted`) with a history requires a log.
     """
     if history is None and log is not None:
         raise InputError(
@@ -109,9 +111,9 @@ def make_histories(
 ) -> Iterator[PartHistory | None]:
     """Yield the history of each training part, and then of each validation part.
 
-    Yields `None` for each part if `history` is `None`. Histories of training rows have events of
-    the earlier parts and of the training parts; histories of validation rows have events of all
-    parts.
+    Yields `None` without end if `history` is `None`. A row's history has only events before its
+    time. For training rows, they are from the parts with earlier events and the training parts; for
+    validation rows, from all parts.
 
     Args:
         parts: The parts with earlier events, the training parts, and the validation parts.

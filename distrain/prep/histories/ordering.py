@@ -43,10 +43,10 @@ class Spill:
 def spill_events(
     part: Part, workflow_dir: str, lookups: Lookups, names: tuple[str, str], path: str
 ) -> Spill:
-    """Write a part's events, sorted by key and time, to `path`.
+    """Write a part's events, sorted by key and time, to `path`; return a `Spill` about the file.
 
-    `names` are the part's columns of keys and of times. Raises `DataError` if keys or times are
-    unusable, or a column of `history.of` holds lists.
+    Rows without a key or a time are left out. `names` are the part's columns of keys and of times.
+    Raises `DataError` if keys or times are unusable, or a column of `history.of` holds lists.
     """
     workflow = load_workflow(workflow_dir, lookups)
     history = workflow.history
@@ -84,7 +84,7 @@ def spill_events(
 
 @dataclass(frozen=True)
 class OrderedRanges:
-    """Consecutive ranges of all events in sort order, in files with batches of bounded size."""
+    """The files of consecutive ranges of all events, in sort order; each batch is one range."""
 
     events: str  # the file with the events' values
     spans: str  # the file with spans of rows that need histories; each batch is sorted by part
@@ -97,7 +97,9 @@ def order_ranges(
 
     Args:
         silent: The first `silent` spills have events, but no rows that need histories.
-        bounds: The cuts between the ranges; `None` is before all events, or after all.
+        bounds: The cuts between the ranges. As the first bound, `None` is before all events; as the
+            last, after all events.
+        keep: Maximum number of events in a history.
     """
     files = [kept_mapped(path) for path in spills]
     runs = [SortedRun(file.rows, _ORDER, (file,)) for file in files]
@@ -118,7 +120,10 @@ def order_ranges(
 def _ordered(
     runs: Sequence[SortedRun], silent: int, low: Cut | None, high: Cut | None, keep: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the events from `low` to `high` in order, and the spans of rows among them."""
+    """Return the events from `low` to `high` in sort order, and a table of spans (`_SPANS`).
+
+    The table has the history of each of these events' rows, except rows of the first `silent` runs.
+    """
     begins = [0 if low is None else run.place_of(low) for run in runs]
     ends = [run.rows.num_rows if high is None else run.place_of(high) for run in runs]
     base = sum(begins)
@@ -143,9 +148,10 @@ def _ordered(
 
 
 def spans_of_part(paths: Sequence[str], number: int, num_rows: int) -> Spans:
-    """Return the spans of the rows of part `number`; empty spans for rows without a history.
+    """Return the span of each row of a part; an empty span for a row without a history.
 
-    `paths` are the span files of all `OrderedRanges`.
+    `paths` are the span files of all `OrderedRanges`. `number` is the part's index among the parts
+    that need histories, and `num_rows` its number of rows.
     """
     spans = Spans.none(num_rows)
     for path in paths:

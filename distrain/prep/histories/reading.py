@@ -27,6 +27,8 @@ class Values:
 
 @dataclass(frozen=True)
 class EventLog:
+    """The files of all events in sort order, and of the rows' spans among them."""
+
     values: tuple[Values, ...]
     spans: tuple[str, ...]  # the files with the spans of rows
 
@@ -38,7 +40,7 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PartHistory:
-    """The histories of a part's rows, in the event log; `opened` reads the rows' spans."""
+    """The location of a part's histories; `opened` reads the spans and times of the rows."""
 
     log: EventLog
     number: int  # the index of the part among the parts that need histories
@@ -46,6 +48,7 @@ class PartHistory:
     most_bytes: int  # maximum memory of the lists of one row group
 
     def opened(self, part: Part) -> OpenHistory:
+        """Return the part's histories; reads the rows' spans and times."""
         seconds = seconds_of(self.order, read_part(part, [self.order])[self.order])
         spans = spans_of_part(self.log.spans, self.number, part.num_rows)
         return OpenHistory(self.log, spans, seconds, self.most_bytes)
@@ -53,15 +56,17 @@ class PartHistory:
 
 @dataclass(frozen=True)
 class OpenHistory:
+    """The histories of a part's rows: a span of events and a time in seconds for each row."""
+
     log: EventLog
     spans: Spans
     seconds: Floats
     most_bytes: int
 
     def pieces(self, places: Int64Array, most_rows: int) -> Iterator[Int64Array]:
-        """Yield `places` in pieces of at most `most_rows` rows whose lists fit `most_bytes`.
+        """Yield `places`, indices of rows, in consecutive pieces whose lists fit `most_bytes`.
 
-        A piece has at least one row, even if its lists are larger.
+        A piece has at most `most_rows` rows, and at least one, even if its lists are larger.
         """
         ends = np.cumsum(self.spans.length[places]) * self.log.bytes_of_event
         begin, before = 0, 0
@@ -72,7 +77,7 @@ class OpenHistory:
             begin, before = end, int(ends[end - 1])
 
     def append_to(self, table: pa.Table, places: Int64Array) -> pa.Table:
-        """Return the rows of `table` at `places`, with their lists as further columns."""
+        """Return the rows of `table` at `places`, with a column for each of the history's lists."""
         table = table.take(pa.array(places))
         spans = self.spans[places]
         items = spans.items()

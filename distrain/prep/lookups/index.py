@@ -58,6 +58,8 @@ _RUNS = "runs"
 
 @dataclass(frozen=True)
 class Lookups:
+    """The vocabularies of a workflow in a form in which the ids of values can be looked up."""
+
     folder: str | None  # a folder that workers see; `None`: each process makes its own lookups
     names: tuple[str, ...]  # the names of the vocabularies; the n-th has the subfolder n
     range_bytes: int  # memory of a sorted range, if a process makes its own lookups
@@ -67,6 +69,7 @@ class Lookups:
         return f"{self.folder}/{self.names.index(name):04d}"
 
     def vocabulary(self, categories: str, name: str) -> MappedVocabulary:
+        """Return the vocabulary `name` of the folder `categories`, opened for looking up ids."""
         if self.folder is None:
             return open_own_index(categories, name, self.range_bytes)
         place = Path(self.folder_of(name))
@@ -198,6 +201,10 @@ _LOAD_LOCK = threading.Lock()
 
 
 def load_workflow(folder: str, lookups: Lookups) -> Workflow:
+    """Return the saved workflow in `folder`, whose vocabularies are looked up in `lookups`.
+
+    The last workflow that a process has loaded stays in its memory.
+    """
     with _LOAD_LOCK:  # otherwise each thread of a worker would read the vocabularies
         return _load_workflow_once(folder, lookups)
 

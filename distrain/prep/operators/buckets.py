@@ -165,12 +165,12 @@ class HashBucket(SettingsOnly):
 
 
 def _rounded(numbers: Floats) -> _Int64Array:
-    """Return integers that have the order of the numbers; the numbers' low bits are dropped."""
+    """Return an integer of each number's high bits, `[numbers]`; integers sort as numbers do."""
     bits = (numbers + 0.0).view(np.int64)  # -0.0 becomes 0.0
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))) >> _ROUNDED_BITS
 
 
 def _lowest(rounded: _Int64Array) -> Floats:
-    """Return the least number that rounds to each of `rounded`."""
+    """Return for each of `rounded` the least number that `_rounded` maps to it."""
     bits = rounded << _ROUNDED_BITS
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))).view(np.float64)

@@ -143,9 +143,10 @@ class Categorify(LearntByColumn):
 
 
 def as_categories(values: pa.Array) -> pa.Array:
-    """Return integers and values of null type as int64, other values as texts.
+    """Return integers and values of null type as int64, other values as `string`.
 
-    Raises a `DataError` for integers beyond int64.
+    Raises a `DataError` for integers beyond int64, and for values without a text, such as bytes
+    that are not UTF-8.
     """
     whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     target = pa.int64() if whole else pa.string()

@@ -33,7 +33,11 @@ _HALF_WORD = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    values: pa.Array  # distinct values, int64 or string, in no particular order
+    """The values of a column and the number of times that each occurs."""
+
+    # the values, int64 or string (`counted` keeps narrower integers), in no particular order;
+    # distinct, except in the result of `joined`
+    values: pa.Array
     counts: pa.Array  # how often each value was seen, int64
     nulls: int = 0  # number of missing values
 
@@ -52,6 +56,7 @@ class Counts:
 
 
 def joined(states: Sequence[Counts]) -> Counts:
+    """Return all counts, one after another; counts of equal values are not added up."""
     # Concatenating copies to new, aligned memory; arrays from the network may be unaligned.
     return Counts(
         pa.concat_arrays(_wide_enough([s.values for s in states])),
@@ -61,6 +66,7 @@ def joined(states: Sequence[Counts]) -> Counts:
 
 
 def counted(values: pa.Array) -> Counts:
+    """Return the counts of integers or texts; each distinct value once."""
     present = values.drop_null() if values.null_count else values
     if is_text(values.type):
         found = pc.value_counts(present)
@@ -72,6 +78,7 @@ def counted(values: pa.Array) -> Counts:
 
 
 def added_up(counts: Counts) -> Counts:
+    """Return the counts with each value once; integers are sorted, texts are in no order."""
     if not is_text(counts.values.type):
         return _added_up_integers(counts)
     groups = counts.rows.group_by("value", use_threads=False)
@@ -137,6 +144,7 @@ def buckets_of(values: pa.Array) -> Buckets:
 
 
 def narrow_enough(values: pa.Array) -> pa.Array:
+    """Return values of type `large_string` as `string` if they have less than 2 GiB."""
     if pa.types.is_large_string(values.type) and values.nbytes <= _STRING_BYTES:
         return values.cast(pa.string())
     return values

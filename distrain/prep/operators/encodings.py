@@ -65,17 +65,21 @@ class Encoding(LearntByColumn):
 
     @property
     def num_folds(self) -> int:
+        """The number of folds into which training rows are divided."""
         raise NotImplementedError
 
     def merge(self, *states: Cells) -> Cells:
+        """Return the counts of the values of all states."""
         return states[0] if len(states) == 1 else Cells.joined([state.rows for state in states])
 
     def finish(self, state: Cells) -> ValueTable:
+        """Return the fitted table; raises a `DataError` if it has too many values."""
         table = ValueTable.of_cells(state, self.num_folds)
         check_number(len(table.values))
         return table
 
     def save_tables(self, folder: str) -> None:
+        """Write the fitted tables to a folder."""
         for name, table in self.tables.items():
             table.save(folder, name)
 
@@ -90,10 +94,12 @@ class Encoding(LearntByColumn):
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """Return the number of each value, float64; unseen values get that of `numbers`."""
         table = self.tables[column].opened()
         return pa.array(self.numbers(table)[table.places_of(values)])
 
     def to_json(self) -> dict[str, Any]:
+        """Return the settings, and the checksum of each fitted table."""
         return {"tables": {column: table.checksum for column, table in self.tables.items()}}
 
 
@@ -147,10 +153,10 @@ class TargetEncode(Encoding):
     (sum + smoothing * mean of all) / (count + smoothing), as D. Micci-Barreca, "A preprocessing
     scheme for high-cardinality categorical attributes" (2001). Null counts as a value.
 
-    Training rows are divided into folds, and a row gets the mean over the other folds, so that its
-    own label is in neither sum nor mean. With `by_time` the folds are blocks of time, and a row
-    gets the mean over earlier blocks. Rows other than training rows get the mean over all training
-    rows.
+    Training rows are divided into folds, and a row's number is computed from the other folds, so
+    that its own label is neither in its value's sum nor in the mean of all rows. With `by_time` the
+    folds are blocks of time, and a row's number is computed from earlier blocks. For rows other
+    than training rows, it is computed from all training rows.
 
     Attributes:
         by_time: Whether the folds are blocks of time.
@@ -195,6 +201,7 @@ class TargetEncode(Encoding):
         return len(self.edges) + 1 if self.by_time else NUM_FOLDS
 
     def fit(self, values: pa.Array) -> Cells:
+        """Return counts and sums of labels; raises a `DataError` without labels (`of_rows`)."""
         if self.rows is None or self.rows.labels is None:
             raise DataError(
                 "target means need labelled training rows",
@@ -216,6 +223,11 @@ class TargetEncode(Encoding):
         return table.once(("all", self.smoothing), of_all)
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
+        """Return each value's target mean, float64.
+
+        For training rows (`of_rows`), the mean leaves out the row's own fold or, with `by_time`,
+        the blocks that do not come before the row's block.
+        """
         if self.rows is None:
             return super().transform(column, values)
         table = self.tables[column].opened()
@@ -229,6 +241,7 @@ class TargetEncode(Encoding):
         return pa.array(means[table.places_of(values), self._folds(self.rows)])
 
     def _smoothed(self, counts: Any, sums: Any, rows: Any, total: Any) -> Floats:
+        """Return (sums + smoothing * m) / (counts + smoothing), where m is `total / rows`, or 0."""
         prior = np.where(rows > 0, total / np.maximum(rows, 1), 0.0)
         smoothed: Floats = (sums + self.smoothing * prior) / (counts + self.smoothing)
         return smoothed

@@ -156,7 +156,10 @@ def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
 
 
 def ranks_of(keys: pa.Array) -> Int64Array:
-    """Return integers with the order of the keys, int64 `[rows]`; `keys` are from `keys_of`."""
+    """Return integers that sort as the keys do, int64 `[rows]`.
+
+    `keys` are from `keys_of`, without nulls.
+    """
     if pa.types.is_integer(keys.type):
         return np.asarray(keys)
     encoded = keys.dictionary_encode()
@@ -179,15 +182,17 @@ class Spans:
 
     @classmethod
     def none(cls, rows: int) -> Spans:
+        """Return empty histories of `rows` rows."""
         return cls(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
     @classmethod
     def of_sorted(
         cls, keys: Int64Array, seconds: Floats, keep: int, base: int = 0, key_begin: int = 0
     ) -> Spans:
-        """Return the spans of events that are sorted by key and time.
+        """Return the span of each event's history; events are sorted by key and time.
 
         Args:
+            keep: Maximum length of a span.
             base: The index of the first of these events among all events.
             key_begin: The index, among all events, at which the first event's key begins.
         """
@@ -228,6 +233,7 @@ def in_order(keys: pa.Array, seconds: Floats) -> Int64Array:
 
 
 def as_lists(lengths: Int64Array, items: np.ndarray[Any, Any]) -> pa.Array:
+    """Return lists of items without nulls; `lengths` has the number of each list's items."""
     values = pa.array(items)
     offsets = pa.array(offsets_of(lengths).astype(np.int32))
     field = pa.field("item", values.type, nullable=False)

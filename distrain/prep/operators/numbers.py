@@ -91,7 +91,7 @@ class FillMissing(SettingsOnly, OnNumbers):
         return {"value": _whole(self.value)}
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """Return the values without nulls; integers stay integers if `value` is an integer."""
+        """Return the values without nulls; integers stay integers if `value` is a whole number."""
         if is_text(values.type) or pa.types.is_temporal(values.type):
             return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
         return super().transform(column, values)
@@ -121,7 +121,7 @@ def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str 
 
 @dataclass(frozen=True)
 class MissingFlag(SettingsOnly, OnNumbers):
-    """1 where a value of any type is missing or NaN, else 0.
+    """1.0 where a value of any type is missing or NaN, else 0.0.
 
     >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
     [0.0, 1.0]
@@ -198,7 +198,7 @@ _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared deviations from the mean of some values.
+    """The count, the mean, and the sum of squared deviations from the mean (`m2`) of some values.
 
     They are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for
     computing sample variances" (1979), without a difference of large sums, so without cancellation.
@@ -225,6 +225,7 @@ class Moments:
             return cls(len(values), mean, float(np.square(values - mean).sum()))
 
     def merged(self, other: Moments) -> Moments:
+        """Return the moments of the values of `self` and `other` together."""
         count = self.count + other.count
         if count == 0:
             return self

@@ -28,6 +28,8 @@ Takes = Literal["numbers", "categories", "presence"]
 
 
 class Operator(Protocol):
+    """A step that changes a column's values."""
+
     kind: ClassVar[str]
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -38,10 +40,12 @@ class Operator(Protocol):
         """
         ...
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values, and what is fitted, unless it has its own files."""
+        ...
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the settings with which the step of this `kind` (`prep.steps`) runs, as JSON."""
+        """Return the settings, as JSON, of the step of this `kind` (`prep.steps`) for a column."""
         ...
 
 
@@ -49,15 +53,25 @@ class Operator(Protocol):
 class FittedOperator(Operator, Protocol):
     """An operator that fits one state per column from the training rows."""
 
-    def fit(self, values: pa.Array) -> Any: ...
+    def fit(self, values: pa.Array) -> Any:
+        """Return the state of some of a column's training values."""
+        ...
 
-    def merge(self, *states: Any) -> Any: ...
+    def merge(self, *states: Any) -> Any:
+        """Return the state of the values of all `states`."""
+        ...
 
-    def finish(self, state: Any) -> Any: ...
+    def finish(self, state: Any) -> Any:
+        """Return what is fitted for a column, from the state of all its training values."""
+        ...
 
-    def with_fitted(self, fitted: Mapping[str, Any]) -> Self: ...
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        """Return the operator with the results of `finish`, by column."""
+        ...
 
-    def is_fitted(self, column: str) -> bool: ...
+    def is_fitted(self, column: str) -> bool:
+        """Return True if the operator is fitted for the column."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +82,7 @@ class TrainingRows:
     labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
 
     def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
+        """Return the same for the items of the rows' lists; `lengths` are the lists' lengths."""
         labels = None if self.labels is None else np.repeat(self.labels, lengths)
         return TrainingRows(np.repeat(self.places, lengths), labels)
 
@@ -137,7 +152,7 @@ def as_values(values: pa.Array) -> Values:
 def as_arrow(made: Values, given: pa.Array) -> pa.Array:
     """Return `made`, the output of a step on `given`, as an Arrow array.
 
-    Values of the mask are null; without a mask, NaN is null where `given` is null.
+    Masked values become null. Without a mask, a NaN becomes null in rows where `given` is null.
     """
     missing = made.missing
     if missing is None and given.null_count and made.x.dtype.kind == "f":
@@ -147,6 +162,8 @@ def as_arrow(made: Values, given: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class SettingsOnly:
+    """Base of operators that fit nothing: all their fields are settings."""
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -186,6 +203,7 @@ def as_doubles(values: pa.Array) -> pa.Array:
 
 
 def concrete(values: pa.Array) -> pa.Array:
+    """Return values, in chunks or not, as one array; values of a dictionary are decoded."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):

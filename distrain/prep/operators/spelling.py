@@ -19,8 +19,8 @@ _NUMERAL = (
 def texts_of(values: pa.Array) -> pa.Array:
     """Return values as texts; NaN becomes null, and texts are unchanged.
 
-    Numbers are plain digits without an exponent or trailing zeros, for any width or scale.
-    Times have a fraction only if it is not 0; times with a zone are in UTC, with a `Z`.
+    Numbers, of any width or scale, have no exponent and no zeros at the end of a fraction. Times
+    have a fraction only if it is not 0; times with a zone are in UTC, with a `Z`.
 
     Raises:
         pa.ArrowInvalid: Bytes are not UTF-8, or a time is outside the years -32767 to 32767.
@@ -79,7 +79,7 @@ def _canonical(numerals: pa.Array) -> pa.Array:
 
 
 def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
-    """Return each row's texts joined to one text, as large_string; different rows stay different.
+    """Join each row's texts to one text, of type large_string; different rows get different texts.
 
     A row with a null gives null, unless `missing` replaces nulls. A single column is only cast.
     """

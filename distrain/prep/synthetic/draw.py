@@ -4,10 +4,11 @@ Each chunk is a pure function of (seed, split, chunk index, scale). All randomne
 64-bit words of one generator per chunk, drawn in a fixed order: numpy guarantees the stream of a
 bit generator, but not that of its distributions.
 
-Integers follow a log-logistic law, `floor(median * odds(u) ** spread)`, fitted by eye to the
-quartiles of the first rows of Criteo's 1TB click logs. Categories follow a bounded Zipf law with
-the cardinalities in NVTabular's Criteo notebooks (which cap them at 10,000,000). Columns of
-one `missing_with` group are missing together, as in Criteo's rows.
+Integers follow a log-logistic law, `floor(median * odds(u) ** spread)`, where `u` is uniform in
+[0, 1) and `odds(u) = u / (1 - u)`. It is fitted by eye to the quartiles of the first rows of
+Criteo's 1TB click logs. Categories follow a bounded Zipf law with the cardinalities in NVTabular's
+Criteo notebooks (which cap them at 10,000,000). Columns of one `missing_with` group are missing
+together, as in Criteo's rows.
 """
 
 from dataclasses import dataclass
@@ -35,9 +36,12 @@ class IntegerColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
+    """The distribution of a generated categorical column."""
+
     name: str
     full_cardinality: int  # number of values at scale 1
-    exponent: float  # the Zipf exponent: the share of rank k is about `k ** -exponent`
+    # the Zipf exponent: the share of rank k is about proportional to `k ** -exponent`
+    exponent: float
     missing: float = 0.0  # the share of rows without a value
     missing_with: str | None = None  # columns of the same group are missing in the same rows
 
@@ -121,6 +125,7 @@ class DrawnFeatures:
 
 
 def draw_features(seed: int, split: str, chunk: int, scale: float) -> DrawnFeatures:
+    """Return the features of a chunk of `CHUNK_ROWS` rows; equal arguments give equal features."""
     source = np.random.SFC64(np.random.SeedSequence((seed, SPLITS[split], chunk)))
     coin = _uniform(source)
     missing = _draw_missing(source)
@@ -130,6 +135,7 @@ def draw_features(seed: int, split: str, chunk: int, scale: float) -> DrawnFeatu
 
 
 def integer_values(column: IntegerColumn, uniform: Floats) -> Ints:
+    """Return a column's values at the quantiles `uniform`, in [0, 1): int32 `[rows]`."""
     odds = uniform / (1.0 - uniform)
     values = np.minimum(column.median * odds**column.spread, column.cap - column.shift)
     result: Ints = values.astype(np.int32) + np.int32(column.shift)
@@ -173,10 +179,11 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def raw_category(column: int, ids: Ints) -> Words32:
-    """Return the 32-bit raw value of each id of the `column`-th category, uint32 `[rows]`.
+    """Return the 32-bit raw value of each id, uint32 `[rows]`.
 
-    Different ids of a column get different values: by an exclusive or with the column's key, and
-    then the finaliser of MurmurHash3, which is a permutation of 32-bit words.
+    `column` is the index of the ids' column among the category columns, from 0. Different ids of
+    a column get different values: by an exclusive or with the column's key, and then the finaliser
+    of MurmurHash3, which is a permutation of 32-bit words.
 
     >>> ["%08x" % word for word in raw_category(0, np.arange(3, dtype=np.int32))]
     ['92ca2f0e', '36deb503', 'b4421bbb']

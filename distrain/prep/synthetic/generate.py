@@ -41,7 +41,7 @@ class SynthRequest:
     scale: float = 0.01  # factor on the cardinalities of long category columns, in (0, 1]
     click_rate: float = 0.03  # wanted mean click probability, in [0.001, 0.999]
     format: str = "tsv"  # "tsv" (Criteo's own), "tsv.gz" or "parquet" (raw values, nullable)
-    files: int = 1  # number of files of each split
+    files: int = 1  # number of files of each split, at most one for each row
     overwrite: bool = False  # whether an earlier generated data set at `out` may be replaced
 
     def __post_init__(self) -> None:
@@ -246,6 +246,7 @@ Write = Callable[[Any], None]
 
 @contextlib.contextmanager
 def tsv_sink(path: Path) -> Iterator[Write]:
+    """Context manager that yields a function that appends a table of `RAW_SCHEMA` to a new file."""
     with path.open("wb") as file, _csv_writer(file) as writer:
         yield writer.write
 
@@ -266,6 +267,7 @@ def tsv_gz_sink(path: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def parquet_sink(path: Path) -> Iterator[Write]:
+    """Context manager that yields a function that writes a table of rows to a parquet file."""
     with pyarrow.parquet.ParquetWriter(path, RAW_SCHEMA, compression="snappy") as writer:
         yield lambda table: writer.write_table(table, row_group_size=CHUNK_ROWS)
 

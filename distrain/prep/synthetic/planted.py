@@ -134,6 +134,7 @@ class PlantedModel:
         return replace(model, bias=_solve_bias(logits, click_rate))
 
     def logits(self, features: DrawnFeatures) -> Floats:
+        """Return the logit of each row, float64."""
         logits = np.full(len(features.coin), self.bias)
         for (term, _), mean, weight in zip(TERMS, self.means, self.weights, strict=True):
             logits += weight * (term.value(features, self.seed) - mean)
@@ -141,6 +142,7 @@ class PlantedModel:
 
 
 def probabilities(logits: Floats) -> Floats:
+    """Return the sigmoid of logits."""
     result: Floats = 1.0 / (1.0 + np.exp(-logits))
     return result
 
@@ -166,7 +168,7 @@ class SplitSummary:
     bayes_auc: float  # the AUC that no model can beat in expectation
     bayes_auc_bound: float  # maximum error of `bayes_auc`
     bayes_log_loss: float  # the log loss, in nats, that no model can beat in expectation
-    # AUC of the true logits on the drawn labels; `None` unless both were drawn
+    # AUC of the true logits on the drawn labels; `None` unless both labels were drawn
     realised_auc: float | None
     realised_log_loss: float  # log loss of the true logits on the drawn labels
     files: tuple[str, ...]  # names of the split's files, in row order
@@ -201,6 +203,7 @@ class Truth:
         self._realised = BinaryMetrics()
 
     def update(self, logits: Floats, labels: npt.NDArray[np.int32]) -> None:
+        """Add rows with these logits and the labels that were drawn from them."""
         p, q = probabilities(logits), probabilities(-logits)
         bins = bin_of(logits)
         self._clicks += np.bincount(bins, p, NUM_BINS)

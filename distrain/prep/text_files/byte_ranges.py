@@ -161,6 +161,7 @@ class _WholeLines:
         self.rest = b""
 
     def cut(self, data: bytes) -> bytes:
+        """Add text; return all text up to the last line end that was not returned before."""
         if self.is_within_line_before:
             if (end := data.find(b"\n")) < 0:
                 return b""
@@ -258,6 +259,8 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
 
 @dataclass(frozen=True)
 class TextRange:
+    """The lines of a text file that one task reads."""
+
     path: str
     start: int = 0  # first byte
     # one past the last byte in which a line may start; `None` for the end of a compressed file
@@ -266,7 +269,7 @@ class TextRange:
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
-    """Return the ranges of one file: a compressed file is one range.
+    """Divide a file into ranges of `block_bytes`; a compressed file is one range.
 
     >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
     [(0, 10), (10, 20), (20, 25)]

@@ -39,6 +39,7 @@ class Seen:
 
     @classmethod
     def of_all(cls, parts: Sequence[Seen]) -> Seen:
+        """Return the statistics of the rows of all parts, at least one."""
         unknown: Counter[str] = Counter()
         not_missing: Counter[str] = Counter()
         sums = dict.fromkeys(parts[0].sums, 0.0)
@@ -56,10 +57,10 @@ class Seen:
         return cls(unknown, not_missing, sums, numbers, ranges)
 
     def coarse(self) -> dict[str, tuple[float, float]]:
-        """Return, by column, the ranges of values in which float32 has few numbers.
+        """Return the minimum and maximum of each column whose range has few float32 numbers.
 
-        An example is a day of seconds since 1970. A range is coarse if it reaches 2^24 (in absolute
-        value) and has fewer than 1,000 float32 numbers.
+        These are ranges that reach 2^24 (in absolute value) and have fewer than 1,000 float32
+        numbers, for example the seconds since 1970 of one day.
         """
         coarse_ranges = {}
         for column, (least, greatest) in self.ranges.items():
@@ -185,8 +186,9 @@ def drifted_columns(
     shifts: Mapping[str, float],
     bounds: DriftBounds,
 ) -> list[Drifted]:
-    """Return the statistics of a split that have changed by more than their bounds.
+    """Return the statistics of a split that have changed since the fit by more than their bounds.
 
+    Means may rise or fall; shares count only if they grow. `actual` has the split's shares, and
     `shifts` is from `Seen.mean_shifts`.
     """
     drifted = []
@@ -224,7 +226,7 @@ def _grown(
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `inputs` on which the workflow was fitted or updated; paths are compared."""
+    """Return the `inputs` with the path of a file on which the workflow was fitted or updated."""
     updates = workflow.record.get(UPDATES)
     days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
     known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}

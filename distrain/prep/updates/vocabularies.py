@@ -84,9 +84,12 @@ def update_vocabularies(
     keep_counts: int,
     old: str,
 ) -> list[VocabularyReport]:
-    """Write vocabularies, updated with the counts, to the folder `categories`; return the reports.
+    """Write vocabularies, updated with the counts, to the folder `categories`.
+
+    Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
 
     Args:
+        keep_counts: The number of values without an id whose counts are kept with a vocabulary.
         old: Another folder, with the old vocabularies and their kept counts. It is not changed, so
             a task whose worker dies can run again.
     """
@@ -106,6 +109,7 @@ def update_vocabularies(
 
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
+    """Write an old vocabulary and its kept counts to files `STEM-*`, sorted by hash bucket."""
     most = _rows_at_once(range_bytes)
     spread = _Old()
     for number, (values, counts) in enumerate(read_batches(old, name, most)):
@@ -213,6 +217,7 @@ def _write_updated(
 def _old_values(
     old: str, name: str, pieces: Sequence[_Updated], range_bytes: int
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the old values in id order, in batches, with their old and new counts added up."""
     tables = [MappedFile.staged(piece.again.path).rows for piece in pieces if piece.again]
     again = [(_numbers(table, "value"), _numbers(table, "count")) for table in tables]
     first = 0

@@ -56,8 +56,8 @@ class Collector:
     earlier records no longer count.
 
     Args:
-        limit_bytes: The memory for entries, about; beyond it the oldest are dropped. `None` for no
-            limit.
+        limit_bytes: The approximate memory for entries; beyond it, the oldest entries are dropped.
+            `None` for no limit.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -97,6 +97,7 @@ class Collector:
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
+        """Take an event of a rank of the current attempt; events of other kinds are ignored."""
         match event:
             case RankStarted():
                 self._started[event.rank] = event
@@ -173,6 +174,7 @@ class Collector:
         }
 
     def places(self) -> tuple[dict[str, str], ...]:
+        """Return `JobView.rank_places`: empty until all ranks have started."""
         if len(self._started) < self.num_ranks:
             return ()
         if not self._places:
@@ -234,6 +236,7 @@ class Collector:
         return joined
 
     def _merge_steps(self, reports: Sequence[StepsDone]) -> None:
+        """Append the record of the ranks' reports, one per rank, which end at the same step."""
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
         longest_s = max(training_s(report.seconds) for report in reports)
@@ -287,6 +290,7 @@ class Collector:
             )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
+        """Append the record of a validation or a scored window, with notices about problems."""
         first = reports[0]
         merged = merge([report.metrics for report in reports])
         main = merged.main
@@ -351,7 +355,8 @@ class Collector:
 def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
     """Return the metric fields of a `Record`, by name.
 
-    Those of the main target are `None` if there is no binary target; `targets` has the others'.
+    The metrics of the first binary target are `None` if there is none. `targets` has the metrics of
+    all other targets.
     """
     main = merged.main and merged.main.compute()
     return {

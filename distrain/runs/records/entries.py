@@ -22,7 +22,7 @@ class EntryLog:
 
     def __init__(self, limit_bytes: int | None = None):
         self.limit_bytes = limit_bytes
-        self.first = 0
+        self.first = 0  # the number of the oldest entry that was not dropped
         self.last: dict[str, Record] = {}  # the newest record by split, also if it was dropped
         self._entries: list[Entry] = []
         self._held_bytes = 0
@@ -44,6 +44,7 @@ class EntryLog:
         self._forget()
 
     def since(self, number: int) -> list[Entry]:
+        """Return the entries from number `number` on, as far as they were not dropped."""
         return self._entries[max(0, number - self.first) :]
 
     def _forget(self) -> None:

@@ -167,18 +167,18 @@ def add_up(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 _PASSING = frozenset(
     kind.kind for kind in (Heartbeat, StacksTaken, RecordsTrouble, CheckpointSaved)
 )
-_MOST_HELD = 256
+_MOST_HELD = 256  # the largest number of reports that are joined
 
 
 class ReportJoiner:
-    """Joins one rank's step reports, so that about one is sent in `every_s` seconds; 0 joins none.
+    """Joins one rank's step reports, so that about one report is sent per `every_s` seconds.
 
-    Counters of joined reports are exact sums, so only the records in between are lost. Each rank
-    decides alone how many reports to join, by the time between its reports, but the scheduler can
-    merge only reports of all ranks that end at the same step. So a rank joins N reports, where N is
-    a power of two, and a joined report ends at a report whose number is a multiple of N. If ranks
-    use different N, each joined report with the larger N ends at a step where one with the smaller
-    N ends, too.
+    If `every_s` is 0, reports are not joined. Counters of joined reports are exact sums, so only
+    the records in between are lost. Each rank decides alone how many reports to join, by the time
+    between its reports, but the scheduler can merge only reports of all ranks that end at the same
+    step. So a rank joins N reports, where N is a power of two, and a joined report ends at a report
+    whose number is a multiple of N. If ranks use different N, each joined report with the larger N
+    ends at a step where one with the smaller N ends, too.
 
     Before any other kind of event, except `Heartbeat`, `StacksTaken`, `CheckpointSaved` and
     `RecordsTrouble`, all held reports are sent unjoined. So reports before a validation or a

@@ -217,8 +217,8 @@ def curve_limits(
 
     The first steps of a training may have many times the later loss, which would flatten the curve.
     A point among the first 5 % of a curve is left out if it is further from the range of the later
-    points than that range is wide. Values of `whole`, such as those of validation, are never left
-    out. Returns `None` without any values.
+    points than that range is wide. No points of curves with fewer than `FEW` points are left out,
+    and no values of `whole`, such as those of validation. Returns `None` without any values.
 
     >>> low, high = curve_limits([[9.0, 0.5, 0.45, 0.4]], whole=[0.41, 0.6])
     >>> low < 0.4, 0.6 < high < 0.7

@@ -112,6 +112,7 @@ def fit_range(
 def draw_line(
     axes: Any, train: Sequence[Record], name: str, label: str, along: Along = millions
 ) -> None:
+    """Draw the curve of the value `name` of training records over a y axis that begins at 0."""
     draw_column(axes, train, name, along, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
@@ -148,6 +149,7 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_shares(axes: Any, train: Sequence[Record]) -> None:
+    """Draw each phase's share of wall time, stacked, over the rows trained."""
     shown = thinned(train)
     of_records = [phase_shares(record.seconds or {}) for record in shown]
     phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]
@@ -190,6 +192,6 @@ def _legend_beside(axes: Any) -> None:
 
 
 def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
-    """Return at most `most` evenly spaced records, including the last."""
+    """Return every n-th record up to the last one, with the least n that gives at most `most`."""
     every = -(-len(records) // most) or 1
     return list(records[::-1][::every][::-1])

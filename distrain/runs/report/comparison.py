@@ -25,6 +25,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
+    """Return the outcomes of runs, and the settings and machines in which they differ."""
     specs = [run.spec.model_dump(mode="json", by_alias=True) for run in runs]
     machines = [{"distrain": run.run.version, **run.run.environment} for run in runs]
     outcomes = [{"state": run.state, **dict(outcome_rows(run.outcome))} for run in runs]

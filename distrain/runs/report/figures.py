@@ -74,7 +74,7 @@ def draw_curves(
 
 
 def loss_image(records: Sequence[Record]) -> bytes:
-    """Return the loss of training and validation as SVG."""
+    """Return a plot of the losses of training and validation, as SVG."""
     figure = new_figure(7, 2.6)
     axes = figure.subplots()
     train, valid = ([r for r in records if r.split == split] for split in ("train", "valid"))
@@ -133,6 +133,7 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
 
 
 def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
+    """Return a figure with training loss, validation loss, AUC and rows/s of several runs."""
     figure = new_figure(11, 7)
     loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
     for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):

@@ -50,6 +50,7 @@ def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
 
     Raises:
         InputError: There is no run, or the file is not an evaluation.
+        OutputError: The report cannot be written.
     """
     data = _shown_data(root)
     evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation), root)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from distrain.jobs.job_view import Entry
 from distrain.runs.sinks.base import RunFacts, Sink, Stamped
 
-CAPACITY = 1024
+CAPACITY = 1024  # the largest number of calls of `Feeds.put` that wait for a sink
 LAST_ENTRIES_S = 15.0
 """How long a command waits at its end for its sinks to store the remaining entries."""
 
@@ -75,6 +75,8 @@ class Feeds:
 
 
 class _Feed(threading.Thread):
+    """The thread and the queue of one sink."""
+
     def __init__(self, name: str, sink: Sink, facts: RunFacts, capacity: int):
         # A sink that hangs must not keep the command from ending.
         super().__init__(name=name, daemon=True)

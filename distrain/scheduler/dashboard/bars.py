@@ -31,7 +31,7 @@ from distrain.scheduler.dashboard.watching import View
 def time_by_phase() -> Panel:
     """Return the panel with stacked bars of each rank's wall time by phase, in percent.
 
-    It is the time in this attempt or, by `set_window`, that in each rank's last report.
+    It covers this attempt; the panel's `set_window` can switch it to each rank's last report.
     """
     window = "total_seconds"
     last: Document | None = None
@@ -75,7 +75,8 @@ def time_by_phase() -> Panel:
 def step_time() -> Panel:
     """Return the panel with bars of each rank's step time.
 
-    The slowest rank, if it is significantly slower than the median, is red and named in the title.
+    The slowest rank is red and named in the title if it is significantly slower than the median
+    (`stands_out`).
     """
     source = source_of("rank", "worker", "step_time_ms", "is_slow")
     tips = [("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")]

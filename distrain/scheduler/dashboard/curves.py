@@ -35,7 +35,7 @@ _WHERE = [("step", "@step{0,0}"), ("rows", "@rows_total{0,0}"), ("time", "@elaps
 
 
 class Curves:
-    """The Bokeh data sources of a job's curves, and of those of the job to compare with."""
+    """The Bokeh data sources of the curves of two jobs: the shown one, and one to compare with."""
 
     def __init__(self) -> None:
         self.train, self.valid = source_of(*_TRAIN), source_of(*_VALID)
@@ -53,9 +53,10 @@ class Curves:
             item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
-        """Draw column `y` over column `x` in a figure, and return the glyphs.
+        """Draw column `y` over column `x` in a figure; return the lines and their markers.
 
-        The curves are those of training and, if it has that column, of validation, for both jobs.
+        The curves are those of training and, if `y` is one of its columns, of validation, for both
+        jobs.
         """
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []

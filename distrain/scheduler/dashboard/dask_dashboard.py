@@ -53,7 +53,10 @@ class DashboardOnRequest:
 
 
 class _LoadedForPlots(Router):
-    """Loads the dashboard before Dask's handler lists the dashboard's single figures."""
+    """A router that answers nothing, before Dask's handler of the list of single figures.
+
+    When that list is requested, it loads the dashboard, so that Dask's handler finds the figures.
+    """
 
     def __init__(self, dashboard: DashboardOnRequest, prefix: str):
         self._dashboard = dashboard

@@ -30,7 +30,10 @@ def train_series(train: Document) -> Series:
 
 
 def valid_series(valid: Document) -> Series:
-    """Return the columns of validation curves, as `train_series`, without speed and rate."""
+    """Return the columns of validation curves, given `valid` of a `metrics_document`.
+
+    They are those of `train_series`, without `rows_per_s` and `lr`.
+    """
     return _scored(valid, ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_bound"))
 
 
@@ -76,10 +79,11 @@ def rank_series(ranks: Document) -> dict[str, Series]:
 
 
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
-    """Return the columns `rank`, `worker`, and for each phase `PHASE` (percent) and `PHASE_s`.
+    """Return the columns `rank`, `worker`, and for each phase of training `PHASE` and `PHASE_s`.
 
-    They are wall times in this attempt (`window` is `total_seconds`), or in the last report
-    (`seconds`). `ranks` is that of a `job_document`.
+    `PHASE_s` is the phase's wall time in seconds, `PHASE` its share in percent. `window` is
+    `total_seconds` for the time in this attempt, or `seconds` for that in each rank's last report.
+    `ranks` is that of a `job_document`.
     """
     columns: Columns = _labels(ranks)
     windows = [rank.get(window) or {} for rank in ranks]
@@ -131,9 +135,10 @@ def memory_columns(ranks: Sequence[Document]) -> Columns:
 
 
 def gpu_columns(ranks: Sequence[Document]) -> Columns:
-    """Return the columns of the ranks with a GPU: its utilisation in percent, and its memory.
+    """Return the utilisation and memory of the GPUs of ranks that have one.
 
-    Unknown values are 0. The memory is that of all processes on the GPU.
+    The columns are `rank`, `worker`, `utilisation_pct`, `memory_pct`, `memory_used_gib` and
+    `memory_total_gib`. Unknown values are 0. The used memory is that of all processes on the GPU.
     """
     with_gpu = [rank for rank in ranks if rank.get("gpu")]
     gpus = [rank["gpu"] for rank in with_gpu]
@@ -149,7 +154,10 @@ def gpu_columns(ranks: Sequence[Document]) -> Columns:
 
 
 def timeline_columns(timeline: Sequence[Document]) -> Columns:
-    """Return the time line as columns: `at_ms` (unix time), `kind`, `attempt`, `step`, `text`."""
+    """Return the entries of a time line whose kind is one of `TIMELINE_KINDS`, as columns.
+
+    The columns are `at_ms` (unix time), `kind`, `attempt`, `step` and `text`.
+    """
     entries = [entry for entry in timeline if entry.get("kind") in TIMELINE_KINDS]
     return {
         "at_ms": [1e3 * float(entry["at_s"]) for entry in entries],

@@ -125,7 +125,10 @@ def _scores(split: str, job: Document, before: str) -> str:
 
 
 def _trouble_text(job: Document) -> str:
-    """Return why the previous attempt ended, or why this one stops, as a text; "" if neither."""
+    """Return why the previous attempt ended, or why this one stops, as a text.
+
+    "" if neither is the case, or if the job has a reason, which its state shows.
+    """
     if job.get("reason"):
         return ""  # the state shows the reason
     texts = [str(m["text"]).splitlines()[0] for m in job.get("timeline", ()) if _is_trouble(m)]
@@ -138,7 +141,7 @@ def _is_trouble(moment: Document) -> bool:
 
 
 def spec_html(job: Document | None) -> str:
-    """Return a job's tags, and its spec in a part of the page that can be opened, as HTML."""
+    """Return a job's tags, and its spec in a collapsed section, as HTML; "" if there is no spec."""
     if job is None or "spec" not in job:
         return ""
     tags = ", ".join(f"{name}: {value}" for name, value in (job.get("tags") or {}).items())

@@ -143,7 +143,10 @@ def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
 
 
 def extend(source: ColumnDataSource, points: Series, replaces: bool) -> None:
-    """Append points to a source; with `replaces`, remove its earlier points."""
+    """Append points to a source, and keep its last `KEPT_POINTS`.
+
+    With `replaces`, its earlier points are removed first.
+    """
     if replaces:
         source.data = {name: values[-KEPT_POINTS:] for name, values in points.items()}
     elif any(len(values) for values in points.values()):

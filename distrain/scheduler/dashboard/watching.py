@@ -26,7 +26,7 @@ class Documents(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The data that a page shows after one look."""
+    """The result of `Watch.look`: the data for one update of a page."""
 
     jobs: Sequence[Document]  # all jobs, newest first
     job: Document | None  # the followed job with its ranks and time line, if any

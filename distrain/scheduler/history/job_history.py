@@ -95,7 +95,7 @@ class JobHistory:
         self.page: str | None = None  # the URL of its page in the service
         self.num_entries = 0  # entries of the job's progress that were added
         self.revision = 0  # the revision of its last change (`http/changes.py`)
-        # the state at that revision: a value that differs after each other change, `num_reports`
+        # at that revision: a value that changes with anything but reports, and `num_reports`
         self.seen: tuple[object, int] = (None, 0)
         self.num_reports = 0  # the ranks' reports so far, without heartbeats
         self._elapsed_before_s = 0.0

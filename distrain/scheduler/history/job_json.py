@@ -20,6 +20,8 @@ _ETA_POINTS = 16
 
 @dataclass(frozen=True)
 class Gpu:
+    """The state of a worker's GPU as NVML reports it; `None` for unknown figures."""
+
     utilisation_pct: float | None
     memory_used_bytes: int | None
     memory_total_bytes: int | None

@@ -30,7 +30,7 @@ _ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", Rank
 
 @dataclass(frozen=True)
 class Window:
-    """The new steps of a rank's report."""
+    """The steps that a rank has taken since its previous report, and their times."""
 
     steps: int  # number of steps
     wall_s: float  # wall time of the steps, without validation and checkpoints
@@ -78,7 +78,10 @@ class RankNow:
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Process a report of steps; return its new steps, or `None` if it has none."""
+        """Process a report of steps; return the steps since the rank's previous report.
+
+        `None` if there are none, or their wall time is not above 0.
+        """
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
@@ -103,8 +106,9 @@ class RankNow:
 def stands_out(slowest: Mapping[str, Any] | None) -> bool:
     """Return True if the slowest rank is significantly slower than the median rank.
 
-    Among equally fast ranks, it is a matter of chance which one is the slowest. `slowest` is the
-    result of `JobHistory.slowest`; False if that is `None`.
+    Its step time is then more than `SLOW` times the median. Among equally fast ranks, it is a
+    matter of chance which one is the slowest. `slowest` is the result of `JobHistory.slowest`;
+    False if that is `None`.
 
     >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
     (False, False)

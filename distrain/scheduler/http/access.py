@@ -1,5 +1,8 @@
 """Controls the access to a scheduler over HTTP: pages, JSON, metrics, websockets, orders.
 
+*Orders* are the requests that change jobs, and those that only a job service or an operator makes
+(`routes.Route.is_order`).
+
 Dask has no authentication. This module changes the Tornado application that routes the requests to
 Dask's servers, so that it requires the environment's token, if there is one. Only `/health` stays
 open, for probes. With or without a token, websockets opened by pages of other sites are refused.
@@ -217,7 +220,11 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 
 
 def trouble_with(request: HTTPServerRequest) -> Refusal | None:
-    """Return the refusal of a request that gives an order; `None` if the order is allowed."""
+    """Return why an order is refused; `None` if it is allowed.
+
+    It is refused from other machines if the scheduler has no token. From other sites' pages, it is
+    refused unless it only reads (GET and HEAD).
+    """
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(
             403,

@@ -1,7 +1,8 @@
 """Adds the HTTP routes to a scheduler before it starts (by the preload), or while it runs.
 
 Dask creates a scheduler's routes when the scheduler starts. In a scheduler that already runs, a
-client installs the coordinator, and then a plugin that adds the routes; these routes refuse orders.
+client installs the coordinator, and then a plugin that adds the routes; these routes refuse orders
+(see `access`).
 """
 
 import logging
@@ -33,7 +34,7 @@ log = logging.getLogger("distrain.scheduler.http")
 
 
 def install() -> None:
-    """Make schedulers that start later in this process serve the HTTP routes, with orders.
+    """Make schedulers that start later in this process serve the HTTP routes, and accept orders.
 
     Raises:
         ClusterError: The environment's token cannot be used.
@@ -58,9 +59,10 @@ class JobsPlugin(CoordinatorPlugin):
 
 
 def show_pages(scheduler: Scheduler) -> None:
-    """Add the pages about jobs to a scheduler's dashboard.
+    """Add the pages about jobs to a scheduler's dashboard; if there is none, log that.
 
-    With Dask's setting `ON_REQUEST`, also add the dashboard, which is loaded at its first request.
+    If the key `ON_REQUEST` is set in Dask's configuration, the scheduler has no dashboard yet.
+    Then add one with these pages, which is loaded at its first request.
     """
     application = scheduler.http_application
     prefix = _prefix_of(application)

@@ -18,8 +18,8 @@ MOST_BODY_BYTES = 2**20
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
     """Answers with JSON, also for errors; limits the size of request bodies.
 
-    If `takes_orders` is False, as in a scheduler that was started without the preload, orders are
-    refused.
+    If `takes_orders` is False, as in a scheduler that was started without the preload, orders
+    (`Route.is_order`) are refused.
     """
 
     def initialize(self, dask_server: Any = None, takes_orders: bool = True) -> None:
@@ -94,7 +94,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
             super().log_exception(kind, value, traceback)
 
     def check_xsrf_cookie(self) -> None:
-        """Skip Tornado's check, because `trouble_with` checks the origin of orders."""
+        """Skip Tornado's check of a cookie: `trouble_with` checks the requests' `Origin` header."""
 
 
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [

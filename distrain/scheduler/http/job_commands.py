@@ -25,7 +25,10 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Order(Body):
-    """A request to change a job. A service adds its own id, and the submission to change."""
+    """The body of a request to change a job.
+
+    A service adds its own id, and the submission to change.
+    """
 
     service: Word | None = Field(
         None, description="The id of the service; null: the order comes from a Dask client."
@@ -38,7 +41,7 @@ class Order(Body):
 
 
 class PutOrder(Order):
-    """The order to submit a job."""
+    """The body of a request to submit a job."""
 
     epoch: Word | None = Field(
         None, description="The epoch of the scheduler that the service has chosen."
@@ -52,11 +55,11 @@ class PutOrder(Order):
 
 
 class CancelOrder(Order, CancelOptions):
-    """The order to cancel a job."""
+    """The body of a request to cancel a job."""
 
 
 class PriorityOrder(Order):
-    """The order to change the priority of a waiting job."""
+    """The body of a request to change the priority of a waiting job."""
 
     priority: Priority
 

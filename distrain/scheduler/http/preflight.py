@@ -29,7 +29,7 @@ WORKER_WITHIN_S = 60.0
 
 @dataclass
 class _Preflight:
-    """One check of a spec."""
+    """One check of a job spec's data by a worker."""
 
     owner: str  # who requested the check; "" if unknown
     state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`

@@ -58,7 +58,7 @@ class Request:
         return int(text)
 
     def body(self, kind: type[_BODY]) -> _BODY:
-        """Return the request's JSON body as a `kind`; raises `Refusal` if it is invalid."""
+        """Return the JSON body as an object of the class `kind`; raises `Refusal` if invalid."""
         try:
             return kind.model_validate(json.loads(self.content))
         except ValidationError as error:
@@ -74,12 +74,13 @@ Answer = tuple[int, str | dict[str, Any]]
 
 @dataclass(frozen=True)
 class Route:
-    """One route of the table."""
+    """A route: its method and path, and the function that answers its requests."""
 
     method: str
     pattern: str  # a regular expression for the whole path
     act: Callable[..., Answer]  # called with the API, the request and the pattern's groups
-    is_order: bool = False  # whether callers need the permission to give orders (`access.py`)
+    # whether it changes jobs, or only a service or an operator calls it; see `access.trouble_with`
+    is_order: bool = False
 
 
 def _jobs(api: CoordinatorApi, request: Request) -> Answer:
@@ -201,9 +202,9 @@ def answer(api: CoordinatorApi, request: Request) -> tuple[int, str]:
 def answer_over_comm(
     api: CoordinatorApi, method: str, path: str, query: str, content: bytes
 ) -> dict[str, Any]:
-    """Dask RPC: answer a request with `status` and `text`. All Dask clients may give orders.
+    """Dask RPC: return the HTTP status of the answer as `status`, and its JSON text as `text`.
 
-    `query` is the query string of the URL.
+    `query` is the query string of the URL. All Dask clients may give orders.
     """
     status, text = answer(api, Request(method, path, parse_qs(query), content))
     return {"status": status, "text": text}

@@ -120,7 +120,8 @@ class AttemptVerdict:
 def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -> AttemptVerdict:
     """Return whether a job restarts, and after what pause, if `cause` has ended its attempt.
 
-    With `queue_again`, a restart leaves its workers to a job of higher priority, and queues.
+    With `queue_again`, a job that restarts gives up its workers to a job of higher priority, and
+    waits in the queue again.
     """
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:

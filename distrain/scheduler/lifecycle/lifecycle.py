@@ -88,7 +88,7 @@ _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
 
 
 class Lifecycle:
-    """All jobs and workers of a scheduler."""
+    """The state machine of a scheduler's jobs: `handle` gets a stimulus, returns instructions."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}

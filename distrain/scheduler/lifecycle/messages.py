@@ -32,7 +32,10 @@ class Cancel:
 
 @dataclass(frozen=True)
 class ChangePriority:
-    """A job's priority was changed; without effect on jobs that have workers."""
+    """A job's priority was changed.
+
+    This has no effect unless the job waits for its first or next attempt.
+    """
 
     job_id: str
     priority: int
@@ -74,7 +77,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True)
 class Tick:
-    """Time passed."""
+    """Time has passed; sent regularly, so that deadlines and pauses end."""
 
 
 Stimulus = (
@@ -120,7 +123,7 @@ class StopGang(_ToGang):
 
 @dataclass(frozen=True)
 class EndGang:
-    """Release what an attempt that has ended used: its supervisors' tasks and its store."""
+    """Release the supervisors' tasks and the rendezvous store of an attempt that has ended."""
 
     job_id: str
     attempt: int

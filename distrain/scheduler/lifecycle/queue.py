@@ -175,7 +175,7 @@ def decide(cluster: QueueView) -> list[Start | Preempt | Wait]:
     """Return `Wait`s for jobs that have to wait, and at most one `Preempt` or `Start`.
 
     The caller carries out the `Preempt` or `Start`, and calls again. If there is neither, every
-    waiting job has a `Wait`, which is valid until workers, jobs or the time change.
+    waiting job has a `Wait`, which is valid at `now_s` until workers or jobs change.
     """
     answers: list[Start | Preempt | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):

@@ -33,6 +33,8 @@ _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 @dataclass(frozen=True)
 class Mistake:
+    """A mistake in a request, as the API reports it."""
+
     # a JSON pointer into the body, such as `/spec/train/epochs`; for a query parameter or header,
     # its name after `#`
     pointer: str
@@ -41,6 +43,8 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Judged:
+    """A checked spec, or the mistakes in it."""
+
     spec: JobSpec | None  # with all defaults; `None` if it has mistakes
     mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, without secrets
 

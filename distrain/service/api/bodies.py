@@ -27,7 +27,7 @@ from distrain.service.values import UNKNOWN, Job, Phase
 
 
 class Request(PlainBody):
-    """A request's body, without unknown keys."""
+    """A request's JSON body; unknown keys are an error."""
 
     model_config = ConfigDict(extra="forbid")
 

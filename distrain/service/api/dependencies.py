@@ -113,7 +113,10 @@ class ApiCall:
         return self.service.store
 
     def require(self, action: Action) -> None:
-        """Raise `forbidden` if the caller's token lacks the action's scope; queries no database."""
+        """Raise the problem `forbidden` if the caller's token lacks the scope of an action.
+
+        This queries no database, and does not check the caller's role.
+        """
         if not has_scope(self.caller, action):
             raise Problem(
                 "forbidden",
@@ -122,9 +125,9 @@ class ApiCall:
             )
 
     def allow(self, action: Action, project: str | None = None, owner: str | None = None) -> None:
-        """Raise `forbidden` if the caller's token or role does not allow the action.
+        """Raise the problem `forbidden` if the caller's token or role does not allow the action.
 
-        Call it only for objects that the caller may see; for others, raise `not_found`.
+        Call it only for objects that the caller may see; for others, raise the problem `not_found`.
         """
         self.require(action)
         if not role_allows(self.caller, action, project, owner):
@@ -132,7 +135,10 @@ class ApiCall:
             raise Problem("forbidden", f"your role{where} does not allow {action}")
 
     def job(self, job_id: str) -> Job:
-        """Return a job; raises `not_found` if it does not exist or the caller may not see it."""
+        """Return a job.
+
+        Raises the problem `not_found` if it does not exist, or the caller may not see it.
+        """
         job = self.store.job(job_id) if len(job_id) <= 160 else None
         if job is None or not role_allows(self.caller, Action.SEE_JOB, job.project, job.owner):
             raise not_found(f"job {job_id!r}")
@@ -194,8 +200,9 @@ def caller_now(request: Request, parts: ApiParts) -> Principal:
 def look_again(call: ApiCall, job_id: str | None) -> ApiCall:
     """Return the call of an open stream with its caller's present rights.
 
-    Call it in a thread, since it may block. `job_id` is `None` for streams of all jobs. Raises
-    `unauthenticated`, `forbidden` or `not_found` if the caller may no longer read the stream.
+    Call it in a thread, since it may block. `job_id` is `None` for streams of all jobs. Raises the
+    problem `unauthenticated`, `forbidden` or `not_found` if the caller may no longer read the
+    stream.
     """
     now = replace(call, caller=caller_now(call.request, call.service))
     now.require(Action.SEE_JOB)
@@ -221,7 +228,7 @@ def _who(request: Request, parts: ApiParts) -> Principal | None:
 
 
 async def _check_origin(request: Request) -> None:
-    """Raise `forbidden` if a browser may have sent a change for another site's page.
+    """Raise the problem `forbidden` if a browser may have sent a change for another site's page.
 
     A request with a session's cookie needs the session's CSRF token, in a header or a form. Without
     a cookie, the header `Origin`, if given, must name this server.

@@ -111,7 +111,8 @@ class AuditNote:
         )
 
 
-REFUSALS_PER_S: Final = 0.1  # rejections that get a row, per user; all unknown callers are one
+# rejections that get a row, per second and user; all callers without a valid token are one user
+REFUSALS_PER_S: Final = 0.1
 
 
 class Audit:

@@ -41,7 +41,8 @@ class PreflightStarted(Answer):
 def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
     """Yield a client of a cluster's scheduler.
 
-    Raises `unavailable` if the scheduler does not run or answer, or too many requests wait for it.
+    Raises the problem `unavailable` if the scheduler does not run or answer, or too many requests
+    wait for it.
     """
     with _turn(cluster):
         try:
@@ -58,7 +59,10 @@ def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
 
 @contextmanager
 def _turn(cluster: str) -> Iterator[None]:
-    """Hold one of a few slots for the block; raises `unavailable` at once if none is free."""
+    """Context manager that holds one of the slots of a cluster's scheduler (`_MOST_OF_CLUSTER`).
+
+    Raises the problem `unavailable` at once if none is free.
+    """
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
             raise _unavailable(cluster, "other requests are using it")
@@ -79,7 +83,7 @@ def _unavailable(cluster: str, why: str) -> Problem:
 def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> PreflightStarted:
     """Start a check of a spec's data on a worker of the cluster.
 
-    Raises `unavailable` if the scheduler does not answer or rejects the check now.
+    Raises the problem `unavailable` if the scheduler does not answer or rejects the check now.
     """
     with _scheduler_of(call.service, cluster) as client:
         try:
@@ -92,8 +96,8 @@ def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> Pre
 def preflight(call: ApiCall, preflight_id: str) -> Preflight:
     """Return the state of a check.
 
-    Raises `not_found` for an unknown id or another user's check, and `unavailable` if the cluster's
-    scheduler does not answer.
+    Raises the problem `not_found` for an unknown id or another user's check, and the problem
+    `unavailable` if the cluster's scheduler does not answer.
     """
     cluster, _, number = preflight_id.partition(".")
     if cluster not in call.service.settings.clusters or not re.fullmatch("[0-9a-f]+", number):

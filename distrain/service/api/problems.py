@@ -53,6 +53,8 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
 
 @dataclass
 class Problem(Exception):
+    """An error answer of the API; "raises the problem `CODE`" means this class with that code."""
+
     code: str  # one of `CODES`
     detail: str  # what failed, with the offending value unless that may be a secret
     hint: str | None = None  # the likely cause, or what to do next
@@ -113,6 +115,7 @@ def _answer(request: Request, error: Exception) -> JSONResponse:
 
 
 def problem_of(error: Exception) -> Problem:
+    """Return the problem with which the API answers an error; `internal` for unexpected errors."""
     match error:
         case Problem():
             return error

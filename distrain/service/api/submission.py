@@ -43,8 +43,8 @@ def checked(
 ) -> tuple[Job, JobSpec]:
     """Validate a request, and return the job to submit and its spec with all defaults.
 
-    Raises `not_found` (the project), `forbidden` or `bad_spec`. `where` is the JSON pointer of the
-    spec in the request's body; `parent` is the id of the job that is cloned.
+    `where` is the JSON pointer of the spec in the request's body; `parent` is the id of the job
+    that is cloned. Raises the problem `not_found` (the project), `forbidden` or `bad_spec`.
     """
     settings = call.service.settings
     quota = quota_for(call, Action.SUBMIT, request.project)
@@ -76,8 +76,8 @@ def checked(
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's spec with values set at dotted paths.
 
-    Raises `bad_spec` if a path is empty or passes through a value that is not a section. The result
-    is not validated.
+    Raises the problem `bad_spec` if a path is empty or passes through a value that is not a
+    section. The result is not validated.
     """
     try:
         return with_settings(call.store.spec(job.id), settings)
@@ -89,8 +89,9 @@ def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
     """Check that the new spec `after` only makes a succeeded job's training longer.
 
-    Raises `final` if it does not make it longer, and `bad_spec` if it also changes something else.
-    A change of `train.early_stopping` counts as longer training. Jobs in other states pass.
+    Raises the problem `final` if the training does not become longer, and the problem `bad_spec` if
+    something else changes, too. A change of `train.early_stopping` counts as longer training. Jobs
+    in other states pass.
     """
     if job.state != JobState.SUCCEEDED:
         return
@@ -144,7 +145,7 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
 def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
     """Return a project's quota, after checking that the caller may do the action there.
 
-    Raises `not_found` (also if the caller may not see the project) or `forbidden`.
+    Raises the problem `not_found` (also if the caller may not see the project) or `forbidden`.
     """
     call.require(action)
     caller = call.caller
@@ -168,8 +169,9 @@ def usable_clusters(settings: Settings, project: str) -> list[str]:
 def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
     """Return the requested cluster, or else the project's only one.
 
-    Raises `bad_spec` if the project may not use the requested cluster, or if it may use several
-    clusters (or none) and `asked` is `None`.
+    `asked` is the requested cluster's name, or `None`. Raises the problem `bad_spec` if the project
+    may not use the requested cluster, or if it may use several clusters (or none) and `asked` is
+    `None`.
     """
     usable = usable_clusters(settings, project)
     if asked in usable:
@@ -188,7 +190,7 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
 
 
 def check_priority(call: ApiCall, project: str, cluster: str, quota: Quota, priority: int) -> None:
-    """Raise `forbidden` for a priority above the caller's limit in the project and cluster."""
+    """Raise the problem `forbidden` if a priority is above the caller's limit (`max_priority`)."""
     profile = call.service.settings.clusters.get(cluster)
     of_cluster = profile.max_priority if profile else 0
     most = max_priority(call.caller, project, quota.max_priority, of_cluster)

@@ -26,7 +26,10 @@ _MOST_WORDS = 1000  # the characters of an error response that are repeated in m
 
 
 class KubeRefused(ClusterError):
-    """The API answered with an error status; from 500 on, a change may still have been made."""
+    """The Kubernetes API answered with an error status.
+
+    If it is 500 or higher, a change may still have been made.
+    """
 
     status = 0
     of_api = False  # whether the response is a `Status` object of Kubernetes, not a proxy's

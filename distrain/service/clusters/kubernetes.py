@@ -16,9 +16,9 @@ _PODS = 50  # that are read at most
 
 
 class KubernetesLauncher:
-    """Sets the number of a workload's pods, the workers; the service does not start the scheduler.
+    """A cluster whose workers are the pods of a Kubernetes workload; it sets their number.
 
-    See `Scalable` for the methods.
+    The service does not start the scheduler. See `Scalable` for the methods.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):
@@ -178,7 +178,8 @@ class KubernetesLauncher:
 def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
     """Return why pods wait, as a text to append: the first pod's reason, and how many more wait.
 
-    Returns "" if there are pods, but none gives a reason.
+    Returns "" if none of the pods gives a reason. Without pods, the text names the events of the
+    workload as the place to look.
 
     >>> why_pods_wait([])
     '; no pod has a reason: see the events of the workload'

@@ -27,7 +27,10 @@ _MOST_OF_AN_EPOCH = 300
 
 
 def answer_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
-    """Return the answer in a document; raises KeyError, TypeError or ValueError for a wrong one."""
+    """Return a scheduler's answer to `changes`, given its JSON values.
+
+    Raises KeyError, TypeError or ValueError if a value is missing or has a wrong type or size.
+    """
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH or not is_storable(epoch):
         raise TypeError("epoch is not a name")

@@ -201,7 +201,8 @@ def sbatch_script(
     """Return a script that starts one task per worker; the first task also runs the scheduler.
 
     With the dependency `singleton`, Slurm runs one job of a name and user at a time. If a service
-    was killed after `sbatch` and submits a second job, that one waits until `state` cancels it.
+    was killed after `sbatch` and submits a second job, the second job waits until the launcher's
+    `state` cancels it.
 
     Raises:
         InputError: The service sets one of `options` itself, sbatch has no such option, or a value

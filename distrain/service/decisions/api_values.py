@@ -34,7 +34,10 @@ def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str
 
 
 def _shown(columns: Mapping[str, Any], *, is_silent: bool) -> dict[str, Any]:
-    """Return the same fields as `shown`, from a job's row or an event's body, as `columns`."""
+    """Return the same fields as `shown`, for `columns`: those of a job's row or an event's body.
+
+    `is_silent`: whether the job's cluster has not answered for `NO_CONTACT_S`.
+    """
     state, why, phase = columns["state"], columns["why_pending"], Phase(columns["phase"])
     last_known = None
     if phase is Phase.FINAL:

@@ -204,7 +204,7 @@ class Pass:
         self._commit(*changes)
 
     def _tell_one(self, job: Job, words: str) -> None:
-        """Write a reason to wait, if it changed."""
+        """Write a job's reason to wait to its row, if it differs from the one there."""
         if job.why_pending != words:
             self._commit(Change(job, {"why_pending": words}))
 
@@ -260,11 +260,12 @@ class Pass:
             self._commit(Change(job, columns))
 
     def _may_write(self, job: Job, columns: Mapping[str, Any], seen: SeenJob | None = None) -> bool:
-        """Return False if `columns` end the job, and the summary in its run folder is not written.
+        """Return True if `columns` may be written to the job's row now.
 
-        A worker writes the summary of a job that its scheduler has ended; for any other job, this
-        method writes it. If it returns False, it has noted the columns, to be written later. `seen`
-        is the job's end as the scheduler reported it, by default the job in the memory.
+        Columns that end a job must wait until the summary is in its run folder. A worker writes the
+        summary of a job that its scheduler has ended; for any other job, this method writes it. If
+        the result is False, the columns are kept in the memory, to be written later. `seen` is the
+        job's end as the scheduler reported it, by default the job in the memory.
         """
         if job.phase is Phase.QUEUED or columns.get("phase") is not Phase.FINAL:
             return True

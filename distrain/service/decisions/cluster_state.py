@@ -39,6 +39,7 @@ class Memory:
     name: str
     epoch: str | None = None
     revision: int = 0
+    # by id: the jobs as the scheduler last reported them
     sightings: dict[str, SeenJob] = field(default_factory=dict)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False
@@ -54,7 +55,10 @@ class Memory:
     finishing: dict[str, tuple[float, int, Mapping[str, Any]]] = field(default_factory=dict)
 
     def hear(self, told: SchedulerAnswer, now_s: float) -> None:
-        """Take over an answer of the scheduler, received at `now_s`."""
+        """Update this memory from the scheduler's answer `told`, received at `now_s`.
+
+        If the scheduler's process is another one than before, its jobs are forgotten first.
+        """
         if told.epoch != self.epoch:
             self.epoch = told.epoch
             self.sightings.clear()

@@ -42,8 +42,11 @@ PROGRESS_PER_S = 75.0  # the largest number of writes of metrics only, per secon
 PROGRESS_LATE_S = 15.0  # longest interval between them for one job
 
 _STEPS_A_DOUBLING = 4
-"""Steps of the interval between writes per doubling. If it changed with every new job, each pass
-would have other write times, which caused three times as many writes."""
+"""How many steps the interval between writes takes to double while the number of jobs grows.
+
+The interval grows in steps: if it changed with every new job, the write times of all jobs would
+move in each pass of the reconciler, which caused three times as many writes.
+"""
 
 
 def progress_every_s(num_jobs: int) -> float:
@@ -69,12 +72,12 @@ class HandOver:
 
 @dataclass(frozen=True)
 class PutAgain:
-    """Send the PUT of the row's submission again, since the scheduler may not have received it."""
+    """Repeat the PUT request that submits the job, as the scheduler may not have received it."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """Write values to the job's row; those that end the job only after the job's summary."""
+    """Write values to the job's row; if they end the job, only after the job's summary."""
 
     columns: Mapping[str, Any]
 
@@ -120,7 +123,10 @@ def reconcile(
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
-    """Return the first attempt number of a job's next submission, larger than all earlier ones."""
+    """Return the first attempt number of a job's next submission, larger than all earlier ones.
+
+    `attempts_in_run_dir` is the highest attempt number in the run folder, 0 if there is none.
+    """
     before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
     return max(attempts_in_run_dir, job.attempt, before) + 1
 
@@ -128,7 +134,11 @@ def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
 def handed_over(
     job: Job, epoch: str, losses: int, attempts_in_run_dir: int, now_s: float
 ) -> dict[str, Any]:
-    """Return the columns to commit before a submission's PUT."""
+    """Return the columns (values of the job's row) to commit before the PUT of a new submission.
+
+    `epoch` is that of the scheduler, `losses` how many times schedulers have lost the submission.
+    `attempts_in_run_dir` is as in `first_attempt`.
+    """
     return {
         "phase": Phase.HANDING_OVER,
         "epoch": epoch,

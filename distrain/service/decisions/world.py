@@ -1,4 +1,7 @@
-"""`World`: the external calls of a pass over a cluster's jobs, and their results."""
+"""`World`: the external calls of one pass of the reconciler over a cluster's jobs.
+
+The other classes are arguments and results of these calls.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +13,16 @@ from distrain.service.values import Change, Job
 
 @dataclass(frozen=True)
 class JobOrder:
-    """An order about a job, with its `name` (`cancel` or `priority`)."""
+    """A request to a scheduler to change a job."""
 
-    name: str
+    name: str  # `cancel` or `priority`
     words: Mapping[str, Any]  # the fields of its body
 
 
 @dataclass(frozen=True)
 class Workers:
+    """The numbers of a cluster's workers."""
+
     total: int = 0
     usable: int = 0  # workers that may get a rank
     free: int = 0  # usable workers without a rank
@@ -26,6 +31,8 @@ class Workers:
 
 @dataclass(frozen=True)
 class SchedulerAnswer:
+    """A scheduler's answer to a query for the jobs that changed since a revision."""
+
     # identifies the run of the scheduler's process; if it is not that of the request, `jobs` has
     # all jobs, not only the changed ones
     epoch: str

@@ -64,7 +64,11 @@ def start_in_s(call: ApiCall, job: Job) -> float | None:
 
 
 def _alive(call: ApiCall, cluster: str) -> tuple[Mapping[str, Any], list[Job]]:
-    """Return a cluster's last report, and its jobs: handed over, by priority, then the queue."""
+    """Return a cluster's last report, and its jobs that have not ended.
+
+    First come the jobs that are handed over or being handed over, by priority and age, then the
+    queued jobs in the order in which they would start.
+    """
     states = {row.name: row.state for row in call.store.clusters()}
     jobs = call.store.alive(cluster)
     active = [job for job in jobs if job.phase is not Phase.QUEUED]

@@ -55,7 +55,7 @@ def lasted_s(job: JobAnswer) -> float | None:
 
 
 def when(text: str | None) -> Markup:
-    """Return how long ago a time of the API was, as HTML with the time as its title.
+    """Return how long ago a time of the API was, as HTML with the time as its title; `-` for none.
 
     >>> print(when("2026-03-01T12:30:00Z"))  # doctest: +ELLIPSIS
     <time datetime="2026-03-01T12:30:00Z" title="2026-03-01 12:30:00 UTC">...</time>
@@ -91,7 +91,9 @@ def main_score(job: JobAnswer, split: str = "") -> str:
 
 
 def suffix(job_id: str, name: str) -> str:
-    """Return the part of a job's id after the last hyphen; an id without the job's name unchanged.
+    """Return the part of a job's id after the last hyphen.
+
+    If the id does not begin with the job's name and a hyphen, return the whole id.
 
     >>> suffix("clicks-20260301-123000-0a1b2c3d", "clicks"), suffix("nightly", "clicks")
     ('0a1b2c3d', 'nightly')

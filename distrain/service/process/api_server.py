@@ -80,7 +80,7 @@ def take_all_descriptors() -> None:
 
 
 class CertificateNames(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """Puts the common name of a client's certificate into the ASGI scope, unlike uvicorn."""
+    """Adds the common name of a client's certificate to the ASGI scope, since uvicorn does not."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -118,7 +118,11 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 
 
 class RequestLog:
-    """Gives each request an id, or keeps the caller's, and logs its response without the query."""
+    """Gives each request an id, or keeps the caller's, and logs each response.
+
+    The log has the method, the path without the query, the status and the duration. Successful
+    requests of `_QUIET` paths are not logged.
+    """
 
     def __init__(self, app: ASGIApp):
         self._app = app

@@ -16,7 +16,7 @@ HOLD_S = 120.0  # the longest pause of hand-overs while workers are ending
 
 
 class Scaling:
-    """Sets the number of a cluster's workers, by its launcher.
+    """Sets the number of a cluster's workers through its launcher.
 
     `idle_stop_s` is the idle time after which it scales down; `None`: never.
     """

@@ -131,7 +131,10 @@ class ClusterLoop:
         scaling.look(self._wanted_workers, there=there, in_use=in_use)
 
     def _look_at_waiting(self, alive: list[Job]) -> None:
-        """Read `min_ranks` from the specs of jobs with several ranks, at most `_SPECS` of them."""
+        """Read `min_ranks` from the specs of jobs with several ranks, for the next passes.
+
+        At most `_SPECS` specs are read per call; each is read once.
+        """
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
         for gone in known.keys() - wanted:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _JOBS_PER_S = 125.0
 _COLLECT_S = 8.0
 """The longest time for which a scheduler may hold back its report of jobs of which only the metrics
-have changed, to send them together. With few jobs it is shorter: their number / `_JOBS_PER_S`."""
+have changed, to send them together. See `collect_s`."""
 
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
@@ -155,7 +155,9 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def collect_s(num_jobs: int) -> float:
-    """Return how long a scheduler may hold back its report of jobs with changed metrics, seconds.
+    """Return for how many seconds a scheduler may hold back its report of jobs with new metrics.
+
+    It is proportional to the number of jobs, at most `_COLLECT_S`, and 0 instead of less than 1 s.
 
     >>> collect_s(100), collect_s(500)
     (0.0, 4.0)
@@ -165,7 +167,7 @@ def collect_s(num_jobs: int) -> float:
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
-    """Return the attempts that begin or end with new `columns` of a job's row."""
+    """Return the attempts that begin or end when `columns` are written to the row of `job`."""
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
     # An end that no scheduler reported has no attempt number: use the job's last one.

@@ -29,6 +29,11 @@ log = logging.getLogger(__name__)
 
 
 class RunFolders:
+    """Writes to the run folders of the service with the id `service`.
+
+    A filesystem that does not answer within `within_s` seconds is an error.
+    """
+
     def __init__(self, settings: Settings, service: str, within_s: float = ANSWER_S):
         self._settings, self._service, self._within_s = settings, service, within_s
         self._calls = BoundedCalls("run-folder", _MOST_HANGING)

@@ -160,6 +160,12 @@ SQLITE_NOW = literal_column("distrain_now_s()", Float())
 
 
 class Database:
+    """The connections to the service's database, with its transactions and its clock.
+
+    Use `read` for queries, `write` for a transaction, and `together` for a small one that may share
+    a commit.
+    """
+
     def __init__(self, url: URL):
         self.is_postgres = url.get_backend_name() == "postgresql"
         self.path = None if self.is_postgres else Path(url.database or "")

@@ -99,7 +99,7 @@ class Changing:
         """Request the cancellation of a job for the user `by`; return the job. Raises NotThere.
 
         A queued job ends at once, and an ended job is not changed. `grace_s` is the time for the
-        ranks to save a checkpoint, in seconds; a repeated call can change nothing else.
+        ranks to save a checkpoint, in seconds. A repeated call can only change `grace_s`.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)

@@ -156,7 +156,10 @@ def _apply(connection: Connection, cluster: str, change: Change, now_s: float) -
 
 @lru_cache(maxsize=256)
 def _update(columns: frozenset[str]) -> ReturningUpdate[Any]:
-    """Return the statement for these columns, cached: building it takes longer than running it."""
+    """Return the statement that updates these columns of a job, if its revision is unchanged.
+
+    It is cached, since building it takes longer than running it.
+    """
     statement = update(_jobs).where(
         _jobs.c.id == bindparam("_id"),
         _jobs.c.rev == bindparam("_rev"),

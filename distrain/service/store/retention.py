@@ -90,7 +90,10 @@ def _prune_events(connection: Connection, before_s: float) -> int:
 
 
 def _oldest(table: Table, time: str) -> Callable[[Connection, float], int]:
-    """Return a function that deletes a table's oldest rows by a time column."""
+    """Return a function that deletes rows whose column `time` is before a given time.
+
+    It deletes at most `BATCH_ROWS` rows, the oldest first, and returns their number.
+    """
     made_s, primary = table.c[time], table.primary_key.columns
 
     def prune(connection: Connection, before_s: float) -> int:

@@ -45,6 +45,7 @@ def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
 
 
 def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
+    """Return a job; raises NotThere. With `lock`, its row is locked until the transaction ends."""
     row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)

@@ -51,7 +51,7 @@ _PUT_TAGS = insert(tables.job_tags)
 
 
 def _bound(table: Table, names: Iterable[str]) -> dict[str, ColumnElement[Any]]:
-    """Return SQL parameters for the columns `names` of a table, by column, named `TABLE_COLUMN`."""
+    """Return an SQL parameter, named `TABLE_COLUMN`, for each of the columns `names` of a table."""
     return {name: bindparam(f"{table.name}_{name}", type_=table.c[name].type) for name in names}
 
 
@@ -116,7 +116,7 @@ class Submitting:
         request_sha256: str = "",
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue a job, or find the job of an equal earlier request; return it and if it is new.
+        """Queue a job, or find that of an equal earlier request; return it, and whether it is new.
 
         `spec` is the spec with all defaults, as JSON values. Equal requests have the same owner and
         `request_sha256`. `audit_entry` is written only with a new job. Raises IdTaken, NotThere if
@@ -151,7 +151,9 @@ class Submitting:
         resumes: int,
         audit_entry: AuditEntry | None = None,
     ) -> tuple[Job, bool]:
-        """Queue an ended job again; return it, and False if an equal earlier call has done it.
+        """Queue an ended job again; return it, and True.
+
+        Returns False with the job if an equal earlier call has queued it already.
 
         `resumes` is how many times the job had been resumed when the caller read it. Raises
         NotThere, NotNow if the job has not ended or was resumed by another call since, and

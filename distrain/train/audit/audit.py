@@ -51,6 +51,11 @@ Hashes = npt.NDArray[np.int64]
 
 
 class TrainedRows(NamedTuple):
+    """The hashes of the rows that one rank trained on in one step, `[rows]`, int64.
+
+    Epoch and step count from 0; the step counts over the whole job.
+    """
+
     epoch: int
     step: int
     hashes: Hashes
@@ -68,6 +73,7 @@ class AuditLog:
 
     @classmethod
     def begin(cls, path: Path, first_step: int) -> "AuditLog":
+        """Create or replace the file of an attempt that begins after `first_step` steps."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             log = cls(path.open("wb", buffering=2**20), path)
@@ -78,6 +84,7 @@ class AuditLog:
         return log
 
     def add(self, epoch: int, step: int, batch: Batch) -> None:
+        """Append the hashes of the rows of a step; `step` counts from 0 over the whole job."""
         hashes = row_hashes(batch).cpu().numpy().astype(_INT, copy=False)
         head = np.array([epoch, step, len(hashes)], _INT)
         self._write(head.tobytes(), hashes.tobytes())
@@ -139,7 +146,9 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def row_hashes(batch: Batch) -> Tensor:
-    """Return the hash of each row's ids, numbers, labels and lists: `[rows]`, int64, on its device.
+    """Return a hash of each row's ids, numbers, labels and lists, `[rows]`, int64.
+
+    The result is on the batch's device. The hash depends on the order of the columns.
 
     >>> ids = torch.tensor([[1, 2], [2, 1], [1, 2]], dtype=torch.int32)
     >>> batch = Batch(ids, torch.zeros(3, 0), torch.ones(3), ("a", "b"), ())
@@ -190,9 +199,11 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class EpochAudit:
-    epoch: int
-    steps: int
-    rows: int
+    """The result of the check for an epoch or, if the table has windows, a window of an epoch."""
+
+    epoch: int  # from 0
+    steps: int  # the number of recorded steps
+    rows: int  # the number of recorded rows
     whole: bool  # whether the run has trained to the last step of the epoch, or of the window
     problems: tuple[str, ...]  # rows lost, trained twice, not in the table, or of another window
     window: str | None = None  # the window's name; `None` if the table is not split
@@ -200,14 +211,17 @@ class EpochAudit:
 
 @dataclass(frozen=True)
 class RunAudit:
-    attempts: int
-    table_rows: int
-    steps: int
-    num_steps: int
-    epochs: tuple[EpochAudit, ...]
+    """The result of the check of a run."""
+
+    attempts: int  # the number of attempts with records
+    table_rows: int  # the rows of the training data
+    steps: int  # the number of recorded steps, each counted once
+    num_steps: int  # the steps of the whole job
+    epochs: tuple[EpochAudit, ...]  # by epoch, then by window
 
     @property
     def proved(self) -> bool:
+        """Whether at least one epoch was checked, and no problem was found."""
         return bool(self.epochs) and not any(epoch.problems for epoch in self.epochs)
 
     def to_json(self) -> dict[str, Any]:
@@ -215,9 +229,13 @@ class RunAudit:
 
 
 def audit_run(run: Path) -> RunAudit:
-    """Compare the rows that a run trained with all rows of its training data.
+    """Compare a run's recorded row hashes with the hashes of all rows of its training data.
 
-    Raises `DataError` if the run recorded no hashes, or its data cannot be read.
+    The result has, for each epoch, the problems found, such as rows that were not trained, or too
+    often.
+
+    Raises `DataError` if the run recorded no hashes, and `InputError` or `Unavailable` if its
+    folder, spec or data cannot be read.
     """
     paths = RunPaths(run)
     check_run_dir(paths)
@@ -247,7 +265,7 @@ def audit_run(run: Path) -> RunAudit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """Return the rows of all ranks in the steps that led to the weights.
+    """Return the records of all ranks for the steps that led to the weights, latest attempt first.
 
     Raises `DataError` if the run recorded no hashes.
     """
@@ -300,7 +318,11 @@ def _audit_window(
     table: Hashes,
     origin: Table,
 ) -> Iterator[EpochAudit]:
-    """Yield the result of a window for each epoch that reached it."""
+    """Yield the result of a window for each epoch that reached it.
+
+    `steps` are the records by step, and `last` is the last recorded step. `table` has the hashes of
+    the window's rows, and `origin` is their table.
+    """
     first, end = span.epoch.span(window)
     for epoch in range(span.epoch_after(last + 1) + 1):
         begin = epoch * span.steps_per_epoch
@@ -341,6 +363,7 @@ def _audit_steps(
 def _wrong_sizes(
     expected: range, steps: Mapping[int, list[TrainedRows]], span: JobSpan
 ) -> Iterator[str]:
+    """Yield a message for each expected step whose number of recorded rows is wrong."""
     for step in expected:
         wanted = span.rows_in(step + 1) - span.rows_in(step)
         found = sum(len(rows.hashes) for rows in steps.get(step, ()))
@@ -360,6 +383,7 @@ def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
 
 
 def _rows_of(hashes: Hashes, table: Hashes) -> Iterator[int]:
+    """Yield indices in `table` of rows with these hashes: one index for each item of `hashes`."""
     wanted = Counter(hashes.tolist())
     for row in np.flatnonzero(np.isin(table, hashes)).tolist():
         value = int(table[row])
@@ -394,6 +418,7 @@ def _when(value: int, steps: dict[int, list[TrainedRows]]) -> str:
 
 
 def _named(texts: Iterable[str], rest: str) -> list[str]:
+    """Return the first ten texts, then, if there are N more, a text of N and `rest`."""
     rows = iter(texts)
     first = list(islice(rows, _MOST_NAMED))
     more = sum(1 for _ in rows) if len(first) == _MOST_NAMED else 0

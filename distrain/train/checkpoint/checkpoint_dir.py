@@ -15,11 +15,13 @@ _NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")
 
 @dataclass(frozen=True)
 class CheckpointEntry:
-    name: str
+    """A checkpoint with a valid manifest."""
+
+    name: str  # the folder's name in the directory
     url: str
-    step: int
-    attempt: int
-    values: Mapping[str, Any]
+    step: int  # training steps in it
+    attempt: int  # the attempt that wrote it
+    values: Mapping[str, Any]  # `Manifest.values`
     size_bytes: int  # of all its files except the manifest
     auc: float | None = None  # of the validation rows at this step, if they were scored
     run: str | None = None  # the run that wrote it; `None` if unknown
@@ -27,6 +29,8 @@ class CheckpointEntry:
 
 @dataclass(frozen=True)
 class Survey:
+    """The folders of a directory of checkpoints that have the name of a checkpoint."""
+
     whole: list[CheckpointEntry] = field(default_factory=list)  # ordered like `CheckpointDir.list`
     # the reasons why checkpoints are unusable, by name; `foreign` has those in unsupported formats
     broken: dict[str, str] = field(default_factory=dict)
@@ -216,6 +220,7 @@ def leftovers(survey: Survey, current: str) -> list[str]:
 
 
 def attempt_and_step(name: str) -> tuple[int, int]:
+    """Return attempt and step in a checkpoint's name, by which checkpoints are sorted."""
     step, attempt = numbers_of(name) or (0, 0)
     return attempt, step
 

@@ -47,14 +47,17 @@ class WriterSettings:
     _: KW_ONLY
     keep: int
     asynchronous: bool = True  # whether a thread writes a copy while training continues
-    report: Report = _nothing
-    progress: Callable[[], None] = _nothing
+    report: Report = _nothing  # called on rank 0 only
+    progress: Callable[[], None] = _nothing  # called after each slab that is copied or written
     patience_s: float = PATIENCE_S
+    # once it is set, ranks no longer wait for each other
     given_up: threading.Event = field(default_factory=threading.Event, init=False)
 
 
 @dataclass(frozen=True)
 class CheckpointPlan:
+    """The facts of a checkpoint that do not depend on the rank, and the keys of its posts."""
+
     name: str
     number: int  # counts this writer's checkpoints, from 1
     manifest: Manifest  # its manifest without files
@@ -78,6 +81,8 @@ class CheckpointPlan:
 
 @dataclass
 class CheckpointWrite:
+    """The writing of one checkpoint by one rank: call `run` once, in any thread."""
+
     settings: WriterSettings
     plan: CheckpointPlan
     before: CheckpointPlan | None  # this writer's last checkpoint before this one
@@ -87,7 +92,10 @@ class CheckpointWrite:
     whole: bool | None = None  # the outcome; `None` until then
 
     def run(self) -> bool:
-        """Write the checkpoint; return True if it is complete. Errors are reported, not raised."""
+        """Write the checkpoint; return True if it is complete.
+
+        No error of writing is raised; rank 0 reports the errors of all ranks.
+        """
         whole = False
         self._began_s = monotonic()
         try:
@@ -99,6 +107,7 @@ class CheckpointWrite:
         return whole
 
     def _write_own(self) -> Shard | str:
+        """Write this rank's file; return its description, or the reason why there is none."""
         peers, content, self.content = self.settings.peers, self.content, ""
         if isinstance(content, str):
             return content
@@ -183,6 +192,7 @@ class CheckpointWrite:
         return [by_rank.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
+        """Complete the checkpoint; `OSError` if a file has another size, or rows are missing."""
         plan, directory = self.plan, self.settings.directory
         folder = directory.folder(plan.name)
         for rank, shard in enumerate(shards):

@@ -37,6 +37,8 @@ from distrain.train.checkpoint.training_state import (
 
 @dataclass(frozen=True)
 class LoadResult:
+    """The result of `load_newest`, besides the state that it loaded."""
+
     entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if none is usable
     # whether `entry` is `None` and parts of a damaged checkpoint were read, so the state is invalid
     touched: bool = False
@@ -57,7 +59,9 @@ def load_newest(
     report: Callable[[CheckpointTrouble], None] | None = None,
     progress: Callable[[], None] | None = None,
 ) -> LoadResult:
-    """Load the first undamaged entry of `directory.list()`; a collective operation.
+    """Load the first undamaged entry of `directory.list()` that `belongs` accepts.
+
+    This is a collective operation.
 
     The number of ranks and the placement of tables may differ from those of the run that saved it:
     every rank reads its own rows and verifies checksums. If any rank detects damage, rank 0 reports
@@ -69,7 +73,7 @@ def load_newest(
         accept: Called on every rank with the entry before anything is changed. It must raise an
             error, the same on all ranks, for a checkpoint that must not be resumed.
         report: Called on rank 0 with each damaged checkpoint.
-        progress: Called after each slab that was read.
+        progress: Called after each file that was checked, and each slab that was read.
 
     Raises:
         Unavailable: The directory or a file could not be read, for a possibly temporary reason; on
@@ -112,6 +116,7 @@ class _Loading:
         return names
 
     def _load(self, name: str) -> LoadResult:
+        """Load a checkpoint; raise `Damaged`, on all ranks, if any rank finds damage."""
         with self._together():
             folder = self.directory.folder(name)
             document = self.directory.read_manifest(name)
@@ -197,7 +202,10 @@ class WeightsReading:
 
 
 class _Average:
-    """Computes averages of a model's weights, if the training that saved them kept averages."""
+    """Replaces a model's weights by their average, if the training kept one (`train.ema`).
+
+    A checkpoint has the weights and, for each weight, its gap to the average (see `Averaging`).
+    """
 
     def __init__(self, model: ClickModel, state: Mapping[str, Any]):
         decay = state.get("ema")
@@ -228,6 +236,7 @@ class _Average:
 
     @torch.no_grad()
     def apply(self) -> None:
+        """Replace the weights, after weights and gaps were read; do nothing without an average."""
         if self._averaging is None:
             return
         for weight, gap in self._gaps:

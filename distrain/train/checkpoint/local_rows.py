@@ -14,7 +14,7 @@ from distrain.models.embeddings.row_owners import place_in_block
 SMALL_BYTES = 1 << 20
 _NUMBERED_AT_ONCE = 1 << 18
 
-Places = slice | Tensor  # a tensor is `[n]`, int64
+Places = slice | Tensor  # indices among some rows: a slice, or a tensor `[n]`, int64
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[Local
 
 
 def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
+    """Return all rows of a tensor; a scalar has one row. `alone` is as in `LocalRows`."""
     values = tensor.detach()
     values = values if values.dim() else values.unsqueeze(0)
     return LocalRows(name, Rows(0, 1, len(values)), values, alone)
@@ -180,6 +181,7 @@ def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]
 
 
 def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
+    """Yield this rank's rows of a tensor of tables, one item for each run of rows in one store."""
     for run in tensor.runs:
         store, keys = run.store, slice(run.first_key, run.first_key + run.stop - run.start)
         local = store.local_part(keys)

@@ -19,7 +19,9 @@ from distrain.train.checkpoint.local_rows import Rows
 from distrain.train.checkpoint.shard import RANK_PREFIX, Shard, num_rows, row_bytes_of, shard_file
 from distrain.version import __version__
 
-FORMATS = (1, 2)  # 2: rows may be sharded by a hash; version 0.2.0 wrote both
+# The formats that can be read; the last one is written. Version 0.2.0 wrote both. In format 2, the
+# rows of a table may be sharded by a hash.
+FORMATS = (1, 2)
 MANIFEST_FILE = "manifest.json"
 DAMAGED_FILE = "manifest.damaged.json"
 """The name to which the manifest of a damaged checkpoint is renamed."""
@@ -34,12 +36,14 @@ TensorFacts = tuple[str, tuple[int, ...]]  # dtype, by its name in safetensors, 
 
 @dataclass(frozen=True)
 class Manifest:
-    step: int
+    """The content of a manifest."""
+
+    step: int  # training steps in the checkpoint
     attempt: int
     auc: float | None  # of the validation rows at this step, if they were scored
     values: Mapping[str, Any]  # the caller's values, such as the job's spec and schema
     state: Mapping[str, Any]  # the values of a `TrainingState` besides its tensors
-    tensors: Mapping[str, TensorFacts]
+    tensors: Mapping[str, TensorFacts]  # without the ranks' own tensors
     shards: Sequence[Shard]  # the files, by the rank that wrote them
     run: str | None = None  # the run that wrote it; `None` if unknown
 
@@ -48,7 +52,7 @@ class Manifest:
         return sum(shard.size_bytes for shard in self.shards)
 
     def lacking(self) -> list[str]:
-        """Return messages about rows of tensors that are in no file."""
+        """Return a message for each tensor with rows that are in no file; `[]` if there is none."""
         counts = dict.fromkeys(self.tensors, 0)
         for shard in self.shards:
             for piece in shard.pieces:
@@ -61,6 +65,7 @@ class Manifest:
         ]
 
     def check_whole(self, url: str) -> None:
+        """Raise `Damaged` if rows of a tensor are in no file; `url` is named in the error."""
         lacking = self.lacking()
         if lacking:
             raise Damaged("not whole: " + "; ".join(lacking), where={"path": url})
@@ -169,7 +174,11 @@ def _rendered(content: Any, version: int = FORMATS[-1]) -> bytes:
 
 
 _MOST_BYTES = 1 << 60
-"""Largest size of a tensor, each dimension counted as at least 1; more is damage."""
+"""The largest size of a tensor in bytes, with each dimension counted as at least 1.
+
+Also the largest allowed value of sizes and counts. A larger value means that the manifest is
+damaged.
+"""
 
 
 def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -> None:

@@ -142,6 +142,10 @@ def _claims(folder: Folder) -> list[str]:
 
 
 def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None:
+    """Raise `SpecError` if another run has a checkpoint, or a claim that counts, in the directory.
+
+    `claims` are the runs with a claim. Without any checkpoint, claims of ended runs do not count.
+    """
     survey = directory.survey()
     claimed = sorted(run for run in claims if run != directory.run)
     if not any(numbers_of(name) for name in folder.folders()):
@@ -176,7 +180,9 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
 
 
 def _is_over(folder: Folder, run: str) -> bool:
-    """Return True if the run of a claim has ended, according to the summary in its directory.
+    """Return True if the run of a claim has ended, and was not resumed since.
+
+    The summary and the attempts in the run's directory show this.
 
     Returns False if the directory is remote or cannot be read.
     """

@@ -21,19 +21,28 @@ from distrain.storage.folder import PAGE_BYTES, Folder
 from distrain.train.checkpoint.local_rows import LocalRows, Rows, whole
 
 SLAB_BYTES = 32 << 20
+"""The size of a slab: the bytes that are copied, written or read at a time, at most.
+
+A single row may be larger.
+"""
+
 RANK_PREFIX = "rank."
 
 
 @dataclass(frozen=True)
 class ShardPiece:
-    name: str
+    """Rows of a tensor that are stored without gaps in one rank's file."""
+
+    name: str  # the tensor's name; `rank.NAME` for one of the rank's own tensors
     rows: Rows
-    offset: int
-    xxh3_64: str
+    offset: int  # the first byte in the file
+    xxh3_64: str  # the checksum of the piece's bytes, in hex
 
 
 @dataclass(frozen=True)
 class Shard:
+    """The description of one rank's file, as the manifest contains it."""
+
     file: str
     size_bytes: int
     header_bytes: int  # the size of the header, which precedes the pieces
@@ -76,6 +85,8 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
+    """The content of one rank's file before it is written."""
+
     held: tuple[LocalRows, ...]  # in the file's order, including the rank's own tensors
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
     # if `held` was copied: the memory that contains all its values in order, `[num_bytes]`, uint8
@@ -121,6 +132,7 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
 def write_shard(
     folder: Folder, file: str, content: ShardContent, after_slab: Callable[[], None]
 ) -> Shard:
+    """Write a rank's file; return its description. `after_slab` is called after each slab."""
     tensors = {_key_of(held): held.values for held in content.held}
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
@@ -146,6 +158,7 @@ def write_shard(
 
 
 def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
+    """Return uninitialised tensors on the CPU for the rank's own tensors, by name."""
     return {
         name: torch.empty(shape, dtype=dtype_of(dtype))
         for name, (dtype, shape) in shard.rank_tensors.items()

@@ -59,6 +59,7 @@ class TrainingState:
         }
 
     def facts(self) -> dict[str, Any]:
+        """Return the JSON values of the state, which `Manifest.state` holds besides its tensors."""
         averaging = self.sparse_optimizer.averaging
         return {
             "columns": self._columns(),
@@ -70,6 +71,7 @@ class TrainingState:
         }
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
+        """Set the state's values to saved `facts`, after the tensors were loaded."""
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
         self.model.embeddings.factor = table_factor(facts)
         if not self.sparse_optimizer.weight_decay:  # its updates do not use a factor

@@ -73,11 +73,12 @@ class CheckpointWriter(WriterSettings):
     ) -> SaveResult:
         """Save the current state; every rank calls it at the same steps, in the same order.
 
-        If a checkpoint is still being written, `save` first waits for it. With `asynchronous`, this
-        rank's share is copied, and a thread writes the copy: the tensors may change as soon as
-        `save` returns. Otherwise, or with `wait`, the live tensors are written, and `save` returns
-        when the checkpoint is complete on all ranks, or has failed. A step that this attempt has
-        saved is not written again.
+        If a checkpoint is still being written, `save` first waits for it; after `patience_s`
+        seconds, the new checkpoint fails. With `asynchronous`, this rank's share is copied, and a
+        thread writes the copy: the tensors may change as soon as `save` returns. Otherwise, or with
+        `wait`, the live tensors are written, and `save` returns when the checkpoint is complete on
+        all ranks, or has failed. If the last checkpoint of this writer is complete and of the same
+        step, nothing is written.
 
         Args:
             values: JSON values; those of rank 0 are saved.

@@ -31,6 +31,8 @@ log = logging.getLogger("distrain.commands")
 
 @dataclass(frozen=True)
 class Control:
+    """The objects through which one rank's training is watched, saved and stopped."""
+
     store: RankStore
     agreement: StepAgreement
     activity: RankActivity
@@ -39,6 +41,7 @@ class Control:
 
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
+        """Return the control of a job with a single rank that no other process supervises."""
         store = RankStore()
         return cls(store, StepAgreement(store, 0, 1), RankActivity(), look=look)
 
@@ -51,6 +54,11 @@ class Control:
         *,
         timeout_s: float,
     ) -> Control:
+        """Return the control of a rank that a supervisor watches, saves and stops.
+
+        `report` sends an event to the supervisor. `leave` must end the process. The connection to
+        the other ranks' store, and each request to it, may take `timeout_s` seconds.
+        """
         meeting, world = assignment.rendezvous, assignment.world
         store = RankStore() if meeting is None else join_store(meeting, timeout_s)
         activity = RankActivity()

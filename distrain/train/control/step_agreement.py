@@ -132,6 +132,7 @@ class StepAgreement:
         threading.Thread(target=self._agree, args=(request,), name=name, daemon=True).start()
 
     def _word(self) -> Word | None:
+        """Return the result of `begin` for the next place; `None` if the rank must wait there."""
         if not self._requests and not self._leaves:
             return "go"
         if self._leaves:

@@ -16,7 +16,7 @@ LAST_MOMENT_S = 1.0
 """Seconds before the end of the grace period at which a rank exits (at most a tenth of it)."""
 
 MAIN_THREAD_S = 0.5
-"""Seconds for the training thread to end after a stop was abandoned."""
+"""Seconds for the training thread to end if a stop has nothing to save, or was abandoned."""
 
 log = logging.getLogger("distrain.stop")
 
@@ -47,6 +47,10 @@ class StopDeadline:
         self._thread: threading.Thread | None = None
 
     def leave_within(self, grace_s: float) -> None:
+        """End the process in `grace_s` seconds, unless the training has finished or stopped before.
+
+        After several calls, the earliest deadline applies.
+        """
         with self._changed:
             self._deadline_s = min(self._deadline_s, time.monotonic() + grace_s)
             self._watch()

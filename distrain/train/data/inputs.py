@@ -76,6 +76,10 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
 
 def check_fields(spec: JobSpec) -> None:
+    """Raise `SpecError` for invalid sizes in `data`, or validations without validation rows.
+
+    Only the spec is read.
+    """
     mistakes = Mistakes()
     with mistakes.collected():
         _check_sizes(spec.data)
@@ -85,6 +89,7 @@ def check_fields(spec: JobSpec) -> None:
 
 
 def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
+    """Return the schema and tables of a job; like `check_inputs`, but without `check_fields`."""
     retry_s = min(retry_s, spec.data.retry_s)
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)
@@ -154,9 +159,10 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     """Return the schema file of `data.schema`; `None` for the `criteo` preset without a file.
 
     `auto` searches the folder of the training files and the one above it, where `distrain prep`
-    writes it. `criteo` is the preset, completed with cardinalities from such a file if there is
-    one. Other values are a file or a folder. With `data.workflow`, `auto` and `criteo` search the
-    folder above the workflow instead. Raises `SchemaError` if the search finds no schema.
+    writes it. `criteo` does the same, but the result is `None` if there is no such file. Other
+    values are a file or a folder. With `data.workflow`, `auto` and `criteo` search the workflow's
+    folder and the one above it instead. Raises `SchemaError` if `auto`, or the search beside a
+    workflow, finds no schema.
     """
     if is_remote(data.schema_path):
         return data.schema_path

@@ -28,6 +28,7 @@ class JobSpan:
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> JobSpan:
+        """Return the steps of a job with this loader; `SpecError` if there are none."""
         steps = spec.train.num_epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)
@@ -75,6 +76,7 @@ class JobSpan:
         return step, self.num_steps
 
     def check_start(self, step: int, checkpoint: str) -> None:
+        """Raise `SpecError` if a checkpoint, saved after `step` steps, is beyond the job's end."""
         if step > self.num_steps:
             raise SpecError(
                 f"the checkpoint is of step {step}, and the job has only {self.num_steps}",
@@ -83,6 +85,7 @@ class JobSpan:
             )
 
     def rows_in(self, steps: int) -> int:
+        """Return the number of rows in the first `steps` steps; rows count once per epoch."""
         epochs, rest = divmod(steps, self.steps_per_epoch)
         return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
@@ -91,6 +94,7 @@ class JobSpan:
         return self.epoch.rank_rows(self.place_of(step)[1], num_ranks)
 
     def epoch_after(self, steps: int) -> int:
+        """Return the epoch (from 0) of the last of `steps` steps; 0 if `steps` is 0."""
         return max(0, steps - 1) // self.steps_per_epoch
 
     def window_at(self, step: int) -> int | None:
@@ -132,9 +136,9 @@ class RefitSpan(JobSpan):
     def after(cls, first: JobSpan, *, taken: int, found: int, epoch: EpochSteps) -> RefitSpan:
         """Return the steps of a refit with as many passes as the first training made until `found`.
 
-        The number of passes is rounded, because the rest of a pass improves the model more than
-        validations within the pass differ. It is not rounded if it is below one half, and not
-        rounded up beyond the end of the first training.
+        The number of passes is rounded to a whole number, because completing a pass improves the
+        model by more than the validations within a pass differ. A number below one half is not
+        rounded. The result is never more passes than the first training made.
 
         Args:
             first: The span of the first training.

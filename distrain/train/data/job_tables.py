@@ -84,10 +84,10 @@ def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
 
 
 def _key(spec: JobSpec, schema: Schema) -> str:
-    """Return a hash of everything except the files' content that determines the tables.
+    """Return a hash of everything that determines the tables, except the content of the files.
 
-    This is distrain's version, the schema, and the spec's fields that affect the reading of
-    footers. A change of a file is detected later, when it is read.
+    The hash is computed from distrain's version, the schema, and the spec's fields that affect the
+    reading of footers. A change of a file is detected later, when it is read.
     """
     document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]

@@ -61,7 +61,9 @@ _OTHER_THREADS = 2
 
 
 def decode_threads(wanted: int | Literal["auto"], device_type: str, cores: int) -> int:
-    """Return the number of decoding threads of a rank with `cores` cores: `wanted`, unless "auto".
+    """Return `wanted`, the number of decoding threads of a rank; choose a number for "auto".
+
+    On a CPU it is 1. On a GPU it is `cores`, the rank's number of cores, minus 2, from 1 to 10.
 
     >>> decode_threads("auto", "cpu", 16), decode_threads(3, "cuda", 16)
     (1, 3)

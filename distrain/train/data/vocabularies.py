@@ -92,7 +92,7 @@ class Vocabularies:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Vocabularies":
-        """Return the inverse of `to_json`; an unreadable document gives an empty result."""
+        """Return the vocabularies for the JSON values of `to_json`; empty if these are invalid."""
         try:
             items = dict(document.get("vocabularies") or {}).items()
             files = {str(c): VocabularyFile(*map(str, file)) for c, file in items}
@@ -104,6 +104,7 @@ class Vocabularies:
         return cls(files, str(said.get("folder") or older), known)
 
     def kept_in(self, workflow: str) -> "Vocabularies":
+        """Return these vocabularies with the paths of their copies in the folder `workflow`."""
         folder = f"{workflow}/{CATEGORIES}"
         files = {column: replace(file, folder=folder) for column, file in self.files.items()}
         return Vocabularies(files, workflow, self.operators)
@@ -211,6 +212,7 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
 
 
 def _operators(workflow: str) -> dict[str, str]:
+    """Return a checksum of each column's operators; `{}` if the workflow cannot be read."""
     try:
         groups = json.loads(read_bytes(f"{workflow}/{WORKFLOW_FILE}"))["groups"]
         return {
@@ -243,6 +245,10 @@ def _files(folder: str) -> list[str]:
 
 
 def _checksum(folder: str, name: str, held: Iterable[str] | None = None) -> str | None:
+    """Return the checksum of a vocabulary's two files; `None` if one cannot be read.
+
+    `held` are the names of the files in `folder`; `None` to list them here.
+    """
     held = _files(folder) if held is None else held
     hashed = xxhash.xxh3_64()
     for file in (f"meta.{name}.parquet", f"unique.{name}.parquet"):

@@ -66,7 +66,7 @@ class Progressive:
     def after(self, step: int, merged: TargetMetrics) -> "Progressive":
         """Return the result with one more window, scored after `step` steps.
 
-        `merged` has the metrics of its rows, merged over the ranks.
+        `merged` has the metrics of the window's rows, merged over the ranks.
         """
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
@@ -85,6 +85,8 @@ class Progressive:
 
 @dataclass(frozen=True)
 class TrainingStart:
+    """The point from which an attempt trains: the beginning, or the content of a checkpoint."""
+
     step: int = 0
     validated: bool = True  # whether the validation due after these steps, if any, is done
     open_steps: int = 0  # steps of the report that was open when the checkpoint was saved
@@ -112,6 +114,8 @@ def likely_start(directory: CheckpointDir) -> int:
 
 @dataclass
 class RankCheckpoints:
+    """Loads and saves the checkpoints of one training on one rank."""
+
     spec: JobSpec
     inputs: Inputs
     directory: CheckpointDir
@@ -281,6 +285,10 @@ class RankCheckpoints:
             ).whole
 
     def about(self, step: int) -> dict[str, Any]:
+        """Return the origin of the weights after `step` steps, as JSON values.
+
+        These are the step, the vocabularies and, for a refit, the validation files it trained on.
+        """
         about = {"step": step, **self.vocabularies.to_json()}
         if self.refit is not None:
             about["refitted_on"] = [absolute(one) for one in self.spec.data.valid]
@@ -323,11 +331,12 @@ class RankCheckpoints:
         return nullcontext() if thread is None else waiting(thread)
 
     def close(self) -> None:
-        """Stop waiting for other ranks' files; wait briefly for this rank's. Repeatable."""
+        """Stop waiting for other ranks' files, and wait briefly for this rank's file."""
         self._writer.close()
 
 
 def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
+    """Return the values of a checkpoint by which `check_resumable` recognises its job."""
     return {"spec": spec.model_dump(mode="json"), "fingerprints": _fingerprints(inputs)}
 
 

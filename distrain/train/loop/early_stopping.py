@@ -105,6 +105,7 @@ class Validations:
 
 
 def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
+    """Return True if early stopping ends the training; False if the job has no early stopping."""
     return seen is not None and stopping is not None and seen.waited >= stopping.patience
 
 
@@ -120,7 +121,8 @@ def read_best_weights(
     """Read the weights of `best_step` from its checkpoint; return the step of the model's weights.
 
     A collective operation. If the weights cannot be read, the model keeps or gets back the weights
-    of `last_step`, rank 0 calls `warn` with a message, and the result is `last_step`.
+    of `last_step`, rank 0 calls `warn` with a message, and the result is `last_step`. Raises the
+    errors of `WeightsReading` if weights were overwritten and those of `last_step` cannot be read.
     """
     peers = model.embeddings.peers
     together = partial(fail_on_all_ranks, peers, device, directory.url)

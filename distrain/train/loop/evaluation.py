@@ -37,6 +37,8 @@ _MOST_SCORES = 1 << 22
 
 @dataclass(frozen=True)
 class Evaluation:
+    """The metrics of a table whose rows were scored by all ranks."""
+
     metrics: TargetMetrics  # the metrics of this rank's rows
     merged: TargetMetrics  # the metrics of all ranks' rows
     # by binary target: the AUC of all ranks' rows, computed from their scores; only for targets
@@ -309,7 +311,7 @@ def recall_over_ranks(
 
 
 def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct ids, ascending, and the first vector of each."""
+    """Return the distinct ids of `ids`, `[n]`, ascending, and the first of `vectors` of each id."""
     ordered, order = ids.sort(stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[1:] = ordered[1:] != ordered[:-1]

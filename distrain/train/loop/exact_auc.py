@@ -47,6 +47,7 @@ def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -
 
 
 def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> DistinctScores:
+    """Exchange the ranks' entries; return the entries of all ranks in this rank's range."""
     cuts = np.searchsorted(scores.keys, _first_keys(scores.keys, peers, device))
     send = np.diff(np.concatenate([[0], cuts, [len(scores.keys)]]))
     sent = peers.gather_counts(torch.from_numpy(send).to(device))

@@ -29,8 +29,8 @@ def keep_workflow(
 ) -> None:
     """Copy the workflow of the vocabularies into the folder `model`.
 
-    If the workflow cannot be read, or has changed since `vocabularies` was made, the folder gets no
-    copy, and a warning is logged.
+    Files that only an update of the workflow needs are left out. If the workflow cannot be read, or
+    has changed since `vocabularies` was made, the folder gets no copy, and a warning is logged.
     """
     if not vocabularies.workflow:
         return

@@ -81,6 +81,8 @@ class PendingSteps:
 
 @dataclass(frozen=True)
 class RankEvents:
+    """Makes a rank's events about one training: the first training of a job, or its refit."""
+
     rank: int
     device: torch.device
     train: TrainSpec

@@ -48,6 +48,7 @@ class Refit:
 
 
 def is_of(entry: CheckpointEntry, *, refit: bool) -> bool:
+    """Return True if a checkpoint is of a refit or, if `refit` is false, of a first training."""
     return (entry.values.get("refit") is not None) == refit
 
 

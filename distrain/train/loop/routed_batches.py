@@ -1,4 +1,4 @@
-"""Batches with their routes, which a thread makes while earlier batches train.
+"""Batches with their routes, which a thread makes while earlier batches are trained.
 
 A batch's route is the table rows that it needs, and their owners. It depends on ids alone, so the
 ranks can exchange their requests for rows in advance. On a GPU, making a route requires the
@@ -39,7 +39,7 @@ from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import READER, PhaseClock, waiting
 
 LONGEST_JOIN_S = 1.0
-"""Limit of the wait for the thread at the end: it may wait for a peer in a collective operation."""
+"""Seconds to wait for the thread at the end, since it may wait for a peer that has died."""
 
 
 class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):

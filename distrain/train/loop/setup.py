@@ -53,16 +53,21 @@ from distrain.train.warm_start.transfer import take_weights
 
 @dataclass
 class RankJob:
+    """A job as one rank trains it: its inputs, and the objects with which the rank reports.
+
+    `auto` values in the given spec are replaced by those for its rows (`JobSpec.for_rows`).
+    """
+
     spec: JobSpec
     inputs: Inputs
     world: World
     device: torch.device
     paths: RunPaths
     report: Callable[[Event], None]
-    job_id: str = ""
+    job_id: str = ""  # "" for a rank outside of a run
     attempt: int = 1
     control: Control = field(default_factory=Control.alone)
-    first_attempt: int = 1
+    first_attempt: int = 1  # of this submission; above 1 if it resumes an earlier one
     refit: Refit | None = None  # `None` in the first or only training
 
     def __post_init__(self) -> None:
@@ -75,6 +80,7 @@ class RankJob:
 
     @property
     def valid_rows(self) -> Table | None:
+        """The rows that validate this training; `None` without any, and in a refit."""
         return self.inputs.valid if self.refit is None else None
 
     @property
@@ -85,6 +91,8 @@ class RankJob:
 
 @dataclass(frozen=True)
 class TrainingParts:
+    """A prepared training, ready for its first step."""
+
     model: ClickModel
     step: TrainStep | GraphedStep
     open_report: OpenReport
@@ -97,7 +105,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """Prepare the training, from the newest checkpoint if there is one; a collective operation.
 
     Waits for the storage and the other ranks. Raises `SpecError` if another run owns the
-    checkpoints' directory, and the errors of loading a checkpoint.
+    checkpoints' directory, and the errors of loading a checkpoint or of a warm start.
     """
     directory = checkpoint_dir(job.spec, job.paths, job.job_id)
     _claim(job, directory)
@@ -249,6 +257,7 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
 def table_factory(
     spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
 ) -> TableFactory:
+    """Return a function that makes a model's tables, placed according to `plan`."""
 
     def make(
         columns: Sequence[TableColumn], *, generator: torch.Generator | None

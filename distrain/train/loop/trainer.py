@@ -55,6 +55,8 @@ class _Spent:
 
 
 class Trainer(RankJob):
+    """Trains a job on one rank, together with the other ranks; every rank calls `run` once."""
+
     def run(self) -> bool:
         """Train to the end, save the model, and report; return False if training was stopped.
 
@@ -164,6 +166,7 @@ class Trainer(RankJob):
         self.rank_events = replace(self.rank_events, reduction=reduction)
 
     def _all_steps(self) -> None:
+        """Train until the last step, or until early stopping; `StopAsked` if a stop is agreed."""
         self._score_what_is_left()
         if self.taken == self.span.num_steps and self.open_report.steps:
             self._report_steps()  # the job has fewer steps now than before the restart
@@ -292,6 +295,7 @@ class Trainer(RankJob):
             self._save()
 
     def _save(self, auc: float | None = None, *, wait: bool = False) -> bool | None:
+        """Save a checkpoint of the current step; return the result of `RankCheckpoints.save`."""
         self.save_asked = False
         self._send_report()  # before its losses are saved in a checkpoint
         if self.audit is not None:
@@ -378,6 +382,7 @@ class Trainer(RankJob):
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
 
     def _finish(self) -> None:
+        """Save the last checkpoint and, unless a refit follows, the model; report the end."""
         stopped_early = self.refit is None and self.taken < self.span.num_steps
         if stopped_early and self.world.rank == 0:
             self.report(self.rank_events.stopped_early(self.taken, self.validations))

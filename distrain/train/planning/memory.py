@@ -4,11 +4,12 @@
     batches, decoding   of the loader: `loader/memory.py`
     tables              weights and optimizer state of this rank's rows, by placement and storage
     dense parameters    one vector of values, one of gradients, and the optimizer's state
-    averages            with `train.ema`: of dense parameters; copies of weights for scoring
-    embeddings          of a slice (a micro-batch): the leaf `[rows, columns, dim]`, its gradient
+    averages            with `train.ema`: gaps to the averages, and copies of weights for scoring
+    embeddings          of a slice (a micro-batch), `[rows, columns, dim]`, and their gradient
     activations         the other tensors of the dense part that live at a time (`LiveBytes`)
     routes              of the batch that trains, of the batches made ahead, and of one being made
-    exchanged rows      distinct rows `[u, dim]`, sums of gradients, data sent between ranks
+    exchanged rows      a step's distinct rows, sums of their gradients, data sent between ranks
+    host-cached tables  weights and optimizer state in host memory
     metrics             histograms, and the temporaries of an update
     checkpoint copy     a copy of the rank's share of a checkpoint, written while it trains
     saving              on rank 0, slabs of sharded tables; the other ranks need less
@@ -39,10 +40,10 @@ from distrain.models.tensor_file import SLAB_BYTES
 from distrain.train.planning.memory_probe import MemoryProbe
 
 EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
-"""Bytes of heap that malloc holds beyond the live tensors, estimated as shares of these.
+"""Bytes of heap that malloc holds beyond the live tensors, as multiples of the tensors' bytes.
 
-The first is a share of the bytes of the embeddings and their gradient, the second of those of the
-activations. Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
+The first is a multiple of the bytes of the embeddings and their gradient, the second of those of
+the activations. Fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md).
 """
 
 VALUE_BYTES = 4
@@ -52,6 +53,8 @@ _METRIC_ROW_BYTES = 64  # logits, labels, bins and losses of a batch, in 8 bytes
 
 @dataclass(frozen=True)
 class Term:
+    """One term of the predicted memory (see the module's docstring)."""
+
     name: str
     host_bytes: int
     device_bytes: int
@@ -59,6 +62,8 @@ class Term:
 
 @dataclass(frozen=True)
 class RankMemory:
+    """The predicted peak of a rank's memory; terms without bytes are omitted."""
+
     terms: tuple[Term, ...]
 
     @property
@@ -90,6 +95,9 @@ def rank_memory(
     """Predict the peak of a rank, for a step of `rows` rows in slices of `slice_rows` rows.
 
     Args:
+        tables: The placement of the tables.
+        probe: The measurements of the job's model.
+        loader: The memory of the rank's loader.
         batches: The number of batches that the loader and the training hold at a time.
         copies: Whether checkpoints are written from a copy.
         scores: Whether validation rows are scored, in whole batches, without gradients.
@@ -167,7 +175,7 @@ def heap_slack_bytes(embeddings: int, activations: int) -> int:
 def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
     """Return the bytes of a batch's route: the index of each id, and the keys of distinct rows.
 
-    `columns` is the number of categorical columns, `rows` that of the batch's rows.
+    `columns` is the number of categorical columns, and `rows` the number of the batch's rows.
     """
     total = 4.0 * columns * rows
     for table in tables.tables:
@@ -188,6 +196,7 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
 
 
 def exchanged_bytes(tables: ShardingPlan) -> int:
+    """Return the bytes of a step's distinct rows, their gradients' sums, and copies for peers."""
     total = 0.0
     for table in tables.tables:
         row_bytes, room, ranks = VALUE_BYTES * table.dim, table.room, tables.num_ranks
@@ -228,4 +237,5 @@ def copy_bytes(tables: ShardingPlan, dense: int) -> int:
 
 
 def _touched(rows: int, unique: float, num_ranks: int) -> float:
+    """Return the most rows of a table that a step can need if each rank needs `unique` rows."""
     return min(float(rows), num_ranks * unique)

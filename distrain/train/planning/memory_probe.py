@@ -36,6 +36,8 @@ _TABLE_ROWS = 8
 
 @dataclass(frozen=True)
 class MemoryProbe:
+    """The measurements of `probe_memory`."""
+
     process_bytes: int  # resident memory of this process after the probe
     dense_values: int  # values of all dense parameters
     fixed_bytes: int  # bytes of a slice's tensors that do not depend on its rows
@@ -54,10 +56,11 @@ class MemoryProbe:
 
 
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
+    """Run steps of the job's model with small tables on the CPU, and return the measurements."""
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # with tf32, tensors are fp32
     # A captured step consists of the same operations, and needs a GPU.
-    plain = {"precision": precision, "compile": False, "cuda_graph": False, "micro_batches": 1}
+    plain = {"precision": precision, "cuda_graph": False, "micro_batches": 1}
     train = spec.train.model_copy(update=plain)
     independent = rows_are_independent(model.dense)
     step = TrainStep(model, train, 1)
@@ -105,6 +108,7 @@ def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
 
 
 def _batch(model: ClickModel, rows: int) -> Batch:
+    """Return a batch of made-up rows with labels, for all columns of the model."""
     generator = torch.Generator().manual_seed(0)
     inputs = model.inputs
     names = inputs.categorical_names
@@ -150,6 +154,7 @@ def _embedded(model: ClickModel, rows: int) -> tuple[Tensor, ...]:
 
 
 def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
+    """Return the maximum bytes of live tensors while a slice of `rows` rows is trained."""
     batch = _batch(model, rows)
     with LiveBytes() as counted:
         _train_slice(dense, model, batch)
@@ -159,6 +164,7 @@ def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
 
 @torch.no_grad()
 def _most_of_scoring(model: ClickModel, rows: int) -> int:
+    """Return the maximum bytes of live tensors while `rows` rows are scored."""
     batch = _batch(model, rows)
     model.eval()
     with LiveBytes() as counted:

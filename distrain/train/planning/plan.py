@@ -36,14 +36,16 @@ class RankShare:
 
 @dataclass(frozen=True)
 class JobPlan:
+    """The predictions of `plan_job`."""
+
     rows: int  # training rows of an epoch, in all `files`
     files: int
     row_groups: int
     row_group_rows: tuple[int, int]  # rows of the smallest and of the largest row group
     compressed_bytes: int  # compressed bytes of the columns that are read
-    fingerprint: str
+    fingerprint: str  # of the training data's files
     steps_per_epoch: int
-    steps: int
+    steps: int  # of the whole job
     global_batch_size: int
     lanes: int
     share: RankShare  # a rank's share, with the job's number of ranks
@@ -55,7 +57,8 @@ class JobPlan:
     prefetch_batches: int
     decode_threads: int
     memory: LoaderMemory  # the maximum memory of a rank's loader, by terms
-    other_numbers: tuple[RankShare, ...]  # a rank's share with other numbers of ranks
+    # a rank's share with other numbers of ranks: those of the 12 smallest divisors of `lanes`
+    other_numbers: tuple[RankShare, ...]
     advice: tuple[str, ...]  # suggestions, the most important first
     tables: ShardingPlan
     peak: RankMemory  # a rank's peak memory, by terms
@@ -72,9 +75,9 @@ def plan_job(
 
     Reads the files' footers, but no rows, and measures training steps on made-up rows
     (`probe_memory`). Without `embeddings.memory_gib`, this machine's memory is the limit of the
-    tables, shared by all ranks. The plan has advice if a rank's loader takes more than
-    `memory_budget_bytes`. Raises `DataError` if a file is missing, and `OSError` if it cannot be
-    read.
+    tables, shared by all ranks. `memory_budget_bytes` is the memory that a rank's loader may take,
+    for the plan's advice (`tuning_advice`). Raises `DataError` if a file is missing, and `OSError`
+    if it cannot be read.
     """
 
     def loader_of(num_ranks: int) -> Loader:

@@ -109,6 +109,8 @@ def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict
 
 
 class Limit(NamedTuple):
+    """A limit of memory, and words about its origin for messages."""
+
     size_bytes: int
     set_by: str
 
@@ -116,9 +118,10 @@ class Limit(NamedTuple):
 def tables_limit(spec: JobSpec, device: torch.device, ranks_on_host: int) -> Limit:
     """Return the bytes that a rank's tables may take, and the setting that determines them.
 
-    This is `embeddings.memory_gib`. If that is unset, it is a share of the GPU's memory or, on the
-    CPU, of this machine's free memory, at most `resources.memory_per_rank_gib`. Ranks on different
-    machines get different results, so they must plan with the minimum over all ranks.
+    This is `embeddings.memory_gib`. If that is unset, it is `MEMORY_SHARE` of the GPU's memory or,
+    on the CPU, `MEMORY_SHARE` of this machine's free memory divided by `ranks_on_host`, but at most
+    `resources.memory_per_rank_gib`. Ranks on different machines get different results, so they must
+    plan with the minimum over all ranks.
     """
     if spec.embeddings.memory_gib is not None:
         return Limit(int(spec.embeddings.memory_gib * 2**30), "embeddings.memory_gib")
@@ -188,6 +191,10 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 
 
 def check_metric(spec: JobSpec, task: Task) -> None:
+    """Raise `SpecError` if the task lacks the metric by which the job judges validations.
+
+    Raises `ModelError` if targets have equal names, or the name of an input of exported models.
+    """
     metric, names = spec.best_metric, [target.name for target in task.targets]
     if len(set(names)) < len(names):
         raise ModelError(f"two targets have the same name: {', '.join(names)}")
@@ -222,6 +229,7 @@ def _judging_metrics(task: Task) -> list[str]:
 
 
 def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:
+    """Return the limit of a rank's tables; `None` if other machines' memory determines it."""
     if device is None and spec.embeddings.memory_gib is None:
         limits = _memory_per_rank(spec) if spec.resources.device == "cpu" else []
         return next(iter(limits), None)
@@ -229,6 +237,7 @@ def _tables_limit(spec: JobSpec, device: torch.device | None) -> Limit | None:
 
 
 def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[Limit]:
+    """Yield the limits of a rank's host memory that are known on this machine."""
     num_ranks = spec.resources.num_ranks
     if device is not None or spec.resources.device == "cpu":
         yield from _memory_per_rank(spec)

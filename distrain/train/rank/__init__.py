@@ -1,1 +1,1 @@
-"""A rank's process: sends events, executes commands, explains failures."""
+"""A rank's process: trains, sends events, executes commands and explains failures."""

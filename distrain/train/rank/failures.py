@@ -55,6 +55,7 @@ def _shortened(text: str) -> str:
 
 
 def _who_asked(error: BaseException) -> str:
+    """Return the innermost line of distrain's code in the traceback: place, function and code."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -108,6 +108,10 @@ def _train(
 
 
 def main() -> None:
+    """Run a rank with the assignment in the first line of stdin; never returns.
+
+    The process exits with 1 if the rank has failed, otherwise with 0.
+    """
     gc.set_threshold(50_000)  # imports make many objects and leave no garbage
     # The signals are blocked in this thread, and so in all later ones: only the thread of
     # `_notice_stops` receives them, even if all others are stuck.
@@ -130,6 +134,7 @@ def main() -> None:
 
 
 def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
+    """Do a rank's work with heartbeats and commands; the result is that of `run_rank`."""
     from distrain.train.control.control import Commands, Control
     from distrain.train.rank.failures import explain_failure
 
@@ -152,6 +157,8 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
 
 def heartbeat_period_s(progress_s: float | None) -> float:
     """Return the seconds between heartbeats: a quarter of `deadlines.progress_s`, at most 1.
+
+    Without such a deadline (`None`), it is 1.
 
     >>> heartbeat_period_s(300.0), heartbeat_period_s(2.0), heartbeat_period_s(None)
     (1.0, 0.5, 1.0)

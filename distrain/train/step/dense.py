@@ -279,6 +279,7 @@ def _make(
     fused: bool,
     captured: bool = False,
 ) -> Optimizer:
+    """Return torch's optimizer of the vector; options that the spec leaves null get defaults."""
     facts = optimizer_facts(spec.kind)
     given = {name: getattr(spec, name) for name in facts.dense_options}
     options = {**facts.dense_options, **{n: v for n, v in given.items() if v is not None}}

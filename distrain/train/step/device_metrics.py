@@ -168,7 +168,8 @@ class DeviceMetrics:
         """Add the counts from `copy_of_state`; if this state is empty, it gets the same bits.
 
         Returns:
-            False, without adding anything, if the length fits no state of this kind of target.
+            True if the counts were added; False, without adding anything, if the length of `state`
+            is not that of a state of this kind of target.
 
         >>> other, metrics = (DeviceMetrics(torch.device("cpu")) for _ in range(2))
         >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))
@@ -272,6 +273,7 @@ class TargetRows(NamedTuple):
 def rows_of(
     targets: Sequence[Target], scores: Sequence[Tensor], batch: Batch
 ) -> tuple[TargetRows, ...]:
+    """Return the rows of a batch for each target, in order; `scores` are as in `Task.scores`."""
     return tuple(
         TargetRows(target, score, label_of(batch, target.column), weight_of(batch, target))
         for target, score in zip(targets, scores, strict=True)
@@ -279,6 +281,8 @@ def rows_of(
 
 
 class DeviceTargets:
+    """The metric states of all targets of a task, on one device."""
+
     def __init__(self, targets: Sequence[Target], device: torch.device):
         self._targets = targets
         self._states = [

@@ -196,7 +196,11 @@ class GraphedStep:
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """Return the sum of losses, the factor that clips gradients, and each target's scores."""
+        """Make one step, in a form that a graph can record.
+
+        Returns the sum of the losses, the factor that clips the dense gradients, and the scores of
+        each target.
+        """
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
@@ -308,6 +312,7 @@ def may_record(train: TrainSpec, device: torch.device, model: ClickModel | None 
 
 
 def _problems(train: TrainSpec, device: torch.device | None, model: ClickModel | None) -> list[str]:
+    """Return the reasons why a graph cannot contain the step; arguments as in `check_graph`."""
     problems: dict[str, object] = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),

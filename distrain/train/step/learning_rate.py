@@ -14,6 +14,7 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
 
     Args:
         step: From 0.
+        num_steps: The length of the schedule in steps.
 
     >>> course = ScheduleSpec(warmup_steps=2, decay="linear")
     >>> [lr_at(step, 5, 1.0, course) for step in range(5)]

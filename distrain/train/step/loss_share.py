@@ -48,10 +48,11 @@ def share_of(task: Task, weights: Tensor | None, peers: Peers, rows: int) -> Sha
 def loss_against_all(
     task: Task, output: Tensor, batch: Batch, offered: Candidates, peers: Peers
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of this rank's rows, and a scalar with the gradient of all ranks' losses.
+    """Return the loss of this rank's rows, and a scalar whose gradient is that of all losses.
 
-    A collective operation. Candidates come from all ranks, and the gradients of their vectors are
-    sent back and added up in rank order. Autograd's backward pass contains no exchange.
+    A collective operation; "all losses" are those of all ranks' rows. Candidates come from all
+    ranks, and the gradients of their vectors are sent back and added up in rank order. Autograd's
+    backward pass contains no exchange.
     """
     if peers.num_ranks == 1:
         loss = task.loss_against(output, batch, offered, 0)
@@ -88,5 +89,6 @@ def sums_over_ranks(weights: Tensor, peers: Peers) -> Tensor:
 
 
 def weighted_share(task: Task, output: Tensor, batch: Batch, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the results of `ShareOfLoss` for weighted rows; `sums` is from `sums_over_ranks`."""
     losses = task.losses(output, batch)
     return losses.sum(), (losses / sums.to(losses.dtype)).sum()

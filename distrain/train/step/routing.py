@@ -1,4 +1,7 @@
-"""A batch and its route (the table rows that it needs, and their owners), on its device."""
+"""Takes batches from the loader, and makes their routes before their step.
+
+A route has the rows of the embedding tables that a batch needs, and the ranks that own these rows.
+"""
 
 from __future__ import annotations
 

@@ -185,6 +185,10 @@ class TrainStep:
         losses: list[Tensor],
         last: bool = False,
     ) -> tuple[Tensor, ...]:
+        """Run forward and backward for the rows `part`; append their scores and sum of losses.
+
+        Returns the looked-up embeddings, whose `.grad` the backward pass has set.
+        """
         task, few = self.model.task, batch.part(part)
         embedded = self.model.embeddings.expand(route, rows, part)
         self.dense.begin_slice(last)

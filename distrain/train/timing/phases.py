@@ -55,6 +55,7 @@ class DeviceClock:
         return marker
 
     def end(self, name: str, begun: Event | None) -> None:
+        """End the span that began with the marker `begun`; do nothing if that is `None`."""
         if begun is None or (ended := self.begin()) is None:
             return
         self._open.append(_Span(name, begun, ended))
@@ -120,6 +121,7 @@ class PhaseClock:
 
     @property
     def running_s(self) -> float:
+        """Seconds since the clock's creation."""
         return time.perf_counter() - self._start
 
     @contextmanager
@@ -205,6 +207,8 @@ def wait_of(thread: int) -> str:
 
 
 class RankActivity:
+    """The current work of a rank, for its heartbeats; create it in the training thread."""
+
     def __init__(self) -> None:
         self.step = 0  # steps begun since the start of the job
         self.slabs = 0  # pieces of checkpoints and models read or written so far

@@ -93,6 +93,7 @@ def _parameter_of(name: str) -> str:
 
 
 def _match_tables(source: Side, target: Side, found: Match) -> None:
+    """Add the matches of the target's tables to `found`, and problems of both sides' tables."""
     old = {column: place for place in table_places(source.columns) for column in place.columns}
     taken: set[str] = set()
     moved = _moved_columns(source, target)
@@ -130,6 +131,10 @@ class _Unfit(Exception):
 def _match_table(
     now: TablePlace, were: Sequence[TablePlace], source: Side, target: Side
 ) -> TableMatch:
+    """Return the match of a table of the new model with the saved tables of its columns, `were`.
+
+    Raises `_Unfit` unless there is exactly one such table, whose rows can be used.
+    """
     if not were:
         raise _Unfit(f"there was no table of its columns ({', '.join(now.columns)})")
     if len(were) > 1:
@@ -175,10 +180,11 @@ def _moved_columns(source: Side, target: Side) -> list[str]:
 
 
 def _refuse_moved_crosses(target: Side, found: Match, moved: Sequence[str]) -> None:
-    """Unmatch the tables of hashed crosses, and add a problem for each.
+    """Unmatch the tables of all hashed crosses, and add a problem for each.
 
     The ids of a cross are hashes of other columns' ids. In the columns `moved`, ids have another
-    meaning than in the saved model.
+    meaning than in the saved model. All crosses are unmatched, also those without such a column,
+    because their columns are not known here.
     """
     for number, matched in enumerate(found.tables):
         if matched.source and target.hashed.intersection(matched.target.columns):

@@ -38,6 +38,8 @@ from distrain.train.warm_start.matching import Side
 
 
 class Weights(Protocol):
+    """Reads the values of saved weights."""
+
     def read(
         self, takers: Takers, rank: int, after_slab: Callable[[], None], own: bool = False
     ) -> Mapping[str, Tensor]:
@@ -161,7 +163,10 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
 
 
 def _task_of(manifest: Manifest) -> Task | None:
-    """Return the task of a checkpoint's model; `None` if the checkpoint lacks spec or schema."""
+    """Return the task of a checkpoint's model.
+
+    `None` if the checkpoint lacks spec or schema, or if the model is `custom`.
+    """
     values = manifest.values
     if not {"spec", "schema"} <= set(values):
         return None

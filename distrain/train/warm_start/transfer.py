@@ -47,8 +47,9 @@ class Taken(NamedTuple):
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
     """Raise `SpecError` if the weights of `train.init_from` do not fit the job.
 
-    Reads only headers, so it can be called before the job starts. If `train.init_strict` is false,
-    weights that do not fit are accepted, but not a source that cannot be read.
+    Call it before the job starts: it reads headers and vocabularies, but no weights. If
+    `train.init_strict` is false, weights that do not fit are accepted, but not a source that cannot
+    be read.
     """
     if spec.train.init_from is None:
         return
@@ -163,6 +164,10 @@ def _matched(
     model: ClickModel | Blueprint,
     dense: Mapping[str, Tensor],
 ) -> Match:
+    """Match a source with a model, whose dense tensors by name are `dense`.
+
+    Raises `SpecError` with all mismatches if `train.init_strict` is true.
+    """
     block, names = model.inputs, set(inputs.schema.names)
     hashed = {c.name for c in block.columns if not {c.name, c.name.partition("/")[2]} & names}
     shapes = {name: tuple(tensor.shape) for name, tensor in dense.items()}
@@ -230,6 +235,7 @@ class _Plan:
             yield replace(self, match=replace(self.match, target=target, source=source))
 
     def counts(self) -> dict[str, Any]:
+        """Return the table's entry in `WeightsTaken`: how many rows were copied and how."""
         now, was = self.match.target, self.match.source
         matched, dropped = 0, 0
         if was is not None:

@@ -37,10 +37,13 @@ def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
 def measure_loaders(
     client: Any, train: Path, batch_rows: int, repeats: int, device: str
 ) -> list[Measure]:
-    """Measure the loader on one worker per host with 1, 2, 4 and 8 threads, then on all workers.
+    """Measure loaders in rows/s, `repeats` epochs each.
 
-    Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU. Numbers of
-    threads above a host's number of cores are left out.
+    First one loader per host reads all rows with 1, 2, 4 and 8 threads; numbers of threads above a
+    host's number of cores are left out. Then all workers read at once, each its share as one rank
+    with one thread. Batches are copied to the device: "cpu", or "cuda" for each worker's first GPU.
+
+    Returns a measure for each host and number of threads, and at the end one of all ranks.
     """
     hosts = one_per_host(client)
     measures = []

@@ -75,7 +75,16 @@ def measure_step(
 ) -> Step:
     """Measure the steps of a job on `ranks` ranks.
 
-    A step has the rows of `rows_of` ranks, by default of `ranks`, divided among the ranks.
+    A step has `rows_of` times `sizes.rank_rows` rows (if `rows_of` is 0: `ranks` times), which are
+    divided among the ranks.
+
+    Args:
+        data: The folder of prepared rows, with `train`.
+        folder: Where the run folder is written; all workers must see it.
+        scaling: The kind of scaling, for the job's id and the result.
+
+    Raises:
+        JobError: The job failed.
     """
     rows = sizes.rank_rows * (rows_of or ranks)
     job = JobHandle(client, f"bench-{scaling}-{ranks}-{uuid4().hex[:8]}")

@@ -20,8 +20,8 @@ from distrain.jobs.spec.tasks import Sharing, Tasks
 Context = Annotated[
     tuple[str, ...],
     Field(
-        description="The columns that control the gate of this MLP; []: learnt parameters control "
-        "it."
+        description="The columns that control the gate of the first (`first_context`) or second "
+        "(`second_context`) MLP; []: learnt parameters control it."
     ),
 ]
 

@@ -274,7 +274,7 @@ class _EventLayersSpec(Section):
 
 class _EventRankerSpec(_EventLayersSpec):
     hidden: Widths = Field(
-        (128,), description="The widths of the hidden layers after the transformer."
+        (128,), description="The widths of the hidden layers after the attention layers."
     )
     tasks: Tasks = Field({})
     sharing: Sharing = None
@@ -288,7 +288,7 @@ class BstSpec(_EventRankerSpec):
     heads: PositiveInt = Field(2, description="The number of attention heads of each layer.")
     layers: Depth = Field(1, description="The number of transformer layers.")
     hidden: Widths = Field(
-        (256, 128), description="The widths of the hidden layers after the transformer."
+        (256, 128), description="The widths of the hidden layers after the attention layers."
     )
 
 
@@ -372,7 +372,7 @@ ModelSpec = Annotated[
 
 
 class EmbeddingsSpec(Section):
-    """The embedding tables: placement, combiners of lists, initial values, type and memory."""
+    """The embedding tables: placement, combiners, initial values, dropout, type and memory."""
 
     may_differ = ("placement", "tables", "memory_gib", "cache_gib")
 
@@ -380,8 +380,8 @@ class EmbeddingsSpec(Section):
         "auto",
         description="Where embedding rows are stored. `replicated`: every rank has all rows. "
         "`row_wise`: each row has one owner rank, chosen by a hash. `host_cached`: in host "
-        "memory, with frequent rows in device memory. `auto`: `replicated` or `row_wise` for each "
-        "table; `distrain plan` shows the choice.",
+        "memory, with recently used rows in device memory. `auto`: `replicated` or `row_wise` for "
+        "each table; `distrain plan` shows the choice.",
     )
     tables: dict[str, Placement] = Field(
         {}, description="The placement of single tables, by column; overrides `placement`."
@@ -417,6 +417,6 @@ class EmbeddingsSpec(Section):
     cache_gib: Real = Field(
         1.0,
         gt=0,
-        description="The device memory for frequent rows of host-cached tables, in GiB. Their "
+        description="The device memory for recently used rows of host-cached tables, in GiB. Their "
         "optimizer state needs additional memory.",
     )

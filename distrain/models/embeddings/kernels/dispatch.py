@@ -1,8 +1,9 @@
 """The operations of a training step on rows of embedding tables.
 
 On a CPU, sums are added in the order of a batch's rows, so the same input gives the same bits for
-any number of threads. "Distinct rows" below are the rows that a batch looks up, each listed once.
-*Inverse indices* give the distinct row of each id, like those of `torch.unique`.
+any number of threads. "Distinct rows" below are the rows that a batch looks up, each listed once;
+`u` is their number. *Inverse indices* give the distinct row of each id, like those of
+`torch.unique`.
 
 On a CPU, the C kernels run if they are built, for float32 and for weights in bfloat16; otherwise
 torch runs, with the same results bit by bit. On a GPU, Triton runs `expand` and `collect` where
@@ -159,7 +160,10 @@ def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
 
 
 def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
-    """Repeat `numbers[i]` `counts[i]` times, on the device of `like`: `[len(like)]`, int64."""
+    """Repeat `numbers[i]` `counts[i]` times: `[len(like)]`, int64, on the device of `like`.
+
+    The sum of `counts` must be `len(like)`.
+    """
     both = to_device(torch.stack([numbers, counts]), like.device)
     return both[0].repeat_interleave(both[1], output_size=len(like))
 

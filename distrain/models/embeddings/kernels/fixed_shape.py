@@ -45,9 +45,10 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
-    """Sort the places of `keys` by key, and find where the places of each key begin.
+    """Sort the positions of `keys` by key, and find where the positions of each key begin.
 
-    `keys`, `[places]`, are in `0 .. end`, and at most `capacity` of them are distinct.
+    `keys`, `[places]`, are in `0 .. end`, where `end` marks padding. At most `capacity` of those
+    below `end` are distinct.
 
     >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
     >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
@@ -89,10 +90,14 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
-    """Return the sum of each segment's rows, `[capacity, dim]`, float32 (float64), padding 0.
+    """Return the sum of each segment's rows, `[capacity, dim]`.
 
-    `rows` is `[any, dim]`. `sources`, `[places]`, gives the index in `rows` of each element of
-    `segments.order`.
+    The sums are float64 if `rows` is float64, otherwise float32. The sums after the last used
+    segment are 0.
+
+    Args:
+        rows: `[n, dim]`.
+        sources: The index in `rows` of each element of `segments.order`, `[elements]`.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)

@@ -1,4 +1,7 @@
-"""Groups of a batch's places that look up the same row, in shapes known before the batch."""
+"""Groups of a batch's lookups that read the same row, in shapes known before the batch.
+
+A *place* is the position of a lookup among all lookups of a batch.
+"""
 
 from typing import NamedTuple
 
@@ -13,6 +16,8 @@ _PIECE_ROWS = 256
 
 
 class Segments(NamedTuple):
+    """The places of a batch, grouped by the row (key) that they look up."""
+
     keys: Tensor  # `[capacity]`, int64: the distinct rows, ascending; the padding holds `end`
     # `[capacity + 1]`, int64: the places of row j are `order[starts[j] : starts[j + 1]]`,
     # ascending. The first row of the padding has all places of the padding.
@@ -63,7 +68,7 @@ def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tenso
     segments: a column with three distinct ids has segments of a third of the batch.
 
     Args:
-        rows: `[any, dim]`.
+        rows: `[n, dim]`.
         sources: `[places]`, int64: the index in `rows` of each place.
         starts: `[segments]`, int64, not descending: the first place of each segment, which may be
             empty.

@@ -29,7 +29,7 @@ _GAP_BYTES_PER_VALUE = 4
 class TableSize:
     """The size of one table. Without `columns`, it belongs to one column of the same name."""
 
-    name: str  # the column's name if it has only one
+    name: str  # `TableColumn.table_name`
     rows: int
     dim: int
     # distinct rows that a rank's batch looks up; `None`: the function `expected_unique`, with one
@@ -92,7 +92,9 @@ class RowBytes:
 
 @dataclass(frozen=True)
 class TablePlan:
-    name: str  # the column's name if it has only one
+    """The placement of one table, and its bytes on a rank."""
+
+    name: str  # `TableColumn.table_name`
     rows: int
     dim: int
     placement: str

@@ -51,20 +51,22 @@ SOMEBODY = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Facts:
+    """The facts about a column of a sample from which its features are inferred."""
+
     name: str
     kind: Kind
     stored: str  # the type, in words
     num_rows: int
     missing: int
     distinct: int = 0  # number of distinct values; for lists, of items
-    top: Any = None
+    top: Any = None  # the most frequent value
     pair: tuple[Any, ...] = ()  # both values, the more frequent first, if there are two
     few: tuple[Any, ...] = ()  # the values, the most frequent first, if they are few
     # whether the rows of each value are consecutive, and values have 2 rows or more on average
     is_sorted_by: bool = False
     returning: float = 1.0  # the share of the second half's values that occur in the first half
-    numbers: Any = None
-    times: pa.Array | None = None  # the values as times, without missing values
+    numbers: Any = None  # the values as a float64 array, without missing and odd values
+    times: pa.Array | None = None  # the values as times, without missing and odd values
     epoch: str | None = None  # the unit of whole numbers since 1970, if they are times
     num_words: float = 0.0  # the mean number of words in a text
     items: Facts | None = None  # the facts of a list's items
@@ -73,7 +75,8 @@ class Facts:
     null_texts: tuple[str, ...] = ()  # texts that mean a missing value
     is_of_all_rows: bool = False  # whether no row of the inputs is outside the sample
     counts: tuple[int, ...] = ()  # the number of rows of each value in `few`
-    odd: tuple[int, ...] = ()  # rows with texts that are not numbers or times, as most others are
+    # the rows with texts that are not numbers (or times), although most texts are
+    odd: tuple[int, ...] = ()
 
     @property
     def plain_name(self) -> str:
@@ -82,6 +85,7 @@ class Facts:
 
     @property
     def names_an_id(self) -> bool:
+        """Whether the name is usual for ids, of things or persons."""
         return bool(ID.search(self.plain_name) or SOMEBODY.fullmatch(self.plain_name))
 
     @property
@@ -91,14 +95,17 @@ class Facts:
 
     @property
     def num_values(self) -> int:
+        """The number of rows in which the column is not missing."""
         return self.num_rows - self.missing
 
     @property
     def is_whole(self) -> bool:
+        """Whether the column holds numbers, all of them whole."""
         return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
 
 
 def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Facts:
+    """Return the facts about the values of a sampled column; `text` is the format of texts."""
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
     if is_text(values.type):
@@ -137,6 +144,10 @@ def facts_of(name: str, values: pa.Array, text: FormatSpec | None = None) -> Fac
 def _without_null_texts(
     values: pa.Array, text: FormatSpec | None
 ) -> tuple[pa.Array, tuple[str, ...]]:
+    """Return texts with nulls in place of `NULL_TEXTS`, and the replaced texts, sorted.
+
+    Nothing is replaced unless nearly all other texts are numbers.
+    """
     found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
     if not pc.any(found).as_py():
         return values, ()
@@ -172,9 +183,10 @@ def _spell_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
 
 
 def _odd_among(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> Places:
-    """Return the places of the texts that `convert` rejects, or converts to infinity.
+    """Return the indices of the texts that `convert` rejects, or converts to infinity.
 
-    All places if it rejects most of some values: finding many bad values takes long.
+    If it rejects most of 20 texts, all indices are returned, since finding many bad values takes
+    long.
     """
     if len(values) > _NUM_TRIED:
         tried = values.take(pa.array(np.linspace(0, len(values) - 1, _NUM_TRIED, dtype=np.int64)))

@@ -70,6 +70,8 @@ SAMPLE_ROWS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class FirstRows:
+    """The first rows of a file."""
+
     table: pa.Table
     numbers: Places  # each row's line in a text file, from 1, or row in a parquet file, from 0
     bad_lines: BadLineTally  # the bad lines before the last of these rows
@@ -77,6 +79,8 @@ class FirstRows:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
+    """Some rows of the inputs, from which a features document is inferred."""
+
     table: pa.Table  # each column of the inputs; for CSV as texts
     told: str  # which rows were sampled, in words
     file: TableFile
@@ -88,7 +92,9 @@ class Sample:
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
-    """Return the first rows of at most 8 files, which are evenly spaced among all files.
+    """Return the first rows of the inputs' files; of more than 8 files, of every n-th, at most 8.
+
+    Each file gives about the same share of `most_rows`.
 
     Raises:
         DataError: A file cannot be read or lacks columns of an earlier file, or there are no rows.
@@ -236,7 +242,7 @@ def infer_features(
 
     Args:
         asked: The user's decisions. The targets and the weight that it names are read completely
-            from parquet: the sample may lack classes, or have only equal values.
+            from parquet, because the sample may lack classes, or have only equal values.
         most_rows: Maximum number of sampled rows.
 
     Raises:
@@ -333,9 +339,9 @@ def infer_features(
 def _whole_columns(
     sample: Sample, files: Sequence[InputFile], names: Sequence[str]
 ) -> tuple[dict[str, pa.Array], tuple[Origin, ...]]:
-    """Return all values of parquet columns, and where the rows come from.
+    """Return all values of parquet columns, by name, and where the rows come from.
 
-    Nothing for text, or for more than 16 GiB of files.
+    Both are empty for text, and for more than 16 GiB of files.
     """
     held = [name for name in names if name in sample.file.types]
     is_large = sum(file.size_bytes for file in files) > _WHOLE_BYTES
@@ -465,6 +471,7 @@ def _comments_of(features: Sequence[Feature]) -> list[str]:
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
+    """Return a description of bad lines ("" for none), and whether they exceed `prep`'s limit."""
     if not bad.count:
         return "", False
     first, share = bad.examples[0], bad.count / (bad.count + num_rows)
@@ -479,6 +486,7 @@ def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
 
 
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
+    """Return the section `format` of the document; empty for the defaults."""
     if sample.file.kind == CRITEO:
         return {"kind": CRITEO}
     if sample.file.is_typed:
@@ -500,6 +508,11 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
 
 
 def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:
+    """Return a name that the document may give to a feature, and the feature's settings.
+
+    The name is not in `taken`, and is added to it. If it differs from `name`, the settings get the
+    key `from`, unless they name their columns already.
+    """
     written = re.sub(_NO_NAME, "_", name)
     if mistake_of_name(written):
         written = written.encode()[:_SHORT_NAME_BYTES].decode(errors="ignore")
@@ -512,6 +525,7 @@ def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str,
 
 
 def _said(facts: Facts) -> str:
+    """Return a column's type, missing values and number of distinct values, as text."""
     share = facts.missing / facts.num_rows
     missing = "none missing" if not facts.missing else f"{share:.1%} missing"
     what = "different items" if facts.kind == "list" else "different values"

@@ -26,9 +26,9 @@ def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
 
 
 def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> Rows | None:
-    """Return the sample's rows in the order of their times, `[num_rows]`.
+    """Return the indices of the sample's rows in the order of their times, `[num_rows]`.
 
-    `None` unless `split` puts the last or latest rows into validation, and a column has times.
+    `None` unless `split` is by time, or takes the last share of the rows, and a column has times.
     """
     if split is None or split.get("by") not in ("time", "fraction"):
         return None
@@ -40,7 +40,7 @@ def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> R
 
 
 def measures_time(facts: Facts, order: Rows) -> bool:
-    """Return True if most numbers of the latest tenth of the rows are new minima or maxima.
+    """Return True if most numbers of the latest tenth of the rows are outside the earlier range.
 
     Such a column, for example a month in a table of one year, has no value in common with later
     rows. `order` are the rows in the order of their times.

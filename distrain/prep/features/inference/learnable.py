@@ -115,7 +115,10 @@ def _halves(labels: Labels, order: Rows | None) -> Tested:
 
 
 def _means(codes: Codes, labels: Labels, tested: Tested) -> Labels:
-    """Return the target mean of each row of `tested[1]`, computed from the rows `tested[0]`."""
+    """Return for each row of `tested[1]` the smoothed mean label of rows with the same code.
+
+    The mean is over the rows `tested[0]`. `codes` has each row's category as a number from 0 on.
+    """
     learnt, others = tested
     if not len(others):
         return np.zeros(0)
@@ -136,7 +139,10 @@ def _without(explained: Labels, values: Labels) -> Labels:
 
 
 def _strength(means: Labels, labels: Labels) -> float:
-    """Return the correlation in standard deviations of chance; 0 if it is undefined."""
+    """Return the correlation of means and labels, times the root of their number; 0 if undefined.
+
+    So it is in standard deviations of a correlation by chance.
+    """
     if len(labels) < 2 or means.std() < _LEAST_SD or labels.std() < _LEAST_SD:
         return 0.0
     return float(np.corrcoef(means, labels)[0, 1]) * math.sqrt(len(labels))

@@ -31,7 +31,7 @@ class OddValues:
 
     column: str
     count: int  # the number of rows with such values
-    first: str
+    first: str  # the first such value
     where: Mapping[str, object]  # the file of `first`, and its line or row; empty if unknown
     # the kind of the column's feature or target; `time`, `weight`, or `nothing` if it is left out
     read_as: str
@@ -40,6 +40,7 @@ class OddValues:
 
     @property
     def told(self) -> str:
+        """The warning about these values, as text."""
         place = "".join(f", {key} {value}" for key, value in self.where.items())
         found = f"{self.column} is read as {self.read_as}: {self.problem}: {self.first!r}{place}"
         if not self.is_rejected:
@@ -54,9 +55,10 @@ class OddValues:
 def texts_among(
     facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin]
 ) -> list[OddValues]:
-    """Return the texts of a column that are not numbers, or not times, as the others are.
+    """Return a column's texts that are not numbers (or times), although nearly all others are.
 
-    At most one is returned. `origins` are those of all rows of `values`.
+    The list has one item for all these texts, or none. `read_as` is as in `OddValues`; `origins`
+    are those of all rows of `values`.
     """
     if not facts.odd:
         return []
@@ -74,8 +76,9 @@ def rare_class(
 ) -> list[OddValues]:
     """Return the rarest class of a target with up to 30 classes, if it has very few rows.
 
-    These are fewer than 10 rows of 1,000 or more, or less than 0.1 % of three classes or more.
-    `origins` are those of all rows of `values`.
+    The list has one item or none. A class has very few rows if these are fewer than 10, or (unless
+    the target is binary) fewer than 0.1 % of all; tables of fewer than 1,000 rows are not checked.
+    `read_as` is the target's kind; `origins` are those of all rows of `values`.
     """
     if read_as == "regression" or not facts.few or facts.num_values < _MANY_ROWS:
         return []

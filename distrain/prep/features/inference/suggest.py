@@ -57,6 +57,8 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
+    """A suggested feature, and the reason for its settings, as text."""
+
     name: str  # the feature's name in the output
     settings: dict[str, Any]  # the feature's entry in the document
     reason: str
@@ -64,8 +66,10 @@ class Feature:
 
 @dataclass(frozen=True)
 class Target:
+    """A suggested target, and the reason for its settings, as text."""
+
     column: str
-    value: Any
+    value: Any  # the entry of the document: the column's name, or a mapping
     reason: str
 
 
@@ -82,9 +86,12 @@ UNKNOWN = Gaps("unknown", "are only used for the other targets")
 
 @dataclass(frozen=True)
 class Suggestion:
+    """The features suggested for a column."""
+
     facts: Facts  # the facts about the column, from the sample
     features: tuple[Feature, ...] = ()  # the features made of the column
-    doubtful: tuple[Feature, ...] = ()  # features that probably predict nothing
+    # features that probably predict nothing; the document has them in comments
+    doubtful: tuple[Feature, ...] = ()
     left_out: str = ""  # why the column has no features
 
 
@@ -218,6 +225,9 @@ def with_further(
 ) -> Suggestion:
     """Return the suggestion with additional features of its column: buckets, counts, target means.
 
+    Counts and target means of a categorical column whose values do not predict the target are
+    `doubtful`.
+
     Args:
         is_learnable: Returns whether the column's values predict the target.
         target_kind: "binary" or "regression"; `None` for a target without means.
@@ -311,7 +321,11 @@ _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 
 
 def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
-    """Return parts of times; if the latest rows are for validation, without parts new to them."""
+    """Return features of parts of the times, such as the weekday.
+
+    If the latest rows are for validation (`order`), parts are left out of which these rows have
+    many new values.
+    """
     day = _DAY_US
     parts = ["weekday"]
     times = microseconds(facts.times).to_numpy(zero_copy_only=False)
@@ -409,6 +423,15 @@ def _answers(facts: Facts) -> list[str]:
 
 
 def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
+    """Return the binary target of a column with two values.
+
+    The class 1 is the value that means yes. Without such a value it is the larger number, or the
+    less frequent text.
+
+    Args:
+        reason: Why the column is a target.
+        gaps: The treatment of rows in which the column is missing.
+    """
     value: dict[str, Any] = {"column": facts.name}
     if facts.kind == "text":
         value["equals"] = (_answers(facts) or facts.pair[-1:])[0]

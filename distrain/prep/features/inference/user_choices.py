@@ -39,8 +39,8 @@ class Asked:
 
     targets: tuple[str, ...] = ()  # columns to predict, the first one first; guessed if empty
     task: Task | None = None  # the kind of all `targets`; `None`: inferred from their values
-    # validation rows: a share of all, a number of last rows, a section `split` of the document;
-    # `False` for none, or those of another table; `None` for a tenth
+    # validation rows: a share of all, a number of last rows, or a section `split` of the document;
+    # `False` for no rows of this table; `None` for a tenth, or the rows that a column names
     valid: float | Mapping[str, Any] | None = None
     time: str | None = None  # a column of times: the latest rows are for validation
     # the column of the rows' weights; `False` for none, `None` to look for one by its name
@@ -125,6 +125,10 @@ class Asked:
         return first, others
 
     def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
+        """Return the name of the column of weights and why it was chosen; `None` without weights.
+
+        Raises a `DataError` if the wanted column is missing, or all its weights are 0.
+        """
         if self.weight is False:
             return None
         if self.weight is None:

@@ -202,7 +202,8 @@ def change_job(
 def _revision(if_match: str | None, job: Job) -> int | None:
     """Return the job's revision if it is in `If-Match`; `None` for `*`.
 
-    Raises `revision_required` without the header, and `revision_differs` for other revisions.
+    Raises the problem `revision_required` without the header, and the problem `revision_differs`
+    for other revisions.
     """
     if if_match is None:
         raise Problem(
@@ -274,7 +275,7 @@ def delete_job(job_id: PathId, call: Call) -> None:
 def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     """Return a job on which the caller may do `action`, and note it as the audit row's target.
 
-    Raises `not_found` or `forbidden` if the caller may not.
+    Raises the problem `not_found` or `forbidden` if the caller may not.
     """
     call.require(action)
     job = call.job(job_id)

@@ -26,7 +26,7 @@ class TokenRequest(Request):
     )
 
     label: Annotated[str, Field(max_length=128)] = Field(
-        "", description="A text by which people recognize the token, such as its machine."
+        "", description="A text by which people recognise the token, such as its machine."
     )
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = Field(
         [Scope.READ, Scope.SUBMIT, Scope.CANCEL],

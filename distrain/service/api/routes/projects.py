@@ -21,7 +21,7 @@ User = Annotated[UserName, Path(description="The user's name.")]
 
 
 class ProjectDocument(Answer):
-    """A project."""
+    """A project with its quota, its current usage and the caller's role."""
 
     name: str
     quota: Quota

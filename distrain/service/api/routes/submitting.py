@@ -220,9 +220,11 @@ def put_job(
     where: str = "/spec",
     parent: str | None = None,
 ) -> Response:
-    """Submit a job; return 201, or 200 with the job that an equal earlier request made.
+    """Submit a job, and return the response: 201 with the new job.
 
-    Raises the problems of `checked`, and the errors of the store.
+    It is 200, with the existing job, if an equal earlier request has submitted the job. `sha256` is
+    the request's `request_sha256`; `where` and `parent` are as in `checked`. Raises the problems of
+    `checked`, and the errors of the store.
     """
     try:
         new, spec = checked(call, job_id, request, where, parent)

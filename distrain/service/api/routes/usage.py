@@ -111,8 +111,8 @@ def used(
     """Return the usage of the jobs that a caller may see: a row for each combination of key values.
 
     The days are `since` to `until`, inclusive. `until` defaults to today and is at most today;
-    `since` defaults to 29 days before it. Raises `bad_request` if they are reversed or too far
-    apart.
+    `since` defaults to 29 days before it. Raises the problem `bad_request` if they are reversed, or
+    cover more than 400 days.
     """
     call.require(Action.SEE_JOB)
     today = datetime.fromtimestamp(call.store.now_s(), UTC).date()
@@ -132,7 +132,10 @@ def used(
 def summed(
     worked: Iterable[Worked], by: Sequence[UsageKey], tag: str | None = None
 ) -> list[UsageRow]:
-    """Return a row for each combination of the keys `by` and `tag`; the newest day comes first."""
+    """Return a row for each combination of the keys `by` and `tag` that occurs.
+
+    The newest day comes first; the rows of a day are sorted by their keys.
+    """
     sums: dict[tuple[Any, ...], _Sum] = defaultdict(_Sum)
     names = [*dict.fromkeys(by), *(["tag"] if tag else [])]
     for one in worked:

@@ -55,7 +55,10 @@ class ServiceMetrics:
             self._seconds.labels(self._process, route).observe(seconds)
 
     def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
-        """Return text for Prometheus: this object's counters, the metrics `now`, `num_streams`."""
+        """Return the text of a Prometheus scrape: this object's counters, and the metrics `now`.
+
+        `num_streams` is the number of open event streams, which becomes a metric, too.
+        """
         about = "Streams of events that this process serves"
         streams = GaugeMetricFamily("distrain_service_streams", about, labels=("process",))
         streams.add_metric((self._process,), num_streams)

@@ -28,7 +28,7 @@ def reconcile_lag_s(ages_s: Mapping[str, float], clusters: Collection[str]) -> f
 
 
 def reconcile_trouble(ages_s: Mapping[str, float], clusters: Collection[str]) -> str:
-    """Return why the service is not ready: a cluster without a recent report; "" if there is none.
+    """Return why the service is not ready; "" if each cluster was reported less than `LATE_S` ago.
 
     The arguments are those of `reconcile_lag_s`.
     """

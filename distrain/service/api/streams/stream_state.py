@@ -38,7 +38,10 @@ _THREAD_S = 5.0
 
 
 class ApiStreams:
-    """The parts that streams share. Files are read in separate threads, since they may hang."""
+    """The shared objects of the streams of one API process.
+
+    Files are read in separate threads, since their filesystem may hang.
+    """
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
@@ -54,8 +57,8 @@ class ApiStreams:
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:
         """Run `work`, which reads files, in a thread of a separate pool; return its result.
 
-        Raises `unavailable` if no thread is free within 5 seconds, or after a transient error of
-        the storage. Other errors of `work` are raised unchanged.
+        Raises the problem `unavailable` if no thread is free within 5 seconds, or after a transient
+        error of the storage. Other errors of `work` are raised unchanged.
         """
         try:
             with fail_after(_THREAD_S):  # until it begins: running work cannot be cancelled
@@ -71,8 +74,8 @@ class ApiStreams:
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
         """Count a new stream of a caller; return a function to call when the stream ends.
 
-        Raises `rate` if the caller has `most` streams, or this process has too many. Streams are
-        counted by token, or by user without a token.
+        Raises the problem `rate` if the caller has `most` streams, or this process has too many.
+        Streams are counted by token, or by user without a token.
         """
         name = caller.token_id or f"user {caller.user}"
         of_all = self.open.total() >= self._most
