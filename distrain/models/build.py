@@ -65,7 +65,9 @@ def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:
     targets = schema.select_by_tag(Tags.TARGET).names
     if isinstance(task, LabelTask) and len(tasks) == 1:
         ((task.name, only),) = tasks.items()
-        task.target, task.weight = only.target or task.name, only.weight
+        common = schema.select_by_tag(Tags.WEIGHT).names  # in the batch's weights, as `named_head`
+        task.target = only.target or task.name
+        task.weight = None if only.weight in common else only.weight
         task.known = schema[task.target].known
         if isinstance(task, BinaryClassificationTask):  # the default head of the model
             task.mean, task.label_smoothing = only.mean, only.label_smoothing
