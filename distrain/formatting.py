@@ -104,7 +104,7 @@ def is_no_use(entropy: float | None) -> bool:
 
 
 def useless_targets(targets: Targets | None) -> list[str]:
-    """Return the targets with an R2 of at most 0: predicting the target's mean would be as good.
+    """Return the targets with an R2 of at most 0: their mean predicts them at least as well.
 
     >>> useless_targets({"price": {"r2": -0.5}, "stars": {"r2": 0.25}, "label": {"auc": 0.5}})
     ['price']

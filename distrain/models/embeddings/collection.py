@@ -295,11 +295,13 @@ class EmbeddingCollection(nn.Module):
         return tuple(sums)
 
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Add the ranks' sums, in rank order; every rank must call it, also for an empty batch.
+        """Add up the sums of gradients of all ranks, in rank order.
+
+        `sums` are those of this rank, as `collect` returns them. If ranks share the tables, this is
+        a collective operation: every rank must call it, also for an empty batch.
 
         Returns for each store the rows to update on this rank and their gradients: all touched rows
-        if the store is replicated, otherwise those that this rank owns. Collective if ranks share
-        the tables.
+        if the store is replicated, otherwise those that this rank owns.
         """
         return self.begin_exchange(route, sums)()
 
@@ -307,9 +309,10 @@ class EmbeddingCollection(nn.Module):
     def begin_exchange(
         self, route: Route, sums: Sequence[Tensor]
     ) -> Callable[[], tuple[TouchedRows, ...]]:
-        """Begin an `exchange`; the returned function waits and returns its result.
+        """Begin an `exchange`, and return a function that waits for its result and returns it.
 
-        That function is not a collective operation.
+        Only the beginning is a collective operation: ranks may call the returned function at
+        different times.
         """
         ends = [
             store.begin_exchange(own_sums, own)

@@ -67,9 +67,9 @@ class DeviceRowCache:
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
-        """Copy those of the distinct rows, `[v]`, int64, to the device that are not there yet.
+        """Copy rows to the device, except those that are there already.
 
-        The host waits for a GPU once.
+        `rows`, `[v]`, int64, are distinct. The host waits for a GPU once.
 
         Returns:
             The rows' places on the device, `[v]`, int64, valid until the next call.

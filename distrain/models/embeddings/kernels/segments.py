@@ -1,6 +1,6 @@
 """Groups of a batch's lookups that read the same row, in shapes known before the batch.
 
-A *place* is the position of a lookup among all lookups of a batch.
+A *place* is the position of a lookup in the list of all lookups of a batch.
 """
 
 from typing import NamedTuple

@@ -175,7 +175,10 @@ class RankShare:
         return unique * self._spread(beside)
 
     def _spread(self, tables: Sequence[TableSize]) -> float:
-        """Return the capacity for all owners' rows, as a multiple of the expected rows."""
+        """Return the sum of the owners' capacities, divided by the expected number of rows.
+
+        `tables` are all tables of one width. Returns 1 if no rows are expected.
+        """
         owners, rows = self.num_ranks, self.batch_rows
         expected = sum(table.unique(rows) for table in tables)
         if not expected:
