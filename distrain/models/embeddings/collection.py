@@ -268,9 +268,9 @@ class EmbeddingCollection(nn.Module):
         part: slice | None = None,
         into: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Sum the gradients of each distinct row, adding them in the order of the batch's rows.
+        """Sum the gradients of each distinct row, in a fixed order.
 
-        `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
+        On a CPU, the gradients of a column are added in the order of the batch's rows. `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
         zeros. They are added, in place, to `into`, the sums of earlier parts; `None` for new sums.
         Returns the sums of each store, `[distinct rows, dim]`.
         """
@@ -326,10 +326,10 @@ class EmbeddingCollection(nn.Module):
         return finish
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
-        """Return the embeddings of a batch, as `expand` does; collective for sharded tables.
+        """Return the embeddings of a batch, as `expand` does.
 
-        Copies them directly from the tables, without a route, if no gradients are needed and this
-        rank holds all rows.
+        Copies them directly from the tables, without a route, if gradients are disabled and
+        `_can_look_up` is True. Otherwise it is a collective operation if ranks share the tables.
         """
         if self._can_look_up and not torch.is_grad_enabled():
             return self._copied(ids)

@@ -167,9 +167,12 @@ def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
     The target of the events must be the column tagged `item_id`. If that is so for several kinds of
-    events, `spec.targets` must name the list of one kind; `ModelError` otherwise. Other columns are
-    not used.
-    Source: see `sasrec`.
+    events, `spec.targets` must name the list of one kind. Only these events and their targets are
+    used. Source: see `sasrec`.
+
+    Raises:
+        ModelError: None or several kinds of events have that target, or negatives are drawn and
+            the events have further targets.
     """
     schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")
