@@ -134,9 +134,9 @@ class HSTUBlock(EventBlock):
 
     Each event attends to itself and earlier events; the target attends to itself and all events. A
     weight is the SiLU of the product of query and key plus a learnt bias for the distance of the
-    positions.
-    If the schema tags a list `time_difference`, a bias for the logarithm of the distance in time is
-    added too. Weights are divided by the row's number of tokens (the events and the target).
+    positions. If the schema tags a list `time_difference`, a bias for the logarithm of the distance
+    in time is added too. Weights are divided by the row's number of tokens (the events and the
+    target).
 
     Args:
         heads: Number of heads of each unit, which share the vectors' width.

@@ -270,9 +270,10 @@ class EmbeddingCollection(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Sum the gradients of each distinct row, in a fixed order.
 
-        On a CPU, the gradients of a column are added in the order of the batch's rows. `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
-        zeros. They are added, in place, to `into`, the sums of earlier parts; `None` for new sums.
-        Returns the sums of each store, `[distinct rows, dim]`.
+        On a CPU, the gradients of a column are added in the order of the batch's rows. `grads` are
+        the gradients of what `expand` returned for `part` of the rows; `None` counts as zeros. They
+        are added, in place, to `into`, the sums of earlier parts; `None` for new sums. Returns the
+        sums of each store, `[distinct rows, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []

@@ -91,8 +91,10 @@ class Peers:
     Each method except `arrived` is a collective operation: every rank calls it, in the same order.
     `group` is the process group; `None` is the default group. If its backend moves host memory
     only, like gloo, set `on_host`: `add_up`, `gather_...` and `exchange_...` methods, except
-    `gather_rows_at_first`, then copy a device's values through the host. A single rank needs no process group, but cannot call
-    `gather_rows_at_first` and the `exchange_...` and `begin_...` methods.
+    `gather_rows_at_first`, then copy a device's values through the host.
+
+    A single rank needs no process group, but cannot call `gather_rows_at_first` and the
+    `exchange_...` and `begin_...` methods.
     """
 
     rank: int = 0

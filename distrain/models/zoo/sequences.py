@@ -156,8 +156,8 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
     """Build pointwise attention over the events; its result and the columns enter an MLP.
 
-    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Only the
-    features of the events are used, one token per event.
+    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Each event
+    is one token, made of the event's own columns only; the target is the last token.
     """
     read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
