@@ -103,10 +103,10 @@ class FixedTables:
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:
-        """Raise the capacities of the sharded stores to the rows that a batch needs plus a quarter.
+        """Raise the capacities of the sharded stores to 1.25 times the rows that a batch needs.
 
-        `wanted` is the first tensor that `ask` returned, as numbers on the host; 0 changes nothing.
-        Pass the same numbers on all ranks, then call `ask` again.
+        `wanted` is the first tensor that `ask` returned, as numbers on the host, one for each
+        sharded store; 0 changes nothing. Pass the same numbers on all ranks, then call `ask` again.
         """
         for store, rows in zip(self._spread, wanted, strict=True):
             store.make_capacity(rows)

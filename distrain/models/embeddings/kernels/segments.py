@@ -16,7 +16,7 @@ _PIECE_ROWS = 256
 
 
 class Segments(NamedTuple):
-    """The places of a batch, grouped by the row (key) that they look up."""
+    """The places of a batch (positions of its lookups), grouped by the row (key) that they read."""
 
     keys: Tensor  # `[capacity]`, int64: the distinct rows, ascending; the padding holds `end`
     # `[capacity + 1]`, int64: the places of row j are `order[starts[j] : starts[j + 1]]`,
