@@ -103,9 +103,10 @@ class _Unit(nn.Module):
     def _weighed(
         self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
     ) -> Tensor:
-        """Return the attention's output for the queries at `places`, `[rows, queries, width]`.
+        """Return the attention's output for some queries, `[rows, queries, width]`.
 
-        A query attends to the tokens up to its own place. If `ages` is `None`, the weights have no
+        `places` are the queries' positions in their rows, `[rows, queries]` or `[1, queries]`. A
+        query attends to the tokens up to its own position. If `ages` is `None`, the weights have no
         bias for times.
         """
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))

@@ -160,7 +160,10 @@ class DeviceRowCache:
         return torch.cat(found)
 
     def _write_back(self, places: Tensor) -> None:
-        """Empty some places, and begin to copy their changed rows back."""
+        """Empty some places, and begin to copy their changed rows to the host's tensors.
+
+        Waits for the end of the previous such copy.
+        """
         rows = self._row_at[places]
         full = rows >= 0
         self._place_of[self._there(rows[full])] = -1
