@@ -8,9 +8,9 @@ U distinct rows of a rank's batch and rows of R bytes, a rank sends in a step
 | replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
 | row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
 
-The few bytes of the counts are left out. In a captured step (a CUDA graph), rows and sums are sent
-up to their capacity, which counts instead of U. Values are sent as fp32 for any stored type. This
-module does not import torch.
+The few bytes of the counts are left out. In a captured step (a CUDA graph), U is the capacity,
+except for the ids of row-wise tables. Values are sent as fp32 for any stored type. This module does
+not import torch.
 """
 
 import math
