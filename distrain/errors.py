@@ -63,8 +63,9 @@ class Terminated(KeyboardInterrupt):
 
 
 def _raise_stop(number: int, frame: FrameType | None) -> None:
-    """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C; during an import, only after it.
+    """Raise `Terminated`, or `KeyboardInterrupt` for Ctrl-C.
 
+    If an import is running, send the signal again after `_IMPORT_S`, until the import has ended.
     C extension modules turn exceptions raised during their import into other errors, or leave
     libraries behind that keep the process from ending. An import in which a function of distrain
     runs, such as the import of a script that trains, does not delay the exception.

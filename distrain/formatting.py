@@ -104,7 +104,7 @@ def is_no_use(entropy: float | None) -> bool:
 
 
 def useless_targets(targets: Targets | None) -> list[str]:
-    """Return the targets with an R2 of at most 0: predicting the target's mean would be as good.
+    """Return the targets with an R2 of at most 0: their mean predicts them at least as well.
 
     >>> useless_targets({"price": {"r2": -0.5}, "stars": {"r2": 0.25}, "label": {"auc": 0.5}})
     ['price']
@@ -180,9 +180,9 @@ def score_rows(
     targets: Targets | None,
     own: Mapping[str, float | None] | None,
 ) -> list[tuple[str, str]]:
-    """Return table rows (name, text): user-defined metrics, the main target's, the other targets'.
+    """Return table rows (name, text) of user-defined metrics, the main target, and other targets.
 
-    For a retrieval model (`own` has a recall), the main target's row is only its loss. Without a
+    For a retrieval model (`own` has a recall), the main target's only row is its loss. Without a
     binary target (`log_loss` is `None`, and there are `targets`), there are no rows of a main
     target.
 
@@ -206,7 +206,7 @@ def score_rows(
 
 
 def target_name(target: str) -> str:
-    """Return a target's name, which a user chose, cut to 40 printable characters."""
+    """Return the first 40 characters of a target's name, with `?` for unprintable characters."""
     return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])
 
 

@@ -136,7 +136,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 0, or there are fewer than 50 rows.
 
         Raises:
-            ValueError: `validation_fraction` or a weight is invalid.
+            ValueError: `validation_fraction` or a weight is invalid, or `distrain.fit` fails with
+                a `DistrainError`.
         """
         draw, share = check_random_state(self.random_state), self.validation_fraction or 0.0
         if not 0 <= share < 1:
@@ -224,7 +225,7 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """Return the class probabilities, `[rows, classes]`, float32, in the order of `classes_`.
 
-        Raises `NotFittedError` before `fit`.
+        Raises `NotFittedError` before `fit`, and `ValueError` if the rows cannot be scored.
         """
         probabilities: Array = self._scored(X, lambda run, rows: run.predict_proba(rows, raw=True))
         return probabilities
@@ -349,7 +350,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 def _drawn(strata: Array, share: float, draw: np.random.RandomState) -> Array:
     """Draw a share of the rows of each stratum; return the mask of drawn rows, `[rows]`, bool.
 
-    `strata` has the number of each row's stratum, `[rows]`. At least one row of a stratum is not
+    `strata` has the number of each row's stratum, `[rows]`. At least one row of each stratum is not
     drawn.
     """
     order = draw.permutation(len(strata))

@@ -13,8 +13,8 @@ RELEASE = "0.2.0"
 def how_to_install(extra: str) -> str:
     """Return the command, in backticks, that installs an extra of this package, such as `gpu`.
 
-    For an installed wheel, it uses the constraints that the wheel installed; otherwise, those of a
-    checkout.
+    If a wheel is installed, the command uses the constraints file that the wheel contains.
+    Otherwise, the command is for a checkout and uses the file in it.
     """
     name = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
     shared = Path(sys.prefix) / "share" / "distrain" / name  # where a wheel installs it

@@ -58,7 +58,8 @@ class WorkerBatches(IterableDataset[Any]):
             workers have no GPU. The number of workers of all ranks must divide `lanes`.
 
     Raises:
-        SpecError: One of these three options is given, or `Loader` rejects an option.
+        SpecError: `global_batch_size`, `transforms` or `device` is given, or `Loader` rejects an
+            option.
     """
 
     def __init__(

@@ -153,9 +153,9 @@ def _takes(method: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """Return the values, as text by name, of class attributes that objects could change in place.
+    """Return the lists, dicts, sets and arrays among a class's attributes, as text by name.
 
-    These are lists, dicts, sets and arrays.
+    A changed text shows that a method changed an attribute that all instances share.
     """
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}

@@ -7,7 +7,7 @@ from distrain.formatting import of_targets
 from distrain.metrics.report import BinaryReport
 
 _FIRST = ("rmse", "r2", "auc", "accuracy", "log_loss")
-"""The metrics that come first, in this order."""
+"""The metrics that come first in `Evaluation.targets` and in its text, in this order."""
 
 
 @dataclass(frozen=True, repr=False)

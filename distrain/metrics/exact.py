@@ -71,7 +71,7 @@ class DistinctScores:
         Args:
             scores: `[rows]`, finite; in any float dtype, ordered as float32.
             labels: `[rows]`, 0 or 1 in any dtype.
-            weights: `[rows]`, 0 or more, if rows have weights; `None`: 1 each.
+            weights: `[rows]`, 0 or more; `None`: 1 each. Ignored if the state is not `weighted`.
 
         Raises:
             ValueError: The shapes differ, a score is not finite, or a weight is below 0 or not

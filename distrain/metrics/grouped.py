@@ -24,13 +24,14 @@ class GroupedReport:
     Attributes:
         groups: Number of groups.
         scored_groups: Number of groups with both classes.
-        scored_rows: Number of rows in these groups.
-        grouped_auc: Mean of their AUC, weighted by rows or their weights; `None` without such a
-            group.
-        mean_auc: Unweighted mean of their AUC; `None` without such a group.
-        numbers: Per group, its number in the argument `groups`, ascending, `[groups]`.
-        rows: Per group, its rows, int64 `[groups]`.
-        positives: Per group, its rows with label 1, int64 `[groups]`.
+        scored_rows: Number of rows in the scored groups.
+        grouped_auc: Mean AUC of the scored groups, weighted by their rows, or by their rows'
+            weights; `None` without a scored group.
+        mean_auc: Unweighted mean AUC of the scored groups; `None` without a scored group.
+        numbers: Per group, its number in the argument `groups` of `grouped_metrics`, ascending,
+            `[groups]`.
+        rows: Per group, its number of rows, without rows of weight 0, int64 `[groups]`.
+        positives: Per group, its number of rows with label 1, likewise, int64 `[groups]`.
         auc: Per group, its AUC, float64 `[groups]`; NaN for a single class.
         log_loss: Per group, its mean logistic loss in nats, float64 `[groups]`.
         calibration: Per group, its sum of predictions over its sum of labels, float64 `[groups]`;

@@ -253,7 +253,7 @@ def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) ->
 
 
 def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
-    """Return a mask of items that are in their user's list, `[users, k]`."""
+    """Return a mask of the items in `shown`, `[users, k]`, that are in the list of their user."""
     span = 1 + max(int(shown.max(initial=0)), int(lists.values.max(initial=0)))
     users = np.arange(len(shown))[:, None]
     codes = np.where(shown == NO_ITEM, -1, users * span + shown)

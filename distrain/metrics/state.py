@@ -139,7 +139,7 @@ def checked_weights(weights: Floats | None, rows: int) -> Doubles:
     """Return the weights of rows as float64, 1 each for `None`.
 
     Raises:
-        ValueError: Their number differs, or one is below 0 or not finite.
+        ValueError: The shape of `weights` is not `[rows]`, or a weight is below 0 or not finite.
     """
     if weights is None:
         return np.ones(rows)

@@ -62,7 +62,8 @@ class TargetMetrics:
     def merge(self, other: TargetMetrics) -> TargetMetrics:
         """Return states with the rows of both.
 
-        Raises `ValueError` if their targets differ, unless one of them has no targets.
+        Raises `ValueError` if their targets differ, unless one of them has no targets. If both have
+        a single target, its name may differ.
         """
         if not self.states or not other.states:
             return other if other.states else self

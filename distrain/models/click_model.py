@@ -27,9 +27,9 @@ class Network(nn.Module):
     the items that were drawn as negatives.
 
     Attributes:
-        logit_shift: Added to the first target's logits outside of training: the log of the sampled
-            share of negatives (Dal Pozzolo et al., "Calibrating Probability with Undersampling",
-            2015).
+        logit_shift: Added to the first target's logits by `logits` and `scores`, but not in the
+            loss: the log of the sampled share of negatives (Dal Pozzolo et al., "Calibrating
+            Probability with Undersampling", 2015).
         embedding_dropout: The share of embedding values that training sets to 0.
     """
 
@@ -83,7 +83,10 @@ class Network(nn.Module):
 
     @property
     def only_multiplies(self) -> bool:
-        """`Block.only_multiplies` of the body; False for users' classes and embedding dropout."""
+        """Whether the body uses embeddings only in matrix products; see `Block.only_multiplies`.
+
+        False if the body's class is not in `distrain.models`, or if there is embedding dropout.
+        """
         is_ours = type(self.body).__module__.startswith("distrain.models.")
         return is_ours and self.body.only_multiplies and not self.embedding_dropout
 

@@ -57,8 +57,8 @@ def custom(given: Given, spec: CustomSpec) -> Blueprint:
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
     """Return the function that a field of a job spec names as `module:name`.
 
-    Raises SpecError if its package is not allowed, or if it cannot be imported. Functions in
-    `handed_over` need no import.
+    Raises SpecError if its package is not allowed, or if it cannot be imported or called. Functions
+    in `handed_over` need no import.
     """
     hint = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
     return _handed_over.get(name) or _imported(name, field, hint)

@@ -269,7 +269,11 @@ def write_export(
 
 
 def write_query(folder: Path, saved: SavedModel, to: Form) -> None:
-    """Write the `QueryModel` of a two-tower model to a folder; raises like `write_export`."""
+    """Write the `QueryModel` of a two-tower model to the file `query` in an existing folder.
+
+    The suffix of the file is that of the format `to`. Raises `ModelError` if torch cannot export
+    the model, and `OSError` if the file cannot be written.
+    """
     file = (folder / model_file(to)).with_stem("query")
     _write_program(file, QueryModel(saved.model), to)
 

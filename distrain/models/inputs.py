@@ -76,7 +76,8 @@ class InputBlock:
 
     Raises:
         SchemaError: A cardinality is missing (all such columns are listed), a continuous list
-            column is not a field of an event, a part names unknown columns, or there are no inputs.
+            column is not a field of an event, a part names unknown columns, crosses list columns or
+            has a combiner for a flat column, or there are no inputs.
     """
 
     def __init__(
@@ -132,7 +133,8 @@ class InputBlock:
 
         The first result has the ids of the flat columns, in the order of `columns`, `[rows, flat
         columns]`, in the batch's dtype. The second has the lists of ids by table name: of events,
-        only the newest `max_length`; with `draws`, also the drawn items. It may have other lists.
+        only the newest `max_length`; with `draws`, also the drawn items. It may also have lists
+        that belong to no table.
         """
         lists = batch.lists
         if self._newest or any(table != source for table, source in self._lists.items()):

@@ -21,8 +21,9 @@ class QuantisedTable(nn.Module):
 
     `int8`: a row is `codes * scale`, with codes -127 to 127. `int4`: a row is `least + codes *
     scale`, with `least` the row's minimum and codes 0 to 15, two in a byte, the first in its lower
-    half. `steps` has each row's scale, for `int4` also `least`, as float16. The error of a number
-    is at most half a scale, plus the rounding of scale and least to float16.
+    half. `steps` has each row's scale, for `int4` also `least`, as float16. In these two forms, the
+    error of a number is at most half a scale, plus for `int4` the rounding of `least` to float16.
+    Rows with a scale below about 1e-5 may have larger errors, since float16 rounds it coarsely.
 
     Shape:
         - ids: `[...]`, int64.

@@ -251,7 +251,7 @@ def check_sizes(weights: TensorFile, described: Description) -> None:
     """Check that weights fit the described model, without building it.
 
     Raises:
-        DataError: Names, shapes or types differ.
+        DataError: Names or shapes differ, or the type of a tensor is unsuitable.
         SchemaError, ModelError: The model cannot be built from the columns.
     """
     with _file_named(described.file):
@@ -287,9 +287,10 @@ def dtype_of_tables(weights: TensorFile) -> torch.dtype:
 def needed_tensors(
     blueprint: Blueprint,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, Tensor]]:
-    """Return the shapes of a model's tables, and its dense tensors on the device `meta`, by name.
+    """Return, by name in the weights file, the shapes of the tables, and the dense tensors.
 
-    The blueprint cannot be used again.
+    The tables of one width are one tensor (`CanonicalTensor`). The dense tensors are on torch's
+    device `meta`, without memory. The blueprint cannot be used again.
     """
     places = table_places(blueprint.inputs.columns)
     tables: dict[str, tuple[int, ...]] = {

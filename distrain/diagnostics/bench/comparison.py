@@ -17,9 +17,9 @@ Pair = tuple[Measure, Measure]
 def find_changes(earlier: Bench, now: Bench) -> list[BenchFinding]:
     """Return the significant changes of measures that both benches have, the greatest loss first.
 
-    A change is significant if it exceeds `_STANDARD_ERRORS` and `_LEAST_SHARE`. A finding of a
-    measure that got worse has `fails` set. A measure with fewer than three repetitions in a bench
-    is not compared.
+    A change is significant if it exceeds `_STANDARD_ERRORS` standard errors of the difference, and
+    the share `_LEAST_SHARE` of the earlier median. A finding of a measure that got worse has
+    `fails` set. A measure with fewer than three repetitions in either bench is not compared.
     """
     pairs = common_measures(earlier, now)
     usual = _usual_errors([measure for pair in pairs for measure in pair])
@@ -51,10 +51,10 @@ def _key(measure: Measure) -> tuple[str, str, str, int]:
 
 
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
-    """Return the median of the places' relative standard errors, by measure and size.
+    """Return the median of the places' relative standard errors, by name and size of the measure.
 
-    At least this error is assumed for each place. The few repetitions of a place may agree by
-    chance; without the minimum, some of hundreds of links would seem changed.
+    `find_changes` assumes at least this error for each place. The few repetitions of a place may
+    agree by chance; without the minimum, some of hundreds of links would seem changed.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     for measure in measures:

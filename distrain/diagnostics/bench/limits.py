@@ -15,7 +15,9 @@ def find_limits(bench: Bench) -> dict[str, float]:
     """Return the seconds that each resource takes in the step on the most ranks, longest first.
 
     The resources are `CPU` or `GPU`, `network`, `loader`, `copies` and `uneven ranks`; those that
-    take no time are omitted. Returns {} if no step was measured.
+    take no time are omitted. The time of `network` is the shortest exchange of any rank, and that
+    of `uneven ranks` is by how much the median exchange is longer. The other times are medians over
+    the ranks; that of `loader` is at least `_loading_s`. Returns {} if no step was measured.
     """
     step = bench.largest_step
     if step is None:

@@ -88,7 +88,10 @@ class Bench:
 
     @property
     def largest_step(self) -> Step | None:
-        """The step on the most ranks, of two steps that with weak scaling; `None` without steps."""
+        """The step on the most ranks; `None` without steps.
+
+        If there is one with weak and one with strong scaling, it is the one with weak scaling.
+        """
         return max(self.steps, key=lambda s: (s.ranks, s.scaling == "weak"), default=None)
 
 

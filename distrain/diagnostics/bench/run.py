@@ -27,8 +27,10 @@ def run_bench(
 
     `folder` must be empty and shared by all workers; its content may be removed afterwards. `mode`
     is the name of `sizes` in the result. The device `auto` means `cuda` if every host has a GPU.
-    `say` is called with the name of each part at its start. The parts take minutes. Raises
-    `ClusterError` if a measurement fails, and `JobError` if a training job fails.
+    `say` is called with the name of each part at its start. The parts take minutes.
+
+    Raises `ClusterError` if a measurement fails, `JobError` if a training job fails, and `OSError`
+    if a worker cannot write to `folder`.
     """
     say("inventory")
     inventory = take_inventory(client)

@@ -23,11 +23,12 @@ errors."""
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[BenchFinding]:
     """Return the places that differ from others by more than the relative `share`, worst first.
 
-    Nodes, their GPUs and links are compared with the median of all places with the same measure. Of
-    two places, only the worse one can be an outlier: it is compared with the better one. The
-    difference must also exceed `_NOISE` standard errors. If there are three ranks or more, their
-    times in a step, without the exchange, are compared with the median of the ranks; noise is then
-    not considered.
+    Nodes, their GPUs, ranks and links are compared with the median of all places with the same
+    measure and size. Of two places, only the worse one can be an outlier: it is compared with the
+    better one. The difference must also exceed `_NOISE` standard errors.
+
+    If the step on the most ranks has at least three, each rank's time in it, without the exchange,
+    is compared with the median of the ranks; noise is then not considered.
     """
     outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
     return sorted(outliers, key=lambda outlier: outlier.gain)
@@ -125,9 +126,11 @@ def parse_thresholds(text: str, where: str = "") -> Thresholds:
 
 
 def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> Iterator[BenchFinding]:
-    """Yield a failure for each place that misses a threshold, even with its best size.
+    """Yield a failure for each threshold and place (such as a node or a link) that misses it.
 
-    Also yields a failure for each threshold whose measure was not made.
+    A place that was measured with several sizes of messages, arrays or files misses a threshold if
+    the best of its medians does. Also yields a failure for each threshold whose measure was not
+    made.
     """
     for limits, is_most in ((thresholds.least, False), (thresholds.most, True)):
         for name, wanted in limits.items():

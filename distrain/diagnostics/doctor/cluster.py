@@ -205,10 +205,11 @@ class _Examination:
         arguments: Callable[[ProcessPlace], tuple[Any, ...]],
         troubles: dict[ProcessPlace, str] | None = None,
     ) -> dict[ProcessPlace, Any]:
-        """Call `function` in the processes at all places; return the results by place.
+        """Call `function` in the processes at `places`, and return the results by place.
 
         Errors are put into `troubles`, by place. If `troubles` is `None`, a process with an error
-        counts as silent, like a process without an answer within the timeout.
+        counts as silent, like a process without an answer within the timeout. Processes that are
+        already silent are not called, and processes without a result are left out.
         """
         return await self._gather(
             places, lambda place: self._ask(place, function, *arguments(place)), troubles

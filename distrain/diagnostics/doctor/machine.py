@@ -1,4 +1,4 @@
-"""Checks this machine: packages, kernels, memory, GPUs and access to folders."""
+"""Checks this machine: packages, compiled kernels, memory, GPUs and access to folders."""
 
 import os
 import platform

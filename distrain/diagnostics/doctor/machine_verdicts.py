@@ -22,8 +22,8 @@ from distrain.formatting import byte_size
 def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
     """Yield findings on workers without a GPU, and on workers that have the same first GPU.
 
-    Nothing is yielded if the checked device is "cpu". Workers without a GPU are only reported if it
-    is "cuda", or if other workers have one.
+    Nothing is yielded if the checked device is "cpu". Workers without a GPU are only reported if
+    the device is "cuda", or if other workers have a GPU.
     """
     if seen.device == "cpu":
         return
@@ -68,10 +68,11 @@ _TALK = ("python", "distrain", "dask", "distributed")
 
 
 def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
-    """Yield findings on processes whose package versions differ from those of most processes.
+    """Yield findings on processes that have another version of a package than the usual one.
 
-    The versions of the scheduler and the workers determine the usual version of a package. This
-    process is only compared for the packages in `_TALK`.
+    The usual version is that of most processes among the scheduler and the workers; in a tie, the
+    scheduler's. This process is only compared for the packages in `_TALK`. Of Python's version,
+    only the first two numbers are compared.
     """
     cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
     clients = seen.of(ProcessRole.CLIENT)
@@ -116,8 +117,8 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
 def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
     """Yield findings on clocks that surely differ by more than `LARGEST_OFFSET_S`.
 
-    The clocks are compared with the scheduler's. If there are several and all differ from it, the
-    finding is on the scheduler.
+    The other clocks are compared with the scheduler's. If there are several others and all of them
+    differ from it, the only finding is on the scheduler.
     """
     scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
     reference = seen.clocks.get(scheduler)

@@ -69,7 +69,7 @@ def _needs_newer_driver(facts: ProcessFacts) -> bool:
 
 
 def _little_memory(facts: ProcessFacts) -> str:
-    """Return a text on the first GPU's free memory; "" if at least half of it is free."""
+    """Return a text on the first GPU's free memory; "" if at least half is free, or unknown."""
     for gpu in facts.gpus:
         if gpu.uuid == facts.first_gpu and gpu.free_bytes < gpu.total_bytes / 2:
             free, total = byte_size(gpu.free_bytes), byte_size(gpu.total_bytes)

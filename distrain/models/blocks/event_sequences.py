@@ -117,9 +117,9 @@ class EventBlock(Block):
         return target, replace(rows, values=vectors)
 
     def longest(self, rows: Ragged) -> int:
-        """Return the maximum number of events in a row, at least 1.
+        """Return the largest number of events that any of the rows has, at least 1.
 
-        When torch compiles or exports, return the largest possible number.
+        Returns `max_length` if there are no rows, or when torch compiles or exports.
         """
         if torch.compiler.is_compiling() or rows.offsets.shape[0] < 2:
             return self.max_length
@@ -155,7 +155,7 @@ class EventBlock(Block):
 
 
 def _columns(values: Tensor, places: Sequence[int]) -> Tensor:
-    """Return `values[:, places]`; torch would copy a list of places to a GPU, and wait for it."""
+    """Return `values[:, places]` without the copy of `places` to the GPU that torch would make."""
     return torch.cat([values[:, :0], *(values[:, i : i + 1] for i in places)], dim=1)
 
 

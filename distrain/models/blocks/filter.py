@@ -45,7 +45,8 @@ class Filter(Block):
         if one name is given.
 
     Raises:
-        ModelError: The kind is unknown; or, at `attach`, a name is unknown or nothing is selected.
+        ModelError: The kind is unknown; or, at `attach`, a name is unknown, nothing is selected,
+            the input has neither columns nor branches, or branches are selected by more than names.
 
     >>> str(Filter("deep").attach(Branches({"wide": Flat(2), "deep": Flat(7)})))
     '[rows, 7]'

@@ -51,11 +51,12 @@ class Linear(nn.Linear):
 def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
     """Return `layer(torch.cat(parts, dim=1))` for parts `[rows, width]`, without the copy.
 
-    The weight is split instead. The embeddings of a batch are by far its largest tensor, and a step
-    without copies of them and their gradient is about a tenth faster (docs/log.md).
+    The weight is split instead. The embeddings of a batch are by far its largest tensor. Without
+    copies of them and their gradient, the step of an MLP is about a tenth faster (docs/log.md).
 
-    On a GPU the gradient of the bias is a product with a vector of ones. If `pads` returns True,
-    parts and weights are padded with columns of zeros.
+    If the function `pads` returns True for the first part, parts and weights are padded with
+    columns of zeros. On a GPU outside of torch.compile, the gradient of the bias is computed as a
+    product with a vector of ones, which is faster than torch's sum (see `_BiasGradient`).
 
     >>> layer, (a, b) = nn.Linear(5, 2), (torch.ones(4, 3), torch.ones(4, 2))
     >>> torch.allclose(linear_over(layer, [a, b]), layer(torch.cat([a, b], dim=1)))

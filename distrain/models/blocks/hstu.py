@@ -103,9 +103,10 @@ class _Unit(nn.Module):
     def _weighed(
         self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
     ) -> Tensor:
-        """Return the attention's output for the queries at `places`, `[rows, queries, width]`.
+        """Return the attention's output for some queries, `[rows, queries, width]`.
 
-        A query attends to the tokens up to its own place. If `ages` is `None`, the weights have no
+        `places` are the queries' positions in their rows, `[rows, queries]` or `[1, queries]`. A
+        query attends to the tokens up to its own position. If `ages` is `None`, the weights have no
         bias for times.
         """
         q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
@@ -134,9 +135,9 @@ class HSTUBlock(EventBlock):
 
     Each event attends to itself and earlier events; the target attends to itself and all events. A
     weight is the SiLU of the product of query and key plus a learnt bias for the distance of the
-    positions.
-    If the schema tags a list `time_difference`, a bias for the logarithm of the distance in time is
-    added too. Weights are divided by the row's number of tokens (the events and the target).
+    positions. If the schema tags a list `time_difference`, a bias for the logarithm of the distance
+    in time is added too. Weights are divided by the row's number of tokens (the events and the
+    target).
 
     Args:
         heads: Number of heads of each unit, which share the vectors' width.

@@ -186,6 +186,9 @@ def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYP
 
 @triton.jit
 def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
-    """Return the places of a row's vectors in `others`, and the mask of the valid places."""
+    """Return the index in `others` of each value of a row's vectors, and a mask of valid indices.
+
+    Both are `[numbers, values]`, for the vectors `numbers` and their values `values`.
+    """
     is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
     return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

@@ -268,11 +268,12 @@ class EmbeddingCollection(nn.Module):
         part: slice | None = None,
         into: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Sum the gradients of each distinct row, adding them in the order of the batch's rows.
+        """Sum the gradients of each distinct row, in a fixed order.
 
-        `grads` are the gradients of what `expand` returned for `part` of the rows; `None` counts as
-        zeros. They are added, in place, to `into`, the sums of earlier parts; `None` for new sums.
-        Returns the sums of each store, `[distinct rows, dim]`.
+        On a CPU, the gradients of a column are added in the order of the batch's rows. `grads` are
+        the gradients of what `expand` returned for `part` of the rows; `None` counts as zeros. They
+        are added, in place, to `into`, the sums of earlier parts; `None` for new sums. Returns the
+        sums of each store, `[distinct rows, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
@@ -295,11 +296,13 @@ class EmbeddingCollection(nn.Module):
         return tuple(sums)
 
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Add the ranks' sums, in rank order; every rank must call it, also for an empty batch.
+        """Add up the sums of gradients of all ranks, in rank order.
+
+        `sums` are those of this rank, as `collect` returns them. If ranks share the tables, this is
+        a collective operation: every rank must call it, also for an empty batch.
 
         Returns for each store the rows to update on this rank and their gradients: all touched rows
-        if the store is replicated, otherwise those that this rank owns. Collective if ranks share
-        the tables.
+        if the store is replicated, otherwise those that this rank owns.
         """
         return self.begin_exchange(route, sums)()
 
@@ -307,9 +310,10 @@ class EmbeddingCollection(nn.Module):
     def begin_exchange(
         self, route: Route, sums: Sequence[Tensor]
     ) -> Callable[[], tuple[TouchedRows, ...]]:
-        """Begin an `exchange`; the returned function waits and returns its result.
+        """Begin an `exchange`, and return a function that waits for its result and returns it.
 
-        That function is not a collective operation.
+        Only the beginning is a collective operation: ranks may call the returned function at
+        different times.
         """
         ends = [
             store.begin_exchange(own_sums, own)
@@ -323,10 +327,10 @@ class EmbeddingCollection(nn.Module):
         return finish
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
-        """Return the embeddings of a batch, as `expand` does; collective for sharded tables.
+        """Return the embeddings of a batch, as `expand` does.
 
-        Copies them directly from the tables, without a route, if no gradients are needed and this
-        rank holds all rows.
+        Copies them directly from the tables, without a route, if gradients are disabled and
+        `_can_look_up` is True. Otherwise it is a collective operation if ranks share the tables.
         """
         if self._can_look_up and not torch.is_grad_enabled():
             return self._copied(ids)

@@ -67,9 +67,9 @@ class DeviceRowCache:
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
-        """Copy those of the distinct rows, `[v]`, int64, to the device that are not there yet.
+        """Copy rows to the device, except those that are there already.
 
-        The host waits for a GPU once.
+        `rows`, `[v]`, int64, are distinct. The host waits for a GPU once.
 
         Returns:
             The rows' places on the device, `[v]`, int64, valid until the next call.
@@ -160,7 +160,10 @@ class DeviceRowCache:
         return torch.cat(found)
 
     def _write_back(self, places: Tensor) -> None:
-        """Empty some places, and begin to copy their changed rows back."""
+        """Empty some places, and begin to copy their changed rows to the host's tensors.
+
+        Waits for the end of the previous such copy.
+        """
         rows = self._row_at[places]
         full = rows >= 0
         self._place_of[self._there(rows[full])] = -1

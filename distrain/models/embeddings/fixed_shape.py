@@ -103,10 +103,10 @@ class FixedTables:
         return tuple(store.capacities.now for store in self._spread)
 
     def make_capacity(self, wanted: Sequence[int]) -> None:
-        """Raise the capacities of the sharded stores to the rows that a batch needs plus a quarter.
+        """Raise the capacities of the sharded stores to 1.25 times the rows that a batch needs.
 
-        `wanted` is the first tensor that `ask` returned, as numbers on the host; 0 changes nothing.
-        Pass the same numbers on all ranks, then call `ask` again.
+        `wanted` is the first tensor that `ask` returned, as numbers on the host, one for each
+        sharded store; 0 changes nothing. Pass the same numbers on all ranks, then call `ask` again.
         """
         for store, rows in zip(self._spread, wanted, strict=True):
             store.make_capacity(rows)
@@ -120,9 +120,9 @@ class FixedTables:
         `max_rows` rows, or another number of columns.
 
         Returns:
-            `[sharded stores]`, int32: 0 if the capacity of every rank suffices, otherwise the
-            largest number of rows that a rank needs from one owner. Then the tensors of
-            `PaddedRoutes`.
+            `[sharded stores]`, int32: 0 if the store's capacities suffice on every rank, otherwise
+            the largest number of rows that any rank needs from an owner whose capacity is exceeded.
+            Then the tensors of `PaddedRoutes`.
         """
         self._check_ids(ids)
         asked = [store.ask(ids) for store in self._spread]
@@ -191,7 +191,7 @@ class FixedTables:
 
     @torch.no_grad()
     def exchange(self, route: FixedRoute, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Add the ranks' sums like `EmbeddingCollection.exchange`.
+        """Add up the ranks' sums of gradients, like `EmbeddingCollection.exchange`.
 
         The padding has the weight's number of rows as keys, and zeros as gradients.
         """
@@ -267,9 +267,11 @@ class FixedTables:
             )
 
     def _named(self, number: int, keys: Tensor) -> Tensor | None:
-        """Return canonical keys, by which bfloat16 weights are rounded; `None` for other weights.
+        """Return the numbers of rows of store `number` that seed their stochastic rounding.
 
-        The padding of `keys` has no meaning in the result.
+        They are the rows' positions in the group's canonical order, so they do not depend on the
+        sharding. `keys`, `[n]`, are rows of this rank's weight; where these are padding, the result
+        is arbitrary. Returns `None` if the weights are not bfloat16, and so are not rounded.
         """
         if self.tables.weights[number].dtype != torch.bfloat16:
             return None

@@ -1,8 +1,9 @@
 """The operations of `fixed_shape.py` for one store, complete on each rank or sharded over ranks.
 
 A store is the tables that share one weight. Each class determines the row of each id (`keys`) and
-which places of a batch read the same row (`route`, not a collective operation), fetches the rows
-(`values`), and adds the ranks' sums for each row (`exchange`). Nothing here waits for the device.
+which lookups of a batch read the same row (`route`, not a collective operation), fetches the rows
+(`values`), and adds up each row's gradients over the ranks (`exchange`). The host never waits for
+the device, except where capacities change.
 """
 
 from collections import Counter
@@ -77,9 +78,10 @@ class WholeStore(FixedStore):
         return weight
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Return the rows that any rank touched, and the ranks' sums for each; collective.
+        """Return the rows that any rank touched, and each row's gradient summed over the ranks.
 
-        `sums` is `[capacity, dim]`.
+        `sums`, `[capacity, dim]`, has this rank's sums of gradients for the rows `route.own.keys`.
+        A collective operation if there are several ranks.
         """
         peers = self._store.peers
         if peers.num_ranks == 1:
@@ -103,7 +105,8 @@ class SpreadStore(FixedStore):
 
     Call `ask` before the other operations. Each rank sends each owner a block: the requested rows,
     padded with -1 to the capacity, then one number. It is 0 if the rank's requests fit the
-    capacities, otherwise the largest number of rows that it needs from one owner.
+    capacities. Otherwise it is the largest number of rows that the rank needs from an owner whose
+    capacity is exceeded.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
@@ -145,9 +148,9 @@ class SpreadStore(FixedStore):
         """Request a batch's rows from their owners; a collective operation.
 
         Returns:
-            A scalar, int32: 0 if the capacity of every rank suffices, otherwise the largest number
-                of rows that a rank needs from one owner. Then the tensors of `PaddedRows`, which
-                are valid only if that scalar is 0.
+            A scalar, int32: 0 if the capacities suffice on every rank, otherwise the largest number
+                of rows that any rank needs from an owner whose capacity is exceeded. Then the
+                tensors of `PaddedRows`, which are valid only if that scalar is 0.
         """
         sharers, capacities = self._store.sharers, self._placed
         ranks, size = sharers.num_ranks, sum(capacities)
@@ -201,9 +204,10 @@ class SpreadStore(FixedStore):
         return FixedStoreRoute(keys, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """Return the rows that `route.keys` indexes, from their owners; a collective operation.
+        """Return the requested rows, `[slots, dim]`, from their owners; a collective operation.
 
-        Waits for them; on a GPU only its current stream waits.
+        `route.keys` are indices in the result. Its padding has arbitrary values. Waits for the
+        rows; on a GPU only its current stream waits.
         """
         assert route.padded is not None
         sent = kernels.gather(weight, route.padded.requested.clamp(max=len(weight) - 1))
@@ -211,9 +215,10 @@ class SpreadStore(FixedStore):
         return self._store.sharers.exchange_rows(sent, send, receive)
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:
-        """Send the sums `[slots, dim]` to the owners of their rows; a collective operation.
+        """Send this rank's sums of gradients, `[slots, dim]`, to the owners of their rows.
 
-        Returns the rows that this rank owns and any rank touched, and the ranks' sums for each.
+        A collective operation. Returns the rows that this rank owns and any rank touched, and each
+        row's gradient summed over the ranks.
         """
         assert route.padded is not None
         assert route.union is not None

@@ -1,16 +1,16 @@
 """Routes of tables that are sharded over ranks, in shapes known before the batch.
 
 How many rows a batch needs from each owner depends on its ids. To make the shapes constant, each
-rank has a *capacity*: the number of rows that it can request from each owner. The rest is padding.
+owner has a *capacity*: the number of rows that a rank can request from it. The rest is padding.
 All transfers have the shape of the capacities: the requested row numbers, the rows, and the sums of
 their gradients. The capacity is somewhat above the expected number of distinct rows. The maximum
 possible number would multiply the bytes that row-wise tables send by the number of ranks.
 
 With its request, each rank sends all owners one number: 0 if its requests fit the capacities, else
-the largest number of rows that it needs from one owner. So every rank learns the maximum over all
-ranks. If that is above 0, rows are missing and the answers must not be used: the ranks raise their
-capacities to that number plus a quarter, and ask again. So the capacities are the same on all
-ranks. They do not affect the results.
+the largest number of rows that it needs from an owner whose capacity is exceeded. So every rank
+learns the maximum over all ranks. If that is above 0, rows are missing and the answers must not be
+used: the ranks raise the capacities to that number plus a quarter, and ask again. So the capacities
+are the same on all ranks. They do not affect the results.
 """
 
 import math
@@ -106,10 +106,10 @@ class RowCapacities:
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 
     def make(self, wanted: int) -> None:
-        """Raise the capacity to at least `wanted` rows of each owner plus a quarter.
+        """Raise the capacity of each owner to at least 1.25 times `wanted` rows.
 
-        The capacity never falls, and never exceeds the rows that a batch can need from an owner. 0
-        changes nothing.
+        A capacity never falls, and never exceeds the rows that a batch can need from the owner. If
+        `wanted` is 0, nothing changes.
         """
         if wanted:
             self._wanted = max(self._wanted, math.ceil(_GROWTH * wanted))

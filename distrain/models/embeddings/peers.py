@@ -90,9 +90,11 @@ class Peers:
 
     Each method except `arrived` is a collective operation: every rank calls it, in the same order.
     `group` is the process group; `None` is the default group. If its backend moves host memory
-    only, like gloo, set `on_host`: `gather_...` and `exchange_...` methods then copy a device's
-    values through the host. A single rank needs no process group, but cannot call
-    `gather_rows_at_first` and the `exchange_...` and `begin_...` methods.
+    only, like gloo, set `on_host`: `add_up`, `gather_...` and `exchange_...` methods, except
+    `gather_rows_at_first`, then copy a device's values through the host.
+
+    A single rank needs no process group, but cannot call `gather_rows_at_first` and the
+    `exchange_...` and `begin_...` methods.
     """
 
     rank: int = 0
@@ -125,7 +127,10 @@ class Peers:
         return received.cpu()
 
     def gather_padded(self, rows: Tensor, most: int) -> Tensor:
-        """Return every rank's rows, each padded with zeros to `most`: `[num_ranks * most, ...]`."""
+        """Return all ranks' rows, each rank's padded with zeros to `most` rows.
+
+        The result is `[num_ranks * most, ...]`.
+        """
         if most == 0:
             return rows
         return self._all_gather(_padded(rows, most)).flatten(0, 1)
@@ -172,7 +177,10 @@ class Peers:
         return Arriving(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
-        """Begin to gather all ranks' rows; `arrived` waits and returns `[num_ranks, most, ...]`."""
+        """Begin to gather all ranks' rows, each rank's padded with zeros to `most` rows.
+
+        `arrived` waits and returns them, `[num_ranks, most, ...]`.
+        """
         sent = _padded(rows, most).contiguous()
         received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
         work = None

@@ -1,9 +1,11 @@
 """Placement "replicated": every rank holds all rows, and all ranks update all touched rows.
 
 Every rank looks up rows in its own memory. After the backward pass the ranks gather each other's
-sums of gradients, add them in rank order, and make the same update. Of W
-ranks, one with u distinct rows of R bytes sends `(W-1) * u * (R + 4)` bytes, including its ids.
-Every rank pads its rows to the largest number of any rank.
+sums of gradients, add them in rank order, and make the same update.
+
+Every rank pads its rows to u, the largest number of distinct rows of any rank. With W ranks and
+rows of R bytes, each rank sends `(W-1) * (u * (R + 4) + 8 * columns)` bytes: the sums, the ids, and
+the number of ids of each column.
 """
 
 from collections.abc import Callable
@@ -38,10 +40,10 @@ class ReplicatedRoute:
         return kernels.gather(weight, self.keys)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to gather sums `[u, dim]`; a collective operation with several ranks.
+        """Begin to gather all ranks' sums of gradients; a collective operation with several ranks.
 
-        The returned function waits, and returns the touched rows, `[v]`, and their sums in rank
-        order.
+        `sums`, `[u, dim]`, are those of this rank. The returned function waits. It returns the rows
+        that any rank touched, `[v]`, and each row's gradient, `[v, dim]`, added in rank order.
         """
         inverse = self.inverse
         if inverse is None:

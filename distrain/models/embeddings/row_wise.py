@@ -49,10 +49,10 @@ class RowWiseRoute:
         return kernels.gather(arrived, self.arrival)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to send sums `[u, dim]` to the owners; a collective operation.
+        """Begin to send sums of gradients, `[u, dim]`, to the rows' owners; a collective operation.
 
-        The returned function waits, and returns the rows that this rank must update, `[v]`, and
-        their sums.
+        The returned function waits. It returns the rows that this rank owns and any rank touched,
+        `[v]`, and each row's gradient, `[v, dim]`, added in rank order.
         """
         arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
 

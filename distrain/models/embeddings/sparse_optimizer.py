@@ -139,9 +139,10 @@ class SparseOptimizer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Use the averages as weights inside the context; without `averaging`, the weights.
+        """Return a context in which the weights are replaced by their averages.
 
-        Do not update the tables inside.
+        Changes nothing if the optimizer has no `averaging`. Do not update the tables inside the
+        context.
         """
         own = [weight.data for weight in self.embeddings.weights]
         if self.averaging is not None:
@@ -160,9 +161,10 @@ class SparseOptimizer:
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:
-        """Return the arguments of `kernels.update` for rounding; empty if not a bfloat16 store.
+        """Return the arguments of `kernels.update` for stochastic rounding of store `number`.
 
-        All ranks round equally.
+        Returns {} if its weights are not bfloat16. All ranks round equally. `keys` are the rows to
+        update.
         """
         if self.embeddings.weights[number].dtype != torch.bfloat16:
             return {}

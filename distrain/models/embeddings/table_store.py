@@ -136,7 +136,8 @@ class Store:
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Return the route of a batch; a collective operation if ranks share the tables.
 
-        `ids` is `[flat columns, rows]`, int32, contiguous. `peers` are the same ranks, possibly
+        `ids` is `[flat columns, rows]`, int32, contiguous, for the columns `flat`; `lists` are
+        those of the columns `lists`. `peers` are the same ranks as the attribute `peers`, possibly
         with another process group.
         """
         lengths = [ids.shape[1]] * len(self.flat) + [len(ragged.values) for ragged in lists]
@@ -219,11 +220,11 @@ class Store:
     def begin_exchange(
         self, sums: Tensor, route: StoreRoute
     ) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to add the ranks' sums of gradients, `[u, dim]`, as `collect` made them.
+        """Begin to add up the sums of gradients of all ranks; collective if they share the tables.
 
-        The returned function waits. It returns the rows that this rank must update, `[v]`, as rows
-        of its weight or for a host-cached store as places in the cache, and their gradients,
-        `[v, dim]`.
+        `sums`, `[u, dim]`, are those of this rank, from `collect`. The returned function waits. It
+        returns the rows that this rank must update, `[v]`, and their gradients, `[v, dim]`. Rows
+        are indices in this rank's weight, or for a host-cached store places in the cache.
         """
         end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)

@@ -65,7 +65,8 @@ class ItemRetrievalTask(Task):
     Args:
         user: The branch of users' vectors.
         item: The branch of items' vectors, of the same width.
-        item_id: The categorical column that identifies items; needed for `log_q` and `user_id`.
+        item_id: The categorical column that identifies items; needed for `log_q`, `user_id` and
+            `draws`.
         temperature: Above 0. Vectors of length 1 (`L2Norm`) need one well below 1.
         log_q: `None` for no correction; a tensor `[items]` of log q by item id; "batch": q is the
             item's share of the step's candidates; "stream": its share of all candidates since

@@ -156,8 +156,8 @@ def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
 def hstu(given: Given, spec: HstuSpec) -> Blueprint:
     """Build pointwise attention over the events; its result and the columns enter an MLP.
 
-    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Only the
-    features of the events are used, one token per event.
+    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Each event
+    is one token, made of the event's own columns only; the target is the last token.
     """
     read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
     return _ranked(given, spec, read, MLPBlock(spec.hidden))
@@ -167,9 +167,12 @@ def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """Build a two-tower model of the newest event after causal layers (user) and the target (item).
 
     The target of the events must be the column tagged `item_id`. If that is so for several kinds of
-    events, `spec.targets` must name the list of one kind; `ModelError` otherwise. Other columns are
-    not used.
-    Source: see `sasrec`.
+    events, `spec.targets` must name the list of one kind. Only these events and their targets are
+    used. Source: see `sasrec`.
+
+    Raises:
+        ModelError: None or several kinds of events have that target, or negatives are drawn and
+            the events have further targets.
     """
     schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")

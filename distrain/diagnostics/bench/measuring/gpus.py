@@ -66,10 +66,10 @@ def product_rates(device: torch.device, request: dict[str, Any]) -> list[float]:
 def peer_rates(
     devices: list[torch.device], request: dict[str, Any]
 ) -> Iterator[tuple[str, int, int, list[float]]]:
-    """Yield (measure's name, source, target, bytes/s of each repetition) for each pair of devices.
+    """Yield (measure's name, source, target, bytes/s of each repetition) of copies between devices.
 
-    Source and target are indices of devices. Without peer access, the copies go through the host,
-    and the measure is `gpu.peer_by_host` instead of `gpu.peer`.
+    Source and target are indices of devices; each ordered pair is measured. Without peer access,
+    the copies go through the host, and the measure is `gpu.peer_by_host` instead of `gpu.peer`.
     """
     count = int(request["gpu_bytes"]) // 4
     for i, source in enumerate(devices):

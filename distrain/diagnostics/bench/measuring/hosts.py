@@ -79,9 +79,10 @@ def _could_not(error: Exception) -> ClusterError:
 
 
 def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
-    """Describe each host; GPUs are those visible to its first worker.
+    """Return a description of each host: `node`, `workers` (their number), and `describe_host`.
 
-    Raises `ClusterError` if there are no workers.
+    The GPUs are those visible to the host's first worker. Raises `ClusterError` if there are no
+    workers.
     """
     hosts = workers_by_host(client)
     answers = ask(client, describe_host, workers=[workers[0] for workers in hosts.values()])
@@ -123,7 +124,7 @@ def measures_of(
     Args:
         hosts: The address of each host's worker, by the host's name.
         answers: By address, a worker's results in bytes/s by the measure's name.
-        size_bytes: The number of bytes of each measurement.
+        size_bytes: The size of the arrays or files that were measured, as the results record it.
     """
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
@@ -135,8 +136,9 @@ def measures_of(
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
     """Return bytes/s of STREAM's copy and triad in each repetition, by the measure's name.
 
-    torch's threads of this process do the work. As in STREAM, the bytes that the operation reads
-    and writes are counted, but not the cache's reads of memory that is then overwritten.
+    Each of the three arrays has about `size_bytes`. torch's threads of this process do the work,
+    first in a repetition for warm-up. As in STREAM, the bytes that the operation reads and writes
+    are counted, but not the cache's reads of memory that is then overwritten.
     """
     import torch
 

@@ -46,7 +46,9 @@ async def run_program(
 
 
 def raise_first(answers: Mapping[str, Any], subject: str, doctor: str) -> None:
-    """Raise `ClusterError` for the first failed program, if any failed.
+    """Raise `ClusterError` if a program failed.
+
+    The error is about the first failed program, preferably one that did not time out.
 
     Args:
         answers: The results of `run_program`, by worker.

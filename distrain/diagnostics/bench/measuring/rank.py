@@ -78,7 +78,11 @@ class Measuring:
         self.measures: list[dict[str, Any]] = []
 
     def collectives(self) -> None:
-        """Measure all collectives in all groups, phase by phase."""
+        """Measure all collectives in all groups, phase by phase.
+
+        For a collective and group, message sizes are measured in ascending order, until the next
+        size would take longer than `message_budget_s` of the request.
+        """
         for phase in groups_of(self.request["hosts"]):
             # `new_group` is collective: every rank must create each group.
             peer = timedelta(seconds=self.request["peer_s"])

@@ -33,7 +33,9 @@ _PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "ot
 def measure_steps(
     client: Any, data: Path, folder: Path, sizes: Sizes, device: str, say: Callable[[str], None]
 ) -> list[Step]:
-    """Measure steps on 1, 2, 4, ... and all ranks, with weak and perhaps strong scaling.
+    """Measure steps on 1, 2, 4, ... and all ranks, with weak scaling.
+
+    If `sizes.has_strong`, and there are several ranks, also with strong scaling.
 
     `data` is the folder of prepared rows. The run folders of the jobs are written to `folder`,
     which all workers must see. `say` is called with the name of each measurement at its start.
@@ -111,7 +113,10 @@ def measure_step(
 
 
 def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> Any:
-    """Return the spec of a job that trains DLRM on generated rows without checkpoints."""
+    """Return the spec of a job that trains DLRM on the folder `data/train`, without checkpoints.
+
+    `rows` is the number of rows of a step on all ranks together.
+    """
     document = parse_yaml(_JOB)
     document["data"]["train"] = str(data / "train")
     document["train"] |= {

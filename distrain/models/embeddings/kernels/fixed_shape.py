@@ -79,7 +79,10 @@ def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Te
 
 
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """Compute `dispatch.collect` through `sum_segments`, without waiting for the device."""
+    """Add gradients of equal rows to `sums`, like `dispatch.collect`, with the same arguments.
+
+    Uses `sum_segments`, so the host does not wait for the device.
+    """
     in_order, order = torch.sort(inverse.reshape(-1), stable=True)
     sources = sources_of(order, inverse.shape[1], places, grads.shape[1])
     starts, count = kernels_torch.starts_of(in_order, len(sums) + 1), len(sums)
@@ -204,7 +207,7 @@ _log = logging.getLogger("distrain")
 def runs_triton(tensor: Tensor) -> bool:
     """Return True if Triton's kernels run for this tensor's device and dtype.
 
-    They run on NVIDIA GPUs with the package installed, for values of at most 32 bits, outside of
+    They run on NVIDIA GPUs with the package installed, for any dtype except float64, outside of
     `torch.compile`. The environment variable `DISTRAIN_TRITON=0` switches them off. If Triton
     cannot compile, torch runs with a warning; with `DISTRAIN_TRITON=1` Triton's error is raised.
     On a CPU they run in Triton's interpreter, for tests, if `DISTRAIN_TRITON` and

@@ -91,7 +91,10 @@ def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Ten
 
 
 def placed_on(device: torch.device, places: Tensor) -> Tensor:
-    """Return `places` on a device. Only the first call copies them; the host waits for the copy."""
+    """Return `places` on a device.
+
+    Only the first call with the same places copies them to a GPU; the host waits for the copy.
+    """
     return places if device.type == "cpu" else made_once(device, tuple(places.tolist()))
 
 

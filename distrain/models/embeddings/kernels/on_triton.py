@@ -139,8 +139,8 @@ def _sums_of_tiles(
 ) -> Tensor:
     """Return sums of `count` tiles of `_TILE` rows, `[count, dim]`, float32.
 
-    A tile covers `span` places in sorted order. The sums of tiles with places of several segments
-    are undefined.
+    A tile (see `triton_programs.py`) covers `span` places in sorted order. The sums of tiles with
+    places of several segments, or of padding, are undefined.
     """
     sums = rows.new_empty((count, rows.shape[1]), dtype=torch.float32)
     if count:

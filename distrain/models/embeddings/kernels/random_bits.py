@@ -1,4 +1,4 @@
-"""Random bits as a function of a key and a place, independent of earlier draws.
+"""Random bits as a function of a key, a table's row and a position in it, not of earlier draws.
 
 The generator of initial values is Philox4x32-10: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E.
 Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Its words of 32 bits are computed in

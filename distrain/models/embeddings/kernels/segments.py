@@ -1,6 +1,6 @@
 """Groups of a batch's lookups that read the same row, in shapes known before the batch.
 
-A *place* is the position of a lookup among all lookups of a batch.
+A *place* is the position of a lookup in the list of all lookups of a batch.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _PIECE_ROWS = 256
 
 
 class Segments(NamedTuple):
-    """The places of a batch, grouped by the row (key) that they look up."""
+    """The places of a batch (positions of its lookups), grouped by the row (key) that they read."""
 
     keys: Tensor  # `[capacity]`, int64: the distinct rows, ascending; the padding holds `end`
     # `[capacity + 1]`, int64: the places of row j are `order[starts[j] : starts[j + 1]]`,

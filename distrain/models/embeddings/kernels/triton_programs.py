@@ -57,7 +57,7 @@ def begin_segments(
 ) -> Any:
     """Write each segment's start and key to `starts` and `keys`, at the segment's number.
 
-    `numbers` has the segment's number of each place of the sorted keys `in_order`.
+    `in_order` are the sorted keys, and `numbers` has for each of them the number of its segment.
     """
     at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     mask = at < num_places

@@ -8,7 +8,9 @@ U distinct rows of a rank's batch and rows of R bytes, a rank sends in a step
 | replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
 | row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
 
-Values are sent as fp32 for any stored type. This module does not import torch.
+The few bytes of the counts are left out. In a captured step (a CUDA graph), U is the capacity,
+except for the ids of row-wise tables. Values are sent as fp32 for any stored type. This module does
+not import torch.
 """
 
 import math
@@ -175,7 +177,10 @@ class RankShare:
         return unique * self._spread(beside)
 
     def _spread(self, tables: Sequence[TableSize]) -> float:
-        """Return the capacity for all owners' rows, as a multiple of the expected rows."""
+        """Return the sum of the owners' capacities, divided by the expected number of rows.
+
+        `tables` are all tables of one width. Returns 1 if no rows are expected.
+        """
         owners, rows = self.num_ranks, self.batch_rows
         expected = sum(table.unique(rows) for table in tables)
         if not expected:
