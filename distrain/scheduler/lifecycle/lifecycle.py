@@ -104,6 +104,7 @@ class Lifecycle:
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Instruction]:
         """Process a stimulus; return the instructions to carry out, in order.
 
+        There are none for reports that ranks send often (`_PROGRESS`): the next tick gives them.
         `now_s` may be on any clock, but must not decrease from one call to the next.
         """
         match stimulus:
