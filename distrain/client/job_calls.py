@@ -303,7 +303,7 @@ class JobCalls:
     def clone(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, new_id: str | None = None
     ) -> Job:
-        """Submit a new job with the spec, cluster, tags and priority of an existing job.
+        """Submit a new job with the spec, project, cluster, tags and priority of an existing job.
 
         Args:
             job_id: The existing job.

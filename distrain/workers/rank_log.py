@@ -150,7 +150,7 @@ class RankLogWriter:
     def last_lines(self) -> str:
         """The last `TAIL_LINES` lines of the rank's output, at most their last `TAIL_BYTES`.
 
-        They are complete even if the log is not, since they are kept in memory.
+        They are kept in memory, so they also contain output that could not be written to the log.
         """
         lines = self._last_bytes.decode(errors="replace").splitlines(keepends=True)
         return "".join(lines[-TAIL_LINES:])

@@ -48,7 +48,7 @@ class Request:
         return (self.query.get(name) or [""])[-1]
 
     def number(self, name: str, default: int) -> int:
-        """Return a query parameter as a whole number of at least 0; by default, `default`.
+        """Return a query parameter as a whole number of at least 0; `default` if it is not given.
 
         Raises `Refusal` if the parameter is anything else, or has more than 18 digits.
         """

@@ -103,7 +103,7 @@ class Job:
         return all(status.exited for status in self.ranks.values())
 
     def expect_checkpoint(self, now_s: float) -> None:
-        """Set the time of the next checkpoint, `checkpoint.every_s` from now."""
+        """Set the time of the next checkpoint: `checkpoint.every_s` from now, or never."""
         every_s = self.spec.checkpoint.every_s
         self.next_checkpoint_s = None if every_s is None else now_s + every_s
 

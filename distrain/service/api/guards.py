@@ -118,9 +118,9 @@ REFUSALS_PER_S: Final = 0.1
 class Audit:
     """Writes an audit row for each request that would change something, before its response.
 
-    There is no row if a route clears `AuditNote.keep`, since nothing changes, or if the caller is
-    unknown, unless the status is 401. A successful request gets no second row if its row was
-    `written` with the change.
+    There is no row if a route clears `AuditNote.keep`, since nothing changes. Requests of unknown
+    callers get a row only if they are rejected with the status 401. A successful request gets no
+    second row if its row was `written` with the change.
 
     Rejected requests of a caller beyond `REFUSALS_PER_S` (with bursts of 20) get no row, so that no
     caller can fill the table; the row of the caller's next rejection contains their number. `write`

@@ -32,9 +32,9 @@ def admit(
 ) -> tuple[list[Job], dict[str, str]]:
     """Return the jobs to hand over, in order, and the other jobs' reasons to wait, by job id.
 
-    Jobs that are being cancelled are in neither. `active` are the jobs that are handed over, or
-    being handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a job
-    can start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by
+    Jobs that are being cancelled are in neither result. `active` are the jobs that are handed over,
+    or being handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a
+    job can start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by
     project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]

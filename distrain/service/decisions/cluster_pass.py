@@ -293,10 +293,10 @@ class Pass:
         return False
 
     def _finished(self, job: Job) -> Mapping[str, Any] | None:
-        """Return the final columns of a job whose summary is being written, or `None`: not yet.
+        """Return the final columns of a job whose summary is being written, if it may end now.
 
-        The columns are returned once the summary is written or overdue, and if the scheduler no
-        longer has the job, as after a restart of the scheduler.
+        It may if the summary is written or overdue, or if the scheduler no longer has the job, as
+        after a restart of the scheduler. Otherwise returns `None`.
         """
         since_s, _, columns = self.memory.finishing[job.id]
         seen = self.memory.sightings.get(job.id)

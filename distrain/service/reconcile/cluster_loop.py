@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ClusterLoop:
-    """Makes a `Pass` over one cluster's jobs about once a second, if this process has its lock."""
+    """Makes a `Pass` over one cluster's jobs about once a second.
+
+    Does so only while this process has the cluster's lock.
+    """
 
     def __init__(
         self,
