@@ -30,7 +30,7 @@ class RankStatus:
 
     placement: RankPlacement
     pid: int | None = None  # its process id, once reported
-    ready: bool = False  # whether it trains
+    ready: bool = False  # whether its training has begun
     finished: bool = False  # whether it has done all its work
     exited: bool = False  # whether its process has ended
     heard_s: float | None = None  # when its last heartbeat arrived
