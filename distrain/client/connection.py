@@ -99,7 +99,10 @@ class Connection:
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
-        """Send a call, with retries, and return the JSON object of its good response."""
+        """Send a call, with retries, and return the JSON object of its response.
+
+        Raises `ServiceUnavailable` if there is no response, and the errors of `good`.
+        """
         return self.good(self.ask(call), call)
 
     def good(self, answer: httpx2.Response, call: Call) -> Mapping[str, Any]:
@@ -122,7 +125,7 @@ class Connection:
             )
 
     def check(self, answer: httpx2.Response, call: Call) -> None:
-        """Raise a `ServiceError` or a subclass for a response with an error status."""
+        """Raise a `ServiceError` or a subclass unless the status is 2xx or 304."""
         if not answer.is_success and answer.status_code != 304:
             with suppress(httpx2.TransportError):
                 answer.read()
@@ -153,7 +156,7 @@ class Connection:
         """Send a call, with retries, and return its response, with any status.
 
         Without `read`, the content of a successful response is not read yet. Raises
-        `ServiceUnavailable` if no try got a response.
+        `ServiceUnavailable` if the last try got no response.
         """
         retries, began_s = self.retries, time.monotonic()
         tries = Retrying(

@@ -199,6 +199,7 @@ def find_login(
     The service is `address`, otherwise that of DISTRAIN_SERVER, otherwise that of the default
     login; returns `None` if there is none of these. The token is `token`, otherwise DISTRAIN_TOKEN,
     otherwise the stored token. DISTRAIN_TOKEN is ignored if DISTRAIN_SERVER names another service.
+    The `ca_file` is that of DISTRAIN_CA_FILE, otherwise the stored one.
     Raises InputError if an address is invalid or the file of logins cannot be read.
     """
     logins = read_logins(path or servers_file(environment))

@@ -40,7 +40,7 @@ class ServiceError(DistrainError):
 
 
 class ServiceUnavailable(ServiceError):
-    """No try got a response, except with the status 502, 503 or 504.
+    """The last try got no response, or one with the status 502, 503 or 504.
 
     The request may still have been carried out.
     """

@@ -147,6 +147,8 @@ class JobCalls:
     def find(self, word: str) -> Job:
         """Return the job whose id is `word`, or the only job whose id begins with it.
 
+        Beginnings are compared with the ids of the newest 2,000 jobs whose id or name has `word`.
+
         Raises:
             NotFound: There is no such job.
             InputError: The ids of several jobs begin with `word`.
@@ -301,7 +303,7 @@ class JobCalls:
     def clone(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, new_id: str | None = None
     ) -> Job:
-        """Submit a new job with the spec, tags and priority of an existing job.
+        """Submit a new job with the spec, project, cluster, tags and priority of an existing job.
 
         Args:
             job_id: The existing job.

@@ -30,7 +30,10 @@ _QUIET_S = 15.0  # if a killed rank has not closed its log, the log is complete 
 
 
 def list_artifacts(connection: Connection, job_id: str, below: str) -> tuple[Artifact, ...]:
-    """Return the files of a job's run folder that are in the folder `below`, sorted by name."""
+    """Return the files in the folder `below` of a job's run folder, sorted by name.
+
+    Files in subfolders are included; "" means all files of the run folder.
+    """
     found: list[Artifact] = []
     after = ""
     while True:
@@ -151,7 +154,8 @@ class _Log:
     def next_bytes(self) -> bytes:
         """Return the next bytes of the parts that were listed last; b"" if there are none yet.
 
-        Parts that were read completely, or are gone, are dropped from the list.
+        Parts that were read completely, or are gone, are dropped from the list, except the last
+        part, which may grow.
         """
         while self._parts:
             first, file = self._parts[0]
@@ -188,9 +192,10 @@ class _Log:
             wanted *= 4
 
     def _look(self) -> None:
-        """List the parts from the one that contains byte `offset` on.
+        """Set `_parts` to the log's parts, beginning with the one that contains byte `offset`.
 
-        If the rank has closed the log, set `end` to the log's size.
+        The service lists them. If the rank has closed the log, also sets `end` to the log's size.
+        Changes nothing while the attempt has no folder.
         """
         try:
             files = list_artifacts(self.connection, self.job_id, self.path.parent.as_posix())

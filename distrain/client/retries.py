@@ -26,7 +26,8 @@ class Retries:
 
     Attributes:
         for_s: Total time in seconds, from the first try on.
-        first_s: Pause after the first try; it doubles with each try.
+        first_s: Pause after the first try; it doubles with each try. `draw` shortens each pause by
+            up to half.
         longest_s: The longest pause, unless the service requests a longer one (`Retry-After`).
         draw: Returns numbers between 0 and 1, so that clients do not retry at the same moment.
         most_tries: The largest number of tries; `None`: no limit but the time.

@@ -26,7 +26,10 @@ class ServiceTarget:
     ca_file: Path | None
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of httpx2's clients for this service."""
+        """Return the keyword arguments of httpx2's clients for this service.
+
+        Raises InputError if `ca_file` cannot be used.
+        """
         headers = {"User-Agent": f"distrain/{__version__}", "Accept": "application/json"}
         headers["Accept-Encoding"] = "identity"  # uncompressed: logs and ranges count bytes
         if self.token is not None:

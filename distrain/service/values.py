@@ -103,7 +103,7 @@ class Job:
     why_pending: str = ""
     # its last metrics, see `distrain.jobs.status.JobFigures`
     progress: Mapping[str, Any] = field(default_factory=dict)
-    observed_at_s: float | None = None  # when the scheduler last reported it
+    observed_at_s: float | None = None  # when a change of its state or metrics was last written
     started_at_s: float | None = None
     finished_at_s: float | None = None
 

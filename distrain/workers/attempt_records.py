@@ -61,7 +61,7 @@ class AttemptRecords:
     async def close(self, within_s: float = END_S) -> None:
         """Wait up to `within_s` for the call of `end`, write the pending lines, and close the file.
 
-        Never raises; lines that cannot be written are lost.
+        Never raises; lines that cannot be written are lost. Waits at most `CLOSE_S` for the writes.
         """
         with suppress(TimeoutError):  # the coordinator is gone
             await asyncio.wait_for(self._ended.wait(), within_s)

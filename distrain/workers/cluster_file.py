@@ -55,7 +55,7 @@ class StartedCluster:
     scheduler: str | None = None  # the address of the scheduler's comm
     num_workers: int = 0
     slurm_job: str | None = None  # the id of its Slurm job
-    error: str | None = None  # the reason why it could not start
+    error: str | None = None  # the reason why it could not start, or has ended early
 
 
 def read_started(folder: Path) -> StartedCluster | None:

@@ -132,8 +132,9 @@ def local_cluster(
             these processes, so that other users of the machine cannot connect.
 
     Raises:
-        ClusterError: The cluster does not start, there are too few GPUs, or GPUs are to be used and
-            dask-cuda is not installed.
+        ClusterError: The cluster does not start; there are too few GPUs; GPUs are to be used and
+            dask-cuda is not installed; the main script has no main guard; a Dask setting is
+            invalid; or this is a Dask task.
     """
     import dask
     from distributed import Client, LocalCluster, utils

@@ -32,8 +32,9 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         timeout_s: How long to wait for the scheduler at an address.
 
     Raises:
-        ClusterError: The scheduler does not answer in time, the server at the address is not a
-            Dask scheduler, or `scheduler` is closed or not one of the above.
+        ClusterError: The scheduler does not answer in time; the server at the address is not a
+            Dask scheduler; a Dask setting is invalid; no certificate is configured for a `tls://`
+            address; or `scheduler` is closed, asynchronous, or not one of the above.
     """
     from distributed import Client
 

@@ -148,7 +148,10 @@ class RankLogWriter:
 
     @property
     def last_lines(self) -> str:
-        """The last `TAIL_LINES` lines that were written, at most `TAIL_BYTES`."""
+        """The last `TAIL_LINES` lines of the rank's output, at most their last `TAIL_BYTES`.
+
+        They are kept in memory, so they also contain output that could not be written to the log.
+        """
         lines = self._last_bytes.decode(errors="replace").splitlines(keepends=True)
         return "".join(lines[-TAIL_LINES:])
 

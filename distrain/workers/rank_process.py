@@ -119,8 +119,8 @@ class RankProcess:
     def stop(self, number: int, grace_s: float) -> None:
         """Have the rank save a checkpoint and end, and kill it after `grace_s`; returns at once.
 
-        A rank that does not train yet is killed immediately. `number` is the command's number,
-        which is equal on all ranks.
+        A rank that does not train yet is killed immediately, and so is any rank if `grace_s` is 0.
+        `number` is the command's number, which is equal on all ranks.
         """
         self._stopped = True
         # Before the training has started, there is nothing to save.

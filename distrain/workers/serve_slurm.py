@@ -55,7 +55,7 @@ def gpu_of(environment: Mapping[str, str]) -> str:
 
     If CUDA_VISIBLE_DEVICES has several GPUs, those of all tasks on the node, it is the one at the
     task's local id. If it has one GPU, it is that one. If it is not set, it is the local id. Raises
-    `ClusterError` if the node has fewer GPUs than tasks.
+    `ClusterError` if the local id is not below the number of the job's GPUs on the node.
 
     >>> gpu_of({"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_LOCALID": "2"})
     '6'
@@ -143,8 +143,9 @@ class _Left(Exception): ...  # the task is asked to leave while it waits for the
 class _Task:
     """One task of the Slurm job.
 
-    `run` starts the task's worker, and the scheduler if this is the first task, and returns the
-    exit code when they have ended.
+    `run` starts the task's worker, and the scheduler if this is the first task. When one of them
+    has ended, it ends the other, and returns the worker's exit code; 0 if the task was asked to
+    leave.
     """
 
     def __init__(self, folder: Path, device: str, environment: Mapping[str, str]):

@@ -38,8 +38,9 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
     """Return the output of `distrain plan --json` for a spec; called as a Dask task.
 
-    `spec_text` is the spec as JSON. If the check does not end within `limit_s`, fails itself, or
-    its task is released, the result has only the key `could_not_check`, with the reason.
+    `spec_text` is the spec as JSON. If the check does not end within `limit_s`, prints too much or
+    no result, or its task is released, the result has only the key `could_not_check`, with the
+    reason.
     """
     worker = get_worker()
     key = worker.get_current_task()

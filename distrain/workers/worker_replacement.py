@@ -66,8 +66,8 @@ class WorkerReplacer:
     async def check(self, now_s: float) -> None:
         """Restart or kill workers that are missing from the scheduler, or close the cluster.
 
-        `now_s` is the time by `time.monotonic`. After failures, the pauses between restarts grow to
-        `MAX_WAIT_S`.
+        `now_s` is the time by `time.monotonic`. While workers are missing, the pause after each
+        restart is twice the previous one, up to `MAX_WAIT_S`.
         """
         workers = self._cluster.scheduler.workers.values()
         present = {worker.name for worker in workers}

@@ -68,7 +68,7 @@ class _LoadedForPlots(Router):
 
 
 def add_dashboard_on_request(scheduler: Scheduler, prefix: str) -> None:
-    """Add a dashboard with distrain's pages to a scheduler, which is loaded at its first request.
+    """Add a dashboard with distrain's pages to a scheduler; load it at the first request for it.
 
     `prefix` is the prefix of the server's paths, `/` or `/PREFIX/`.
     """

@@ -130,6 +130,8 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
     """Return a job's curves, or only the points added since an earlier answer.
 
+    `train` and `valid` have lists of values by column; `ranks` has such lists for each key of
+    `JobHistory.ranks`.
     `since` is the `cursor` of that answer. If `restart` is true, the answer has all points, because
     no cursor was given, or because earlier points have been replaced. Raises `ValueError` if
     `since` is not a cursor.

@@ -197,8 +197,9 @@ def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> b
 def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
     """Return True if a request comes from a page of another site.
 
-    The page's site is in the header `Origin`, which programs other than browsers do not send.
-    `allowed` are patterns of sites (`HOST` or `HOST:PORT`, with `*`) for which the result is False.
+    The page's site is in the header `Origin`, which programs other than browsers do not send. It is
+    another site if it is neither `Host` nor one of `X-Forwarded-Host`, which proxies set. `allowed`
+    are patterns of sites (`HOST` or `HOST:PORT`, with `*`) for which the result is False.
 
     >>> is_foreign_page(HTTPHeaders({"Host": "s:8787", "Origin": "null"}))
     True

@@ -71,8 +71,9 @@ class Changes:
     def _look(self, revision: int, collect_s: float) -> None:
         """Give each job that has changed since its last revision a new revision.
 
-        Jobs with only new progress get one only if `collect_s` have passed since such jobs last got
-        one, or if their revision is above `revision`, so that the answer contains them anyway.
+        A call is *due* if at least `collect_s` have passed since a due call last gave any job a
+        revision. A job with only new progress gets a revision if this call is due, or if the job's
+        revision is above `revision`, so that the answer contains the job anyway.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s

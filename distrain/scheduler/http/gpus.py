@@ -6,10 +6,11 @@ from distrain.scheduler.history.job_json import Gpu
 
 
 def gpu_of(worker: WorkerState | None) -> Gpu | None:
-    """Return a worker's GPU figures from Dask's system monitor; `None` if NVML reports no GPU.
+    """Return a worker's GPU figures from Dask's system monitor.
 
-    The worker's own metric `gpu` is not used, since it may be missing: a worker copies its list of
-    metrics before Dask initialises NVML and adds this metric.
+    `None` if `worker` is `None`, or NVML reports no GPU. The worker's own metric `gpu` is not used,
+    since it may be missing: a worker copies its list of metrics before Dask initialises NVML and
+    adds this metric.
     """
     if worker is None or "gpu-memory-total" not in worker.metrics:
         return None

@@ -105,9 +105,9 @@ class JobCommands:
         scheduler never had the job.
 
         Raises:
-            Refusal: The job has another owner, or is here in a submission later than
-                `order.first_attempt`. To a service: the job has ended or is unknown. To a Dask
-                client: the job is unknown.
+            Refusal: This scheduler has a later submission of the job than `order.first_attempt`.
+                To a service: the job has ended, is unknown, or has another owner. To a Dask client:
+                the job is unknown.
         """
         job = self.coordinator.lifecycle.jobs.get(job_id)
         is_live = job is not None and not job.state.is_final
@@ -131,8 +131,9 @@ class JobCommands:
     def set_priority(self, job_id: str, order: PriorityOrder) -> int:
         """Change the priority of a waiting job, and return 200.
 
-        Raises `Refusal` if the job is unknown, has ended, does not wait, has another owner, or is
-        here in a later submission.
+        Raises `Refusal` if the job is unknown, has ended, or does not wait; if this scheduler has
+        a later submission of it than `order.first_attempt`; and, for an order of a service, if the
+        job has another owner.
         """
         job = self._live(job_id, order)
         if not job.state.waits:

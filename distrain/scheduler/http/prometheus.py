@@ -300,9 +300,9 @@ def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
-    """Return a figure of a job's ranks, by rank.
+    """Return a figure of a job's ranks, such as `step_time_s`, by rank; `None`: unknown.
 
-    With more than `SHOWN_RANKS` ranks, only those of the ranks `slowest`, `median` and `fastest`.
+    With more than `SHOWN_RANKS` ranks, the keys are `slowest`, `median` and `fastest` instead.
     """
     history = job.history
     if len(history.now) <= SHOWN_RANKS:
@@ -317,7 +317,11 @@ def _gpus_of(job: Watched) -> dict[int, Gpu]:
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
-    """Return known values by rank; of more than `SHOWN_RANKS` only the `least` and `greatest`."""
+    """Return the known values by rank, without `None`.
+
+    If there are more than `SHOWN_RANKS`, returns only the smallest and the largest, as `least` and
+    `greatest`.
+    """
     numbers = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
     if len(numbers) <= SHOWN_RANKS:
         return numbers

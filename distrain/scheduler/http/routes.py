@@ -48,9 +48,9 @@ class Request:
         return (self.query.get(name) or [""])[-1]
 
     def number(self, name: str, default: int) -> int:
-        """Return a query parameter as a number from 0, or `default` if it is not given.
+        """Return a query parameter as a whole number of at least 0; `default` if it is not given.
 
-        Raises `Refusal` for any other text.
+        Raises `Refusal` if the parameter is anything else, or has more than 18 digits.
         """
         text = self.text(name) or str(default)
         if not (text.isascii() and text.isdigit() and len(text) < 19):

@@ -151,18 +151,20 @@ def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """Return the number of earlier failures in a row without progress, and a text about them.
+    """Return how many attempts in a row failed before this one without progress, and a text.
 
-    0 if this attempt took more steps than all attempts that failed before.
+    The number in the text includes this attempt. The result is 0 if this attempt reached a later
+    step than all attempts that failed before.
     """
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
 
 
 def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:
-    """Return the number of workers lost within `LOSSES_S` before this loss, and a text about them.
+    """Return how many restarts in the last `LOSSES_S` followed the loss of a worker, and a text.
 
-    0 if `cause` is not the loss of a worker.
+    The number in the text includes this loss. Several workers that were lost in one attempt count
+    once. The result is 0 if `cause` is not the loss of a worker.
     """
     since_s = now_s - job.submitted_s - LOSSES_S
     lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]

@@ -30,7 +30,7 @@ class RankStatus:
 
     placement: RankPlacement
     pid: int | None = None  # its process id, once reported
-    ready: bool = False  # whether it trains
+    ready: bool = False  # whether its training has begun
     finished: bool = False  # whether it has done all its work
     exited: bool = False  # whether its process has ended
     heard_s: float | None = None  # when its last heartbeat arrived
@@ -103,7 +103,7 @@ class Job:
         return all(status.exited for status in self.ranks.values())
 
     def expect_checkpoint(self, now_s: float) -> None:
-        """Set the time of the next checkpoint, `checkpoint.every_s` from now."""
+        """Set the time of the next checkpoint: `checkpoint.every_s` from now, or never."""
         every_s = self.spec.checkpoint.every_s
         self.next_checkpoint_s = None if every_s is None else now_s + every_s
 

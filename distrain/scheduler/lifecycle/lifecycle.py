@@ -104,6 +104,8 @@ class Lifecycle:
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Instruction]:
         """Process a stimulus; return the instructions to carry out, in order.
 
+        Reports that ranks send often (`_PROGRESS`) give none: their instructions follow at the next
+        tick.
         `now_s` may be on any clock, but must not decrease from one call to the next.
         """
         match stimulus:

@@ -119,9 +119,10 @@ def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
 def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
     """Return the failure of a job that has missed a deadline; `None` if it has missed none.
 
-    The queue deadline applies until the first placement: a preempted job may wait without limit.
-    The start deadline restarts with each placement. It also limits a restart's wait for workers,
-    because workers reserved for it are unavailable to other jobs.
+    The total and the queue deadline begin with the submission. The queue deadline applies until the
+    first placement: a preempted job may wait without limit. The start deadline restarts with each
+    placement. It also limits a restart's wait for workers, because workers reserved for it are
+    unavailable to other jobs.
     """
     deadlines = job.spec.deadlines
     total_s = deadlines.total_s

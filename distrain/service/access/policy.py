@@ -92,8 +92,8 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
     """Return the folders, files and URLs of the service itself, which no spec may use.
 
     These are the run roots of all clusters, the data folder, and all files that the settings or the
-    environment name: tokens, keys, certificates, passwords, SQLite's database. If symbolic links
-    lead to a place, its paths through the links and its real path are returned.
+    environment name: tokens, keys, certificates, passwords, SQLite's database. For each, its real
+    path is returned, too, and its paths through symbolic links among the clusters' `allowed_roots`.
     """
     found = [settings.run_place(cluster) for cluster in settings.clusters]
     found += [str(settings.data_dir), str(settings.data_dir / "clusters")]
@@ -106,9 +106,10 @@ def closed_places(settings: Settings) -> tuple[str, ...]:
 
 
 def _names_of(place: str, roots: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of a place: as given, its real path, and those through links in `roots`.
+    """Yield the paths of a place: as given, its real path, and its path below each of `roots`.
 
-    A URL has only one name.
+    A root that does not contain the place, directly or through links, is skipped. A URL has only
+    one name.
     """
     yield place
     if is_remote(place):
@@ -302,8 +303,9 @@ def has_credentials(text: str) -> bool:
 def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) -> str | None:
     """Return why a spec's path is not allowed, to be put after "the path"; `None` if it is allowed.
 
-    It must be in one of `roots`, if there are any. It must not lead to, into or above a path in
-    `closed`, except below a root that is inside that path.
+    It must be in one of `roots`; without roots, it must be an absolute path, or a URL with a scheme
+    of `_STORES`. It must not lead to, into or above a path in `closed` or `_NEVER`, except below a
+    root that is inside that path.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; write an absolute path')

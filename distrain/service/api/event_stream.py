@@ -4,8 +4,8 @@ A cursor is the number of the last event that the client has received. The strea
 cursor, or with a snapshot: `job.state` for one job without a cursor; `reset` if events after the
 cursor were deleted, or the cursor is above the last event's number. The stream of all jobs without
 a cursor begins with the next event. Past events are read from the store, new events from the feed.
-A job's stream ends with `end` when the job has ended and all its events are sent. If a stream
-closes without `end`, the client reconnects with its cursor.
+A job's stream ends with `end` when the job has ended and its last event is sent, or does not come
+for `LAST_EVENT_S`. If a stream closes without `end`, the client reconnects with its cursor.
 """
 
 import time

@@ -94,7 +94,7 @@ class AuditNote:
     user: str = ""
     token_id: str | None = None
     target: str = ""
-    # whether there will be a row; false for requests that turn out to change nothing
+    # whether there will be a row; false for requests that change nothing, or exceed a rate
     keep: bool = True
     details: dict[str, Any] = field(default_factory=dict)  # JSON values without secrets
     written: bool = False  # whether the row was written already, in the transaction of the change
@@ -116,7 +116,11 @@ REFUSALS_PER_S: Final = 0.1
 
 
 class Audit:
-    """Writes an audit row for every request that would change something, before its response.
+    """Writes an audit row for each request that would change something, before its response.
+
+    There is no row if `AuditNote.keep` was cleared: the request changes nothing, or exceeds a rate.
+    Requests of unknown callers get a row only if they are rejected with the status 401. A
+    successful request gets no second row if its row was `written` with the change.
 
     Rejected requests of a caller beyond `REFUSALS_PER_S` (with bursts of 20) get no row, so that no
     caller can fill the table; the row of the caller's next rejection contains their number. `write`

@@ -59,9 +59,10 @@ def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
 
 @contextmanager
 def _turn(cluster: str) -> Iterator[None]:
-    """Context manager that holds one of the slots of a cluster's scheduler (`_MOST_OF_CLUSTER`).
+    """Count a request to a cluster's scheduler during the block.
 
-    Raises the problem `unavailable` at once if none is free.
+    Raises the problem `unavailable` at once if `_MOST_OF_CLUSTER` requests to this cluster, or
+    `_MOST` to all clusters, are counted already.
     """
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:

@@ -63,7 +63,8 @@ class KubeApi(AbstractContextManager["KubeApi"]):
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Return an object or a list as JSON values.
 
-        Raises KubeRefused for an error response, and ClusterError if there is no response.
+        Raises KubeRefused for an error response, and ClusterError if there is no response, or none
+        of a Kubernetes API.
         """
         return self._ask("GET", path, query)
 

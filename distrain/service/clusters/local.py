@@ -34,8 +34,8 @@ class LocalLauncher:
         """Start the process, unless it is running.
 
         If two services start it at once, the second process finds the folder locked and exits.
-        `num_workers` replaces the profile's number of workers. Raises `ClusterError` if the process
-        cannot be started.
+        `num_workers` replaces the profile's number of workers. Raises `OutputError` if the folder
+        cannot be made, and `ClusterError` if the process cannot be started.
         """
         if self._running() or self._is_child_alive():
             return
@@ -98,7 +98,10 @@ class LocalLauncher:
 
 
 def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
-    """Send the signal `number` to a process; return True if it ends within `wait_s`."""
+    """Send the signal `number` to a process; return True if it ends within `wait_s`.
+
+    Also returns True if the process had ended before.
+    """
     try:
         held = os.pidfd_open(process.pid)
     except OSError:

@@ -133,8 +133,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         """Queue a job at the scheduler; return it, and whether the scheduler did not have it yet.
 
         A repeated call with the same `first_attempt`, the number of the first attempt of this
-        submission, has no further effect. The scheduler rejects the job if its epoch is not
-        `epoch`. `priority` replaces that of the spec.
+        submission, has no further effect. The scheduler rejects the job if the scheduler's epoch is
+        not `epoch`. `priority` replaces that of the spec.
         """
         status, document = self._order(
             "PUT",
@@ -159,8 +159,10 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     ) -> SchedulerAnswer:
         """Return the jobs that changed after the revision `since` of an epoch.
 
-        The call also acknowledges the changes up to `since`. The scheduler may delay changes of
-        metrics alone for up to `collect_s` seconds, to send them together.
+        If the scheduler has another epoch, it returns all jobs. If they are too many for one
+        answer, its `more` is True; pass its `revision` as `since` to get the others. The call also
+        acknowledges the changes up to `since`. The scheduler may delay changes of metrics alone for
+        up to `collect_s` seconds, to send them together.
         """
         query = {"since": str(since), "service": self.service}
         if collect_s:

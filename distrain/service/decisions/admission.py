@@ -5,7 +5,7 @@ owner in the same way; then by age. The first job without enough free workers is
 since the scheduler may preempt running jobs for it. It then blocks jobs of the same or a lower
 priority. So the scheduler's own queue stays short, and the priorities of jobs that wait in the
 service can still be changed. A job that its project's quota holds back blocks only jobs of its
-project; a job that is larger than the cluster blocks no other.
+project. A job that is larger than the cluster, or than its project's quota, blocks no other.
 """
 
 from collections import Counter, defaultdict, deque
@@ -32,9 +32,10 @@ def admit(
 ) -> tuple[list[Job], dict[str, str]]:
     """Return the jobs to hand over, in order, and the other jobs' reasons to wait, by job id.
 
-    `active` are the jobs that are handed over, or being handed over, to the cluster. `min_ranks`
-    maps the ids of jobs that start with fewer than `num_ranks` ranks to that number. `elsewhere`
-    has the ranks in use on other clusters, by project.
+    Jobs that are being cancelled are in neither result. `active` are the jobs that are handed over,
+    or being handed over, to the cluster. `min_ranks` has by job id the fewest ranks with which a
+    job can start; by default all its ranks. `elsewhere` has the ranks in use on other clusters, by
+    project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:

@@ -26,8 +26,9 @@ def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> dict[str
     """Return the fields `state`, `last_known` and `why_pending` of the API's answer for a job.
 
     The state is that at `now_s`; `contact_s` is the time of its cluster's last answer. `state` is
-    one of `STATES`. `last_known` is the scheduler's last state of the job, if it differs from
-    `state`, otherwise `None`. `why_pending` is "" if the job does not wait.
+    one of `STATES`. If it is `HANDING_OVER` (after a first attempt), `CANCELLING` or `UNKNOWN`,
+    `last_known` is the job's state as last recorded, otherwise `None`. `why_pending` is "" if the
+    job does not wait, is being cancelled, or has the state `UNKNOWN`.
     """
     heard_s = max(job.observed_at_s or 0.0, contact_s or 0.0)
     return _shown(vars(job), is_silent=now_s - heard_s >= NO_CONTACT_S)

@@ -101,7 +101,11 @@ class Pass:
                 return
 
     def _adopt(self) -> None:
-        """Update rows whose submission is older than the scheduler's, as in a restored backup."""
+        """Update rows that are behind the scheduler, as in a restored backup.
+
+        These are queued jobs whose submission the scheduler has, and all jobs of which it has a
+        later submission.
+        """
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
             if seen is None:
@@ -131,7 +135,10 @@ class Pass:
         self._commit(*changes)
 
     def _command(self) -> bool:
-        """Send the pending orders of jobs; stop and return False if the scheduler is silent."""
+        """Send the pending orders of jobs, and return True.
+
+        Stops and returns False as soon as the scheduler does not answer.
+        """
         for job_id in self._undone:
             job = self.rows[job_id]
             for action in self._decide(job, self.memory.cluster()):
@@ -188,10 +195,11 @@ class Pass:
         self._tell_why(why)
 
     def _tell_why(self, why: Mapping[str, str]) -> None:
-        """Write changed reasons to wait, by job id; for each job at most once in `WHY_EVERY_S`.
+        """Write the jobs' reasons to wait, given by job id, to the rows where they differ.
 
-        All jobs of a queue may wait for the same job, so each change of that job could change all
-        their rows.
+        A row without a reason is written at once, any other at most once in `WHY_EVERY_S`: all jobs
+        of a queue may wait for the same job, so each change of that job could change all their
+        rows.
         """
         told = self.memory.told_why
         changes = []
@@ -204,7 +212,7 @@ class Pass:
         self._commit(*changes)
 
     def _tell_one(self, job: Job, words: str) -> None:
-        """Write a job's reason to wait to its row, if it differs from the one there."""
+        """Write a job's reason to wait, `words`, to its row, unless the row has it already."""
         if job.why_pending != words:
             self._commit(Change(job, {"why_pending": words}))
 
@@ -263,9 +271,12 @@ class Pass:
         """Return True if `columns` may be written to the job's row now.
 
         Columns that end a job must wait until the summary is in its run folder. A worker writes the
-        summary of a job that its scheduler has ended; for any other job, this method writes it. If
-        the result is False, the columns are kept in the memory, to be written later. `seen` is the
-        job's end as the scheduler reported it, by default the job in the memory.
+        summary of a job that its scheduler has ended. For other jobs this method writes it; a
+        failed write is only logged. A job that is still queued here needs no summary.
+
+        If the result is False, the columns are kept in `self.memory.finishing`, to be written
+        later. `seen` is the ended job as the scheduler reported it. By default, it is the job's
+        entry in `self.memory.sightings`, if that is about the same submission.
         """
         if job.phase is Phase.QUEUED or columns.get("phase") is not Phase.FINAL:
             return True
@@ -282,9 +293,10 @@ class Pass:
         return False
 
     def _finished(self, job: Job) -> Mapping[str, Any] | None:
-        """Return the final columns of a job once its summary is written or overdue, else `None`.
+        """Return the final columns of a job whose summary is being written, if it may end now.
 
-        The end stays valid even if the scheduler restarts meanwhile.
+        It may if the summary is written or overdue, or if the scheduler no longer has the job, as
+        after a restart of the scheduler. Otherwise returns `None`.
         """
         since_s, _, columns = self.memory.finishing[job.id]
         seen = self.memory.sightings.get(job.id)
@@ -296,8 +308,8 @@ class Pass:
     def _passed_s(self, since_s: float) -> float:
         """Return the seconds between a time and now.
 
-        A time in the future, after the clock was set back, counts in the same way, so that no wait
-        lasts forever.
+        The result is positive also for a time in the future, which is possible after the clock was
+        set back: otherwise a wait could last as long as the clock was set back.
         """
         return abs(self.now_s - since_s)
 
@@ -340,8 +352,8 @@ class Pass:
 def _tombstone(job: Job, ended: SeenJob | None) -> SeenJob:
     """Return how a job ended, when the scheduler rejects an order because of its end.
 
-    `ended` is the job in that response. It may be missing, or have no more than the last attempt; a
-    job without a state counts as failed.
+    `ended` is the job in that response, `None` if there is none. It may have only `attempt`; a job
+    without a state counts as failed.
     """
     last = ended or SeenJob()
     end = {

@@ -91,7 +91,7 @@ class Memory:
         return job.id in self.finishing and self.finishing[job.id][1] == job.first_attempt
 
     def forget_ended(self, alive: set[str]) -> None:
-        """Forget ended jobs, except those in `alive`, the ids of jobs whose rows have not ended."""
+        """Forget ended jobs, except `alive`: the ids of jobs that had not ended before the pass."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
         of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing)

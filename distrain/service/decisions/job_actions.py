@@ -20,6 +20,8 @@ scheduler's answer:
 | cancel | does not have it, same epoch | cancel: the scheduler then rejects a late PUT |
 | any | does not answer | nothing: a job never ends because of a timeout |
 
+A lost submission counts towards `MAX_SCHEDULER_LOSSES` unless it was still pending there.
+
 A submission that waits here (`queued`) is handed over by `admit`, or cancelled immediately.
 """
 

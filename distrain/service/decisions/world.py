@@ -97,7 +97,7 @@ class World(Protocol):
         """Return the ranks in use on all clusters, by project."""
 
     def changes(self, epoch: str | None, since: int) -> SchedulerAnswer | Silence:
-        """Query the scheduler for jobs that changed since a revision of that epoch."""
+        """Query the scheduler for jobs that changed since the revision `since` of an epoch."""
 
     def put(self, job: Job) -> Outcome:
         """Hand a job to the scheduler."""
@@ -108,8 +108,11 @@ class World(Protocol):
     def prepare(self, job: Job) -> int | NotBegun:
         """Create or update a job's run folder; return the highest attempt number in it, or 0.
 
-        `NotBegun` if the folder cannot be written, or the spec is not valid.
+        Returns `NotBegun` if the folder cannot be written, or the spec is not valid.
         """
 
     def finish(self, job: Job, columns: Mapping[str, Any]) -> None:
-        """Write the summary of a job that ended without its scheduler; ignores failures."""
+        """Write the summary of a job that ended without its scheduler; ignores failures.
+
+        `columns` are the final values of the job's row.
+        """

@@ -78,7 +78,7 @@ def _text(value: Any) -> str:
 
 
 def metric_rows(jobs: Sequence[JobAnswer], lasted_s: Sequence[float | None]) -> list[Row]:
-    """Return a row for each metric that any of the jobs has.
+    """Return a row for each metric that any of the jobs has, and for their ranks and durations.
 
     `lasted_s` are the jobs' durations in seconds, `None` for a job that has not started.
     """

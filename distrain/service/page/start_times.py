@@ -20,7 +20,8 @@ def starts_in_s(
     The estimate assumes that jobs start in the order of `waiting`, and keep their workers, since
     their durations are unknown. These jobs are left out:
 
-    - queued jobs that need more ranks than there are workers, or than their project's quota allows
+    - queued jobs that need more ranks than there are workers, free or held, or than the quota of
+      their project
     - jobs with more ranks than the quota still allows; they still count towards the quota
     - the first job whose workers cannot be estimated, since they belong to a job without an
       estimate of its remaining time (`eta_s`) or are too few, and all jobs after it

@@ -1,4 +1,7 @@
-"""The API's server: uvicorn on one socket, an access log, and names of client certificates."""
+"""The API's server: runs uvicorn on one socket, and logs requests.
+
+It also gives the API the common names of clients' TLS certificates.
+"""
 
 import re
 import resource

@@ -118,7 +118,8 @@ SOCKET_MODE = 0o660
 def bind(listen: Listen) -> socket.socket:
     """Return a listening socket for the settings; port 0 means any free port.
 
-    Raises ClusterError or OutputError.
+    Raises ClusterError if the address is in use or cannot be listened on, and OutputError if the
+    Unix socket cannot be created.
     """
     if listen.unix_socket is not None:
         return _bind_unix(listen.unix_socket)

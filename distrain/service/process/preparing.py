@@ -13,7 +13,10 @@ DEFAULT_PROJECT = "default"
 
 
 def make_folder(settings: Settings) -> None:
-    """Make the data folder, which only its owner may enter; raises OutputError."""
+    """Make the data folder, which only its owner may enter, if it is missing.
+
+    Raises OutputError if it cannot be made or written.
+    """
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.access(settings.data_dir, os.W_OK | os.X_OK):
@@ -52,7 +55,8 @@ def declare(store: Store, settings: Settings) -> None:
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:
     """Make a token for the first admin, and return it with its text.
 
-    Returns `None` if there are no admins, or if one of them has a token.
+    Returns `None` if there are no admins, or if one of them has a token, even one that is no longer
+    valid.
     """
     if not settings.admins or any(store.tokens(user) for user in settings.admins):
         return None

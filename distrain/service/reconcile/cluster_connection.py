@@ -36,9 +36,10 @@ class Scaling:
     def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
         """Request `wanted` workers if there are fewer, or scale down an idle cluster.
 
-        `there` is the number of workers, and `in_use` that of workers with a rank; both are `None`
-        if the scheduler does not answer. Returns within seconds; sets `words` and `hold`. An error
-        is not raised, but becomes `words`.
+        At least the launcher's `min_workers` are requested. While workers are stopping (`hold`),
+        nothing is done. `there` is the number of workers, and `in_use` that of workers with a rank;
+        both are `None` if the scheduler does not answer. Returns within seconds; sets `words` and
+        `hold`. An error is not raised, but becomes `words`.
         """
         now_s = self._clock()
         self._look_at_hold(there, now_s)
@@ -123,7 +124,7 @@ class Contact:
         """Find the scheduler, and set `client`, `starting` and `trouble`.
 
         Starts the cluster if it `is_needed` and the service starts clusters of its kind; stops it
-        if it was not needed for `idle_stop_s`.
+        if it was not needed for `idle_stop_s`. An error is not raised, but becomes `trouble`.
         """
         try:
             found = self._launcher.find()

@@ -1,4 +1,7 @@
-"""The loop of one cluster, in its own thread, so that a hanging cluster delays no other."""
+"""Repeatedly synchronises one cluster's scheduler with the jobs in the database.
+
+Each cluster has a thread for this, so that a hanging cluster delays no other.
+"""
 
 import logging
 import threading
@@ -26,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ClusterLoop:
-    """Reconciles one cluster while this process has the cluster's lock."""
+    """Makes a `Pass` over one cluster's jobs about once a second.
+
+    Does so only while this process has the cluster's lock.
+    """
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class ClusterLoop:
         self._contact.close()
 
     def turn(self) -> bool:
-        """Make a pass if this process has the lock; return True if another pass should follow."""
+        """Make a pass if this process has the lock; return True if another must follow at once."""
         before, self._since = self._since, self._store.locks.hold(f"cluster:{self.name}")
         if self._since is None:
             if not self._waits:
@@ -131,9 +137,9 @@ class ClusterLoop:
         scaling.look(self._wanted_workers, there=there, in_use=in_use)
 
     def _look_at_waiting(self, alive: list[Job]) -> None:
-        """Read `min_ranks` from the specs of jobs with several ranks, for the next passes.
+        """Read `resources.min_ranks` from the specs of jobs with several ranks, for later passes.
 
-        At most `_SPECS` specs are read per call; each is read once.
+        At most `_SPECS` specs are read per call; each submission's spec is read once.
         """
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}

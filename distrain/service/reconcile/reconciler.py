@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Reconciles the clusters whose locks this process gets.
+    """Synchronises clusters with the jobs in the database, if this process gets their locks.
 
     Only tests pass `folders` and `launcher`.
     """

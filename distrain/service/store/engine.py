@@ -67,9 +67,9 @@ class GroupCommit:
     def run(self, do: Callable[[Connection], T]) -> T:
         """Call `do` in a transaction; return its result after the commit, or raise its error.
 
-        `do` may run in another thread, in one transaction with other threads' work. If any of the
-        work raises an error other than a `DistrainError`, all is rolled back, and each `do` is
-        called again alone, so it must be safe to repeat.
+        `do` may run in another thread, in one transaction with other threads' work. If `do` raises
+        a `DistrainError`, only its own changes are rolled back. After any other error, all work is
+        rolled back, and each `do` is called again alone, so it must be safe to repeat.
         """
         mine = _Work(do)
         with self._lock:

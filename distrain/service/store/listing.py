@@ -128,7 +128,10 @@ class Listing:
         return dict(zip(states, row, strict=True))
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
-        """Return the numbers of jobs that have not ended, by phase and the scheduler's state."""
+        """Return the number of jobs that have not ended, by `(phase, state)`.
+
+        `state` is the job's state as its scheduler last reported it.
+        """
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)
         )

@@ -74,9 +74,10 @@ def _copy(table: Table, new: FromClause, names: Iterable[str]) -> Insert:
 
 @cache
 def _statements(dialect: str, *, is_audited: bool) -> tuple[Executable, ...]:
-    """Return the statements that submit a job; the first returns no row if the id is taken.
+    """Return the statements that submit a job; the first returns no row if a job has the id.
 
-    On PostgreSQL they are one statement, since each would cost a round trip. Building them takes
+    If a deleted job had it, the row's column `deleted` is not null, and the caller rolls back. On
+    PostgreSQL they are one statement, since each would cost a round trip. Building them takes
     longer than running them.
     """
     is_postgres = dialect == "postgresql"

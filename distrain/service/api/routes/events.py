@@ -56,7 +56,8 @@ async def job_events(
 
     The last event is `end`, sent when the job has ended or was deleted. If the stream closes
     without `end`, reconnect with the id of the last event. If events after the cursor were deleted,
-    the stream begins with the event `reset`, whose data is the current job.
+    or the cursor is above the id of the last event, the stream begins with the event `reset`, whose
+    data is the current job.
     """
     return _stream(call, job.id, after if last_event_id is None else last_event_id)
 
@@ -66,7 +67,8 @@ async def events(call: Call, after: After = None, last_event_id: LastEventId = N
     """Stream the events of all jobs that the caller may see, from a cursor or from now on.
 
     If the stream closes, reconnect with the id of the last event. If events after the cursor were
-    deleted, the stream begins with the event `reset`, whose data has the newest 200 jobs as `jobs`.
+    deleted, or the cursor is above the id of the last event, the stream begins with the event
+    `reset`, whose data has the newest 200 jobs as `jobs`.
     """
     call.require(Action.SEE_JOB)
     return _stream(call, None, after if last_event_id is None else last_event_id)

@@ -99,10 +99,11 @@ class NoSuchBytes(ValueError):
 
 
 def wanted_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Return the offset of the first byte that the header `Range` requests, and of the end.
+    """Return the offsets of the first byte that the header `Range` requests, and of the end.
 
-    Returns `None`, for the whole file, without the header and if it is malformed, has several
-    ranges or another unit, as RFC 9110 allows. Raises `NoSuchBytes` for a range beyond the file.
+    The end is the offset after the last byte, at most the file's size. Returns `None`, for the
+    whole file, without the header and if it is malformed, has several ranges or another unit, as
+    RFC 9110 allows. Raises `NoSuchBytes` for a range beyond the file.
 
     >>> wanted_range("bytes=2-4", 10), wanted_range("bytes=-3", 10), wanted_range("bytes=8-", 10)
     ((2, 5), (7, 10), (8, 10))
