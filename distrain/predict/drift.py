@@ -16,7 +16,7 @@ from distrain.train.data.vocabularies import workflows_next_to
 
 GROUPS = 10
 DRIFTED = 0.25
-"""Above this index a column counts as drifted."""
+"""A column whose population stability index (`column_drift`) is above this counts as drifted."""
 
 _LEAST_SHARE = 1e-4
 _KNOWN_ROWS = 5

@@ -185,11 +185,14 @@ class _ServedWorkflow:
         return {"raw_graph": {"file": RAW_GRAPH, "inputs": [asdict(one) for one in inputs]}}
 
     def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
-        """Compare the folder's scores of the sample with those of `predict`.
+        """Compare the folder's scores with those of `predict`, also the scores of `raw.onnx`.
+
+        The rows are those of the sample, and copies of them with odd values (`with_edges`). Rows
+        that the folder rejects are counted and not scored.
 
         Returns the content of `golden.json`, and the comparison. Raises `DataError` if scores
-        differ by more than the tolerance, a row is rejected by the folder alone, or no row can be
-        scored.
+        differ by more than the tolerance, no row can be scored, or `predict` scores a row of the
+        sample itself that the folder rejects. The folder may reject a copy that `predict` scores.
         """
         scorer, sample = score.Scorer(folder), with_edges(self._first)
         form, table = sample.form, sample.table

@@ -1,4 +1,7 @@
-"""Computes rows' labels, weights and windows, and which rows are for validation."""
+"""Computes the label, the weight and the window of each row, and which rows are for validation.
+
+Windows are groups of rows, such as days, on which jobs train one after another (`TableWindows`).
+"""
 
 from __future__ import annotations
 
