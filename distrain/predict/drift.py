@@ -30,7 +30,8 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
 
     The index is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
     Scorecards"). `q` is a group's share of the values in `train` and `p` its share of those in
-    `dataset`, both at least 0.0001. Every item of a list counts as a value. Of large tables, only
+    `dataset`, both at least 0.0001. Missing values do not count; every item of a list does. A
+    column that has values in only one of the two tables gets the index 9.2. Of large tables, only
     evenly spaced row groups with about two million rows in total are read.
 
     Columns of target means are left out, since they differ without drift: a training row has the

@@ -226,7 +226,10 @@ class RowGroupWriter:
 
 
 class CountsWriter:
-    """Writes values and their counts to a parquet file, piece by piece."""
+    """Writes values and their counts to a parquet file, piece by piece.
+
+    The file has the columns `COLUMN` (the values) and `COLUMN_size` (the counts).
+    """
 
     def __init__(self, schema: pa.Schema, to: RowGroupWriter):
         self._schema = schema

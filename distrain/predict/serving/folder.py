@@ -104,8 +104,9 @@ def export_folder(
     Raises:
         InputError: The workflow makes a column that cannot be made from one raw row; or the
             previous export has another form, or depends on the folder `path`.
-        DataError: Sample, validation rows, workflow or previous export cannot be read; or scores
-            differ, and nothing is written.
+        DataError: Sample, validation rows, workflow or previous export cannot be read; or the
+            export's scores differ from those of `predict`, or it rejects a row of the sample that
+            `predict` scores. Nothing is written then.
         ModelError, OutputError: As in `write_export`.
     """
     facts: dict[str, Any] = {"model": model_file(to)}

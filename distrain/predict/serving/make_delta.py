@@ -197,7 +197,8 @@ class _Writer:
         """Write a file's patch; yield the descriptions of its pieces for `deltas.patched`.
 
         New rows and the bytes between tables are copied. A whole table is copied if its changed
-        rows and their indices would take at least as many bytes.
+        rows and their indices would take at least as many bytes, or if its rows have another size
+        than in the old export.
 
         Args:
             name: The path of the file in the export.

@@ -35,7 +35,7 @@ class BadValues(Exception):
     def of_rows(self, rows: Places) -> BadValues:
         """Return a copy with `rows`, one for each bad value, as its `places`.
 
-        So the rows of bad list items can be given.
+        It is for values that were taken from lists, or from some of the rows.
         """
         moved = BadValues(rows, self.values, self.problem, self.hint)
         moved.items = self.items

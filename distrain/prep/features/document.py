@@ -254,7 +254,10 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and the columns that histories and target means need besides them."""
+        """The columns of staged rows: features, and what histories and target means need besides.
+
+        The columns are by name, with the settings by which their values are read.
+        """
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 
@@ -306,7 +309,10 @@ class FeatureDocument(Section):
 
     @property
     def beside(self) -> tuple[ColumnSchema, ...]:
-        """The output columns besides the features and the first target's label."""
+        """The output columns besides the features and the first target's label.
+
+        These are the further targets, the marks of known labels, the weight and the windows.
+        """
         columns = [target.schema_of(name) for name, target in self.more_targets.items()]
         known = [target.known_schema_of(name) for name, target in self.more_targets.items()]
         columns += [column for column in known if column is not None]

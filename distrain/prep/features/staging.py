@@ -313,11 +313,12 @@ def _usable(
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
-    """Return the usable rows.
+    """Return the usable rows; with the built-in document, all rows unchanged.
 
-    Rows without a label are dropped and counted if the target has `missing: drop`. If another value
-    is unusable, calls `leave_out` with its column and the line numbers of the rows that are left.
-    Unless `leave_out` raises an error, the rows with unusable values are dropped.
+    Rows without a label are dropped and counted if the target has `missing: drop`. For other
+    unusable values of a column, calls `leave_out` with the error and the line numbers of the rows
+    that are left; the places in the error are indices into these. Unless `leave_out` raises an
+    error, the rows with these values are dropped, too.
     """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}

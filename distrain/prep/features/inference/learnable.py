@@ -28,7 +28,7 @@ Tested = tuple[Rows, Rows]
 _SMOOTHING = 20
 _LEAST_SD = 1e-9  # below it, differences are rounding errors
 _CHANCE_SD = 3.0
-"""A correlation above this number of standard deviations is not chance."""
+"""Values predict the labels if `_strength` is above this number of standard deviations."""
 
 
 def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) -> Labels | None:
@@ -139,9 +139,9 @@ def _without(explained: Labels, values: Labels) -> Labels:
 
 
 def _strength(means: Labels, labels: Labels) -> float:
-    """Return the correlation of means and labels, times the root of their number; 0 if undefined.
+    """Return r * sqrt(n): r is the correlation of n means with n labels; 0 if r is undefined.
 
-    So it is in standard deviations of a correlation by chance.
+    If the means predict nothing, the result is about standard normal.
     """
     if len(labels) < 2 or means.std() < _LEAST_SD or labels.std() < _LEAST_SD:
         return 0.0
