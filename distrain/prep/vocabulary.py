@@ -213,7 +213,7 @@ class RowGroupWriter:
             writer.size_bytes = partial.stat().st_size
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows, of which those that do not fill a row group wait for more."""
+        """Add rows, and write full row groups; the other rows are written later or at the end."""
         waiting = pa.concat_tables([self._waiting, rows])
         while waiting.num_rows >= self._num_rows:
             self._write_row_group(waiting.slice(0, self._num_rows))

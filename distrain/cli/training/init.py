@@ -32,12 +32,12 @@ def command(
     4,000 rows. It also suits a table for which two epochs would take more than 4,000 steps, or 500
     steps without validation rows: nearly all such tables of more than 8,000 rows.
 
-    If a table of at most 1,000 rows shows only linear effects, the default has no hidden layers
+    If a table of at most 1,000 rows shows only linear effects, the mlp has no hidden layers
     (hidden: []).
 
     Targets, weight and windows come from the schema in the data's folder. Batch size, epochs and
-    learning rate are chosen for the table. With validation rows and without windows, training stops
-    early. If `distrain prep` also took these rows from its input, and there are less than 10
+    learning rate are chosen for the table. With validation rows and without windows, early stopping
+    is set. If `distrain prep` also took these rows from its input, and there are fewer than 10
     million training rows, a refit finally trains on all rows; retrieval models are not refitted.
     The two presets have their own training settings.
 

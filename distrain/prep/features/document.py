@@ -254,9 +254,10 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The columns of staged rows: features, and what histories and target means need besides.
+        """The columns of staged rows, by name, with the settings by which their values are read.
 
-        The columns are by name, with the settings by which their values are read.
+        These are the features, the keys and times of the history, and the times by which target
+        means are learnt.
         """
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}

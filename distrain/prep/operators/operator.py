@@ -41,7 +41,7 @@ class Operator(Protocol):
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values, and what is fitted, unless it has its own files."""
+        """Return the settings, and the fitted state unless it has its own files, as JSON values."""
         ...
 
     def served(self, column: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class FittedOperator(Operator, Protocol):
         ...
 
     def finish(self, state: Any) -> Any:
-        """Return what is fitted for a column, from the state of all its training values."""
+        """Return the fitted state of a column, from the merged state of all its training values."""
         ...
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:

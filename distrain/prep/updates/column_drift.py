@@ -120,7 +120,7 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of a split's values that are missing, and the share of the others without an id."""
+    """For a split: the share of missing values, and the share of the other values without an id."""
 
     rows: int  # the split's rows
     missing: Mapping[str, float]  # by column; for lists, of whole lists

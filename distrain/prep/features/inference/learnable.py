@@ -65,8 +65,8 @@ def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
 
     Args:
         labels: `[num_rows]`, float64; NaN where missing.
-        order: The rows in the order of their times, `[num_rows]`: the means are those of the
-            earlier half, since a model is used on later rows. `None`: those of every second row.
+        order: The rows in the order of their times, `[num_rows]`: the means are computed from the
+            earlier half, since a model is used on later rows. `None`: from every second row.
     """
     tested = _halves(labels, order)
     return _strength(_means(_codes(values), labels, tested), labels[tested[1]]) > _CHANCE_SD

@@ -323,8 +323,8 @@ _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
     """Return features of parts of the times, such as the weekday.
 
-    If the latest rows are for validation (`order`), parts are left out of which these rows have
-    many new values.
+    If the latest rows are for validation (`order`), a part is left out if these rows have many
+    values of it that no earlier row has.
     """
     day = _DAY_US
     parts = ["weekday"]
