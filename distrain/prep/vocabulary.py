@@ -299,9 +299,10 @@ def check_cardinality(cardinality: int) -> None:
 
 
 def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
-    """Return the rows of `meta.COLUMN.parquet`, by kind of id.
+    """Return the rows of `meta.COLUMN.parquet`, by `kind`: `pad`, `null`, `oov` and `unique`.
 
-    Raises a `DataError` if the file cannot be read.
+    A row has `offset`, `num_indices` and `num_observed`. Raises a `DataError` if the file cannot be
+    read.
     """
     file = f"{folder}/meta.{column}.parquet"
     with readable(file):

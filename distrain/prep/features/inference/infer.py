@@ -415,8 +415,11 @@ def _document(
 ) -> str:
     """Return the text of the document.
 
-    `decided` has the target, the section `split`, and the reason for it; `combined` the features
-    of several columns.
+    Args:
+        decided: The target, the section `split` (`None` for none), and the reason for the split.
+        beside: The lines from `_beside`.
+        combined: The features of several columns.
+        names_taken: Names that features may not have.
     """
     target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
