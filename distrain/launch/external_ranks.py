@@ -234,8 +234,8 @@ class Gang:
 
         Yields the arguments `report` and `control` of rank 0's `run_rank`. `take` is called with
         the events of all ranks. At its end, the context manager waits for the other ranks' exits:
-        10 seconds after a failure or a stop, otherwise `deadlines.collective_s`. It then raises
-        `Terminated` if the ranks stopped after a signal and none failed.
+        up to 10 seconds after a failure or a stop, otherwise up to `deadlines.collective_s`. It
+        then raises `Terminated` if the ranks stopped after a signal and none failed.
         """
         from distrain.train.control.control import Control
 

@@ -173,7 +173,7 @@ class TableFile:
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
         """Return the type of the categories of features, `int64` or `string`, by feature.
 
-        Features that are numbers are left out, and features whose values are all missing.
+        Features that take numbers are left out, and features of a column with the type null.
         """
         types_by_column = {}
         for name, column in features.document.columns.items():
@@ -190,7 +190,7 @@ class TableFile:
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
         """Return `lists` or `single values` for each feature.
 
-        Features whose values are all missing are left out, unless columns are used unchanged.
+        Features of a column with the type null are left out, unless columns are used unchanged.
         """
         shape_of = {}
         for name, column in features.document.columns.items():
