@@ -78,8 +78,8 @@ def attach(
     The job's workers write the records. If `run_dir` is on this machine, `curves.png` is drawn
     there, and the summary is written if no worker could write it. Otherwise the returned summary is
     computed from what was followed. An exception such as Ctrl-C does not affect the job.
-    `on_summary` gets the summary before `JobError` is raised for a failed job. Raises `OutputError`
-    if the folder holds the run of another job.
+    `on_summary` gets the summary before `JobError` is raised for a failed job, or `JobCancelled`
+    for a cancelled job. Raises `OutputError` if the folder holds the run of another job.
     """
     paths, history = RunPaths(run_dir), History()
     is_here = paths.run.is_file()

@@ -101,7 +101,7 @@ class Launch:
         """Make only the GPU of the local rank visible, since a rank uses the first visible GPU.
 
         Changes `CUDA_VISIBLE_DEVICES`, so it must be called before CUDA is initialised. Does
-        nothing if at most one GPU is visible.
+        nothing if at most one GPU is visible, or if the local rank has no GPU of its own.
         """
         import torch
 
@@ -233,8 +233,9 @@ class Gang:
         """Context manager that sends the other ranks their assignment while rank 0 trains.
 
         Yields the arguments `report` and `control` of rank 0's `run_rank`. `take` is called with
-        the events of all ranks. At its end, the context manager waits for the other ranks' exits,
-        and raises `Terminated` if the ranks stopped after a signal.
+        the events of all ranks. At its end, the context manager waits for the other ranks' exits:
+        up to 10 seconds after a failure or a stop, otherwise up to `deadlines.collective_s`. It
+        then raises `Terminated` if the ranks stopped after a signal and none failed.
         """
         from distrain.train.control.control import Control
 
@@ -335,7 +336,8 @@ def follow(launch: Launch) -> int:
     """Train this process's rank (not 0) as assigned by rank 0; return the exit code.
 
     The code is 100 if the rank failed, 143 if it was stopped, else 0. If rank 0 is lost, the
-    process exits at once. Raises `ClusterError` if rank 0 cannot be reached or sends no assignment.
+    process exits at once, with the code 100. Raises `ClusterError` if rank 0 cannot be reached or
+    sends no assignment.
     """
     from distrain.train.checkpoint.rank_store import RankStore
     from distrain.train.control.control import Control

@@ -40,7 +40,8 @@ def run_inline(
             of all ranks. `None` for a job of one rank.
 
     Raises:
-        OutputError: Records cannot be written.
+        OutputError: The file of records cannot be created, or all writes have failed for a while
+            (`AttemptFile.append`); a failed write before that becomes a notice in the view.
     """
     from distrain.train.control.control import Control
     from distrain.train.control.rank_setup import process_as_it_was

@@ -64,9 +64,10 @@ class JobChecks:
     def run(self) -> "JobChecks":
         """Check data, output directories, devices and model; return these checks with the results.
 
-        Raises one error that lists all mistakes; if data files are missing, checks that read the
-        data are skipped. The results are `inputs`, `device`, `notes`, and `spec` with values that
-        depend on the number of rows.
+        Raises one error that lists all mistakes. If data files or the schema are missing, only
+        the output directories and the sinks are checked besides. If the data cannot be read, checks
+        that need it are skipped. The results are `inputs`, `device`, `notes`, and `spec` with
+        values that depend on the number of rows.
         """
         mistakes = Mistakes()
 

@@ -26,9 +26,9 @@ _CHANCE_ERRORS = 2.0
 def has_only_linear_effects(train: Path, schema: Schema) -> bool:
     """Return True if a small table has no effects that a linear model would miss.
 
-    The result is False, without a test, for lists, weights, several targets, a multiclass target,
-    or labels that may be unknown. Memory and time grow with the square and the cube of the number
-    of rows.
+    The result is False, without a test, for a table with lists, weights, several targets, a
+    multiclass target, labels that may be unknown, or no features. Memory grows with the square of
+    the number of rows, and time with its cube.
 
     Args:
         train: A folder of prepared rows.
@@ -69,13 +69,13 @@ def is_linear(ids: list[Matrix], numbers: list[Matrix], target: Matrix) -> bool:
 
     Both are ridge regressions, which predict each row from all other rows. The kernels are
     Gaussian; the better of two widths counts. The kernel regression is better if its mean squared
-    error is smaller by two standard errors of the difference. Labels 0 and 1 are also predicted by
-    regression, so the result may be False for a target with linear but large logits, since its
-    probabilities are not linear.
+    error is smaller by more than two standard errors of the difference. Labels 0 and 1 are also
+    predicted by regression, so the result may be False for a target with linear but large logits,
+    since its probabilities are not linear.
 
     Args:
         ids: The categorical columns, each `[num_rows]`, one-hot in both regressions.
-        numbers: The continuous columns, each `[num_rows]`; NaN counts as the mean.
+        numbers: The continuous columns, each `[num_rows]`; NaN and infinities count as the mean.
         target: `[num_rows]`; the result is False if a value is infinite or NaN.
     """
     if not np.isfinite(target).all():

@@ -68,7 +68,8 @@ def find_run(
 
     `overrides`, as `SECTION.FIELD=VALUE`, are applied to the spec. With `without_checkpoint` the
     run may start from step 0 if its checkpoints are missing. Raises `InputError` if there is no
-    run, if its checkpoints are missing, or if it has succeeded and no override trains it longer.
+    run, or if its checkpoints are missing. Also raises it for a run that has succeeded, unless an
+    override trains it longer and the run has no refit.
     """
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root, overrides)
@@ -164,7 +165,7 @@ def resume_or_begin(
             describes, with the override applied to its spec.
 
     Raises:
-        InputError: The run folder holds the run of another job.
+        InputError: The run folder holds the run of another job, or one that has succeeded.
     """
     word = f"resources.num_ranks={gang.launch.world.num_ranks}"
     job_id, spec, resumed = job_with(word)

@@ -273,7 +273,8 @@ def usual_space(spec: JobSpec) -> tuple[str, ...]:
     """Return the default search space, as texts for `Search.space`.
 
     Its fields are the learning rate, the embedding and hidden widths, dropout and the batch size,
-    except fields that the spec's model does not have.
+    except fields that the spec's model does not have. A batch size of `auto`, below 32 or from
+    65,536 on is not searched.
 
     >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
     >>> usual_space(spec)
@@ -292,9 +293,9 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
     """Return Optuna's distribution of each field in a space, by field; choices are kept as text.
 
     Raises:
-        SpecError: A text is neither a range nor a list of choices; a field is repeated or cannot be
-            searched; the spec rejects both ends of a range; or it rejects a choice with all choices
-            of the other fields.
+        SpecError: A text is neither a range nor a list of choices, or has only one choice; a field
+            is repeated or cannot be searched; the spec rejects both ends of a range; or it rejects
+            a choice, both alone and with each choice of each other field.
     """
     from optuna import distributions as kinds
 
@@ -346,9 +347,10 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
 
 
 def _check_choices(spec: JobSpec, name: str, space: Mapping[str, Any]) -> None:
-    """Raise `SpecError` for a choice of a field that the spec rejects in all these cases.
+    """Raise `SpecError` if the spec rejects a choice of the field `name` with any other values.
 
-    The cases are the choice alone, and the choice with each choice of each other field.
+    Tests the choice alone, and together with one choice of one other field of `space`, for each of
+    them.
     """
     others = [{}, *({o: c} for o in space if o != name for c in getattr(space[o], "choices", ()))]
     for choice in getattr(space[name], "choices", ()):
@@ -371,7 +373,8 @@ def _falls_behind(
     """Return True if a trial is pruned at a validation, by asynchronous successive halving.
 
     At validations 2, 6, 18, ... a trial continues only if it is among the best third (at least one)
-    of the trials that reached the validation. A trial with the value NaN is pruned.
+    of the trials that reached the validation; NaN values do not count. A trial whose own value is
+    NaN is pruned there. At other validations no trial is pruned.
 
     Args:
         value: The trial's value of the metric at this validation.

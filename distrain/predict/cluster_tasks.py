@@ -34,7 +34,9 @@ class FilePiece:
 
 
 def cut_into_pieces(groups: Sequence[RowGroup]) -> list[FilePiece]:
-    """Cut each file's row groups, in order, into pieces of about `PIECE_ROWS` rows.
+    """Cut each file's row groups, in order, into pieces of at least `PIECE_ROWS` rows.
+
+    The last piece of a file may have fewer rows.
 
     >>> groups = [RowGroup("a", number, 600_000) for number in range(3)]
     >>> [piece.row_groups for piece in cut_into_pieces(groups)]

@@ -16,7 +16,7 @@ from distrain.train.data.vocabularies import workflows_next_to
 
 GROUPS = 10
 DRIFTED = 0.25
-"""Above this index a column counts as drifted."""
+"""A column whose population stability index (`column_drift`) is above this counts as drifted."""
 
 _LEAST_SHARE = 1e-4
 _KNOWN_ROWS = 5
@@ -30,7 +30,8 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
 
     The index is the sum of `(p - q) * ln(p / q)` over groups of values (Siddiqi 2006, "Credit Risk
     Scorecards"). `q` is a group's share of the values in `train` and `p` its share of those in
-    `dataset`, both at least 0.0001. Every item of a list counts as a value. Of large tables, only
+    `dataset`, both at least 0.0001. Missing values do not count; every item of a list does. A
+    column that has values in only one of the two tables gets the index 9.2. Of large tables, only
     evenly spaced row groups with about two million rows in total are read.
 
     Columns of target means are left out, since they differ without drift: a training row has the

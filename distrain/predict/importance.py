@@ -25,9 +25,9 @@ class Importance:
 
     Attributes:
         metric: The name of a metric of the first target, such as `auc`.
-        loss: The deterioration by column, above 0 if the metric is worse. The list columns of one
-            event sequence (such as items and their times) are shuffled together. They have one
-            entry, under the event's name.
+        loss: The deterioration by column, above 0 if the metric is worse, NaN if the metric is
+            undefined. The list columns of one event sequence (such as items and their times) are
+            shuffled together. They have one entry, under the event's name.
     """
 
     metric: str
@@ -46,8 +46,8 @@ def column_importance(
     See Breiman 2001, "Random Forests", section 10.
 
     A column's values are shuffled within each batch of rows; all other columns are unchanged. The
-    metric is the main metric of the first target. For each entry all rows are scored once,
-    or twice if the AUC's bound exceeds `max_auc_bound`.
+    metric is that of the first target: `auc`, `rmse` or `accuracy`, by its kind. For each entry all
+    rows are scored once, or twice if the AUC's bound exceeds `max_auc_bound`.
 
     Args:
         report: The metrics of the same rows, unshuffled.

@@ -133,7 +133,7 @@ def on_host(scored: Scored) -> Scored:
 
 
 def _stacked(rows: TargetRows) -> Tensor:
-    """Return the scores, labels and weights of a target as float32, `[columns, rows]`."""
+    """Return a target's scores, then labels and weights (if any), as float32 `[columns, rows]`."""
     scores = rows.scores.float().reshape(-1, rows.target.num_scores).T
     others = [one.float()[None] for one in (rows.labels, rows.weights) if one is not None]
     return torch.cat([scores, *others])

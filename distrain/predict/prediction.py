@@ -160,8 +160,8 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 
     Raises:
         InputError: The rows are raw, so `resume` is not possible.
-        OutputError: The folder `out` was not written by an equal request.
-        InputError: The rows are raw.
+        OutputError: The folder `out` was not written by an equal request, or its files have changed
+            in size.
         DataError: An input cannot be used.
     """
     out = request.out

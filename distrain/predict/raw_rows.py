@@ -133,6 +133,7 @@ def rows_for_model(
 
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.
+        InputError: As in `files_to_score` and `RawRows.check`.
     """
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
@@ -158,9 +159,9 @@ def files_to_score(
     """Return the files that match the patterns `inputs`, and whether their rows are raw.
 
     `is_raw` is the caller's answer. If it is `None`, the first file decides: it is prepared if it
-    is parquet with a schema next to it, or if it has the model's columns as `distrain prep` writes
-    them (int32 ids and float32 numbers, none nullable). If the model's workflow is unknown, the
-    files must be prepared.
+    is a local parquet file with a schema next to it, or if it is parquet and has the model's
+    columns as `distrain prep` writes them (int32 ids and float32 numbers, none nullable). If the
+    model's workflow is unknown, the files must be prepared.
 
     Raises:
         InputError: The first file could be raw or prepared: its columns have the names and types of
@@ -263,7 +264,10 @@ def form_of_times(model_dir: str | Path, saved: SavedModel) -> str | None:
 
 
 def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | None:
-    """Return the features document of the model's data; `None` if there is none."""
+    """Return the features document of the model's data.
+
+    Returns `None` if there is none, or if the workflow that contains it is missing or has changed.
+    """
     with suppress(DataError):
         return saved_features(workflow_for(model_dir, saved))
     return None

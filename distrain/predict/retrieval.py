@@ -199,7 +199,11 @@ def _all_vectors(
 
 
 def _first_item_id(saved: SavedModel, name: str) -> int:
-    """Return the lowest id that belongs to a single item; 0 if the column has no vocabulary."""
+    """Return the lowest id that belongs to a single item; 0 if the column has no vocabulary.
+
+    If the vocabulary has changed since the training, it is assumed to have one
+    out-of-vocabulary id.
+    """
     vocabulary = Vocabularies.from_json(saved.about).files.get(name)
     if vocabulary is None:
         return 0

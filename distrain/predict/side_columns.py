@@ -73,7 +73,7 @@ def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:
-    """Return a type that a column's values in all files fit into; int8 if all are null.
+    """Return a type that a column's values in all files fit into; int8 if all have the type null.
 
     Raises:
         DataError: The column holds lists or structs, or values that cannot be compared, such as

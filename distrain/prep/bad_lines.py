@@ -76,7 +76,7 @@ class BadLineTally:
 
     @property
     def where(self) -> dict[str, object]:
-        """Places for an error: the counts by kind, and the first bad line; empty without any."""
+        """The `where` of an error: the counts by kind, and the first bad line; `{}` without any."""
         if not self.count:
             return {}
         first = self.examples[0]
@@ -118,5 +118,8 @@ class BadLineTally:
         )
 
     def shifted(self, file: str, lines_before: int) -> BadLineTally:
-        """Return the tally with its examples' lines counted from the start of the file."""
+        """Return the tally with examples that name `file` and have their line numbers in it.
+
+        `lines_before` is the number of the file's lines before the lines of this tally.
+        """
         return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))

@@ -186,8 +186,9 @@ class ColumnGroup:
         """Raise a `DataError` if the operators cannot use values of type `dtype`.
 
         Values are rejected if the operators need numbers and get others, or were fitted on another
-        kind of values, or on lists and get single values (or the reverse). Nulls are accepted.
-        `fitted` is the kind (`kind_of`) of the fitted values; `None` if unknown.
+        kind of values, or on lists and get single values (or the reverse). A column (or lists)
+        without any value, of the type null, is accepted. `fitted` is the kind (`kind_of`) of the
+        fitted values; `None` if unknown.
         """
         kind = kind_of(dtype)
         items, fitted_items = (k.removeprefix(LISTS_OF) for k in (kind, fitted or kind))

@@ -105,7 +105,11 @@ def _with_update(
 
 @dataclass(frozen=True)
 class _Fit:
-    """Fits or updates a workflow. Tasks write its vocabularies to files; this process has none."""
+    """Fits or updates a workflow.
+
+    Tasks on the workers write the vocabularies to files. This process never has a vocabulary in
+    memory, since it may be large.
+    """
 
     parts: Sequence[Part]
     runner: TaskRunner

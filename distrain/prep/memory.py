@@ -61,7 +61,8 @@ def plan_memory(
     `process_bytes` is the limit of a worker process, all threads and libraries together. `None`
     means 320 MiB a thread, but with the libraries at most 0.6 of a worker's limit, and at least
     64 MiB a thread. Rows of `block_bytes` of text take twice as much memory while they are
-    written. With `has_tables`, a quarter is for the tables of counts and target means.
+    written. With `has_tables`, a quarter of a process's memory is for the tables of counts and
+    target means, and the threads share the rest.
 
     Raises:
         InputError: `process_bytes` is too little for these threads and blocks.

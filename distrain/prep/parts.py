@@ -86,7 +86,8 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
 def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
     """Return the parts of a parquet file, whose row groups have the given numbers of rows.
 
-    A part is one row group, or several with together at most `part_rows` rows.
+    A part is one row group, or several with together at most `part_rows` rows. A file without rows
+    has no parts.
     """
     parts: list[Part] = []
     groups: list[int] = []
@@ -168,7 +169,7 @@ _SETTINGS: dict[str, Any] = {
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
     """Context manager that yields an open `pq.ParquetFile`, local or remote.
 
-    Errors of reading it become a `DataError` that names the file and the places in `where`.
+    Errors of reading it become a `DataError` that names the file, with the further entries `where`.
     """
     place = {"file": path, **(where or {})}
     try:
@@ -201,8 +202,9 @@ def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
 def located(part: Part) -> Iterator[None]:
     """Context manager that adds the part's input file to a `DataError` raised inside.
 
-    Also adds the part's row groups, and converts the error's row (in the part) to the row in the
-    file; for a staging file, the row is removed instead. An error that names a file is not changed.
+    For a part of parquet, also adds the row groups, and converts the error's row (in the part) to
+    the row in the file. For a staging file, the row is removed, since its number means nothing to
+    the user. An error that names a file already is not changed.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Prepares training files from raw files.
 
     OUT/train/part-00000.parquet ..   label, I1..I13 (float32), C1..C26 (int32 ids)
-    OUT/valid/part-00000.parquet ..   the same, with the training rows' statistics
+    OUT/valid/part-00000.parquet ..   validation rows, prepared with the training rows' statistics
     OUT/schema.pbtxt, schema.json     the meaning of the columns
     OUT/workflow/                     the fitted workflow, to prepare more data in the same way
     OUT/prep.json                     counts of rows and lines that were read, dropped and written

@@ -376,13 +376,13 @@ class RawSample:
 def first_rows(
     path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
 ) -> RawSample:
-    """Return the first `most` rows of a raw file, with the source columns of the features.
+    """Return the first rows of a raw file, at most `most`, with the features' source columns.
 
     Args:
         path: The raw file; `None` for the first file of the workflow's fit that still exists.
 
     Raises:
-        DataError: The file is missing, or has no rows.
+        DataError: The file is missing, cannot be used, or has no rows.
     """
     config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
     config = replace(config.without_split(), unlabeled=True)

@@ -21,9 +21,9 @@ def read_report(folder: Path) -> Any:
 def report_of(patterns: Sequence[str]) -> tuple[str, Any] | None:
     """Return `train` or `valid`, and the content of `prep.json` beside the folder of that name.
 
-    `patterns` are paths, globs or URLs of prepared files. The first one counts that is such a
-    folder, or a name up to two levels below one. `None` if there is none, or `prep.json` cannot be
-    read; URLs are ignored.
+    `patterns` are paths, globs or URLs of prepared files. The result is that of the first pattern
+    that names such a folder, or something up to two levels below one, and whose `prep.json` can be
+    read. `None` if there is none; URLs are ignored.
     """
     for pattern in patterns:
         path = Path(pattern)

@@ -54,9 +54,9 @@ class PrepRequest:
     # Whether to add the training rows' values to the saved workflow's vocabularies. Known values
     # keep their ids, new values get the next ids. Nothing else is fitted again.
     update: bool = False
-    # Number of values without an id whose counts are kept with a column's vocabulary, so that an
-    # update adds to them; 0 keeps none. `None` means 0 for a fit, and the saved workflow's number
-    # for an update.
+    # The approximate maximum number of values without an id whose counts are kept with a column's
+    # vocabulary, so that an update adds to them; 0 keeps none. `None` means 0 for a fit, and the
+    # saved workflow's number for an update.
     keep_counts: int | None = None
     unlabeled: bool = False  # whether the rows have no target; if they have, it is not read
     # The input's columns to write besides the features, unchanged; a column with the name of a

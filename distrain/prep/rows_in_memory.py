@@ -84,7 +84,7 @@ def store_rows(rows: Any, place: Path) -> str:
         The folder.
 
     Raises:
-        InputError: The rows are not a table, or there are none.
+        InputError: The rows are not a table, or a table in memory has no rows.
         OutputError: The folder cannot be written.
     """
     with translated_errors(place):

@@ -213,7 +213,7 @@ class RowGroupWriter:
             writer.size_bytes = partial.stat().st_size
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows, of which those that do not fill a row group wait for more."""
+        """Add rows, and write full row groups; the other rows are written later or at the end."""
         waiting = pa.concat_tables([self._waiting, rows])
         while waiting.num_rows >= self._num_rows:
             self._write_row_group(waiting.slice(0, self._num_rows))
@@ -226,7 +226,10 @@ class RowGroupWriter:
 
 
 class CountsWriter:
-    """Writes values and their counts to a parquet file, piece by piece."""
+    """Writes values and their counts to a parquet file, piece by piece.
+
+    The file has the columns `COLUMN` (the values) and `COLUMN_size` (the counts).
+    """
 
     def __init__(self, schema: pa.Schema, to: RowGroupWriter):
         self._schema = schema
@@ -296,9 +299,10 @@ def check_cardinality(cardinality: int) -> None:
 
 
 def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
-    """Return the rows of `meta.COLUMN.parquet`, by kind of id.
+    """Return the rows of `meta.COLUMN.parquet`, by `kind`: `pad`, `null`, `oov` and `unique`.
 
-    Raises a `DataError` if the file cannot be read.
+    A row has `offset`, `num_indices` and `num_observed`. Raises a `DataError` if the file cannot be
+    read.
     """
     file = f"{folder}/meta.{column}.parquet"
     with readable(file):

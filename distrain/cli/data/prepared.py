@@ -69,7 +69,10 @@ _REMEDIES = {
 
 
 def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
-    """Print warnings about prepared rows: equal labels, rare or rounded values, and drift.
+    """Print warnings about prepared rows.
+
+    They are about rows that an update counts twice, equal labels, rare values, values that float32
+    rounds, and drift.
 
     `is_fitted_anew` is as in `print_prepared`.
     """

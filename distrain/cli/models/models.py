@@ -92,9 +92,10 @@ def check_data(patterns: Sequence[str]) -> None:
 
 
 def validation_of(runs: Sequence[Path]) -> tuple[str, ...]:
-    """Return the validation data that all runs have in common.
+    """Return the paths of the validation data, `data.valid`, which are the same in all runs.
 
-    Raises `InputError` if a run has none or filters its rows, or if the runs differ.
+    Raises `InputError` if a run has none or filters its rows, if the runs differ, or if a path is
+    not a run folder.
     """
     from distrain.runs.run_file import read_run_and_spec
 

@@ -69,11 +69,11 @@ def command(
     rows; for targets other than a single binary one see docs/models/tasks.md. The folder appears
     when all files are done. All workers must be able to access model, data and output. Without
     --workers and --scheduler, files of less than 64 MiB in total are scored on the CPU in this
-    process, unless there is a GPU for each worker.
+    process, unless dask-cuda is installed and there is a GPU for each worker.
 
-    DATA are prepared parquet, or raw rows as for `distrain prep`, labelled or not: they are first
-    prepared by the model's own workflow. Scores of raw rows have `file` and `row_number`, which
-    counts from 0 in each file and includes bad rows.
+    DATA are prepared parquet, or raw rows as for `distrain prep`, labelled or not. Raw rows are
+    first prepared by the model's own workflow. Their scores have the columns `file` and
+    `row_number`, which counts from 0 in each file and includes bad rows.
 
     \b
     Examples:

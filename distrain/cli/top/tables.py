@@ -54,9 +54,9 @@ def _about(job: Job, ranks: Sequence[Rank]) -> list[str]:
 
 
 def largest_shares(ranks: Sequence[Rank]) -> list[tuple[str, float]]:
-    """Return the phases and their shares of the ranks' wall time in percent, the largest first.
+    """Return each phase and its share, in percent, of the wall time of all ranks together.
 
-    Leaves out shares below 0.5 %.
+    The largest share comes first. Shares below 0.5 % are left out.
     """
     shares = phase_shares(add_up([rank.get("total_seconds") or {} for rank in ranks])).items()
     return sorted((s for s in shares if s[1] >= 0.5), key=lambda share: -share[1])

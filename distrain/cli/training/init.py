@@ -26,15 +26,20 @@ def command(
     """Write a job spec, ready for `distrain train`: the fields to change, each with a comment.
 
     MODEL is one of the models in docs/models, or a preset: criteo-mlp, the model of NVTabular's
-    TensorFlow notebook, or criteo-dlrm, a small DLRM. The default is dcn_v2 if a column has very
-    many ids, most of them rare, as in Criteo's logs, and at most about 60 columns have ids.
-    Otherwise it is mlp. If a table of at most 1,000 rows shows only linear effects, the mlp has no
-    hidden layers (hidden: []).
+    TensorFlow notebook, or criteo-dlrm, a small DLRM. The default is dcn_v2 if one epoch suits the
+    table, and 1 to about 60 columns have ids. Otherwise it is mlp. One epoch suits a table in which
+    a column has more than one id per 50 rows, as in Criteo's logs, except tables of fewer than
+    about 4,000 rows. It also suits a table for which two epochs would take more than 4,000 steps,
+    or 500 steps without validation rows: nearly all such tables of more than 8,000 rows.
 
-    Targets, weight and windows come from the schema in the data's folder. Batch size, epochs,
-    learning rate, and early stopping if there are validation rows, are chosen for the table. If
-    `distrain prep` took the validation rows from its input, a refit finally trains on all rows. The
-    two presets have their own training settings.
+    If a table of at most 1,000 rows shows only linear effects, the mlp has no hidden layers
+    (hidden: []).
+
+    Targets, weight and windows come from the schema in the data's folder. Batch size, epochs and
+    learning rate are chosen for the table. With validation rows and without windows, early stopping
+    is set. If `distrain prep` also took these rows from its input, and there are fewer than 10
+    million training rows, a refit finally trains on all rows; retrieval models are not refitted.
+    The two presets have their own training settings.
 
     \b
     Examples:

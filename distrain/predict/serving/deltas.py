@@ -213,7 +213,11 @@ def hashes_of(folder: Path) -> dict[str, str]:
 
 
 def check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise a `DamagedExport` that names the first file that is unreadable or has another hash."""
+    """Raise `DamagedExport` if a file of `folder` is unreadable or has a wrong hash.
+
+    `files` has the right SHA-256 of each file, by path in the folder. The error names the first
+    such file.
+    """
     for name, expected in files.items():
         try:
             digest = sha256_of(folder / name)

@@ -104,8 +104,9 @@ def export_folder(
     Raises:
         InputError: The workflow makes a column that cannot be made from one raw row; or the
             previous export has another form, or depends on the folder `path`.
-        DataError: Sample, validation rows, workflow or previous export cannot be read; or scores
-            differ, and nothing is written.
+        DataError: Sample, validation rows, workflow or previous export cannot be read; or the
+            export's scores differ from those of `predict`, or it rejects a row of the sample that
+            `predict` scores. Nothing is written then.
         ModelError, OutputError: As in `write_export`.
     """
     facts: dict[str, Any] = {"model": model_file(to)}
@@ -185,11 +186,14 @@ class _ServedWorkflow:
         return {"raw_graph": {"file": RAW_GRAPH, "inputs": [asdict(one) for one in inputs]}}
 
     def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
-        """Compare the folder's scores of the sample with those of `predict`.
+        """Compare the folder's scores with those of `predict`, also the scores of `raw.onnx`.
+
+        The rows are those of the sample, and copies of them with odd values (`with_edges`). Rows
+        that the folder rejects are counted and not scored.
 
         Returns the content of `golden.json`, and the comparison. Raises `DataError` if scores
-        differ by more than the tolerance, a row is rejected by the folder alone, or no row can be
-        scored.
+        differ by more than the tolerance, no row can be scored, or `predict` scores a row of the
+        sample itself that the folder rejects. The folder may reject a copy that `predict` scores.
         """
         scorer, sample = score.Scorer(folder), with_edges(self._first)
         form, table = sample.form, sample.table

@@ -140,7 +140,10 @@ def write_delta(
 
 
 def _form(folder: Path) -> str:
-    """Return what two exports must have in common for a delta, as a text for errors."""
+    """Return the properties of an export in which both exports of a delta must agree, as a text.
+
+    They are the model's files, the form of the tables, and whether there is a workflow.
+    """
     described = json.loads((folder / INPUTS_FILE).read_text())
     model = ", ".join(sorted(file.name for file in folder.glob("model.*")))
     workflow = "" if (folder / deltas.VOCABULARIES).exists() else "out"
@@ -197,7 +200,8 @@ class _Writer:
         """Write a file's patch; yield the descriptions of its pieces for `deltas.patched`.
 
         New rows and the bytes between tables are copied. A whole table is copied if its changed
-        rows and their indices would take at least as many bytes.
+        rows and their indices would take at least as many bytes, or if its rows have another size
+        than in the old export.
 
         Args:
             name: The path of the file in the export.

@@ -90,7 +90,8 @@ class Preprocessor:
                 with.
 
         Raises:
-            BadValue: A column is missing, or a value cannot be used.
+            BadValue: A column is missing, a value cannot be used, or a row's lists of one event
+                sequence have different lengths.
             ValueError: `form` is unknown, or the columns have different numbers of rows.
         """
         form = self._known_form(form)

@@ -28,10 +28,11 @@ class BadValue(ValueError):
 
 
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the columns `names` of rows, each an array, or a list or tuple of Python values.
+    """Return the columns `names` of `rows`, each an array, or a list or tuple of Python values.
 
-    Raises `BadValue` if a column is missing, given twice or a single value, or a row is not a
-    mapping, and `ValueError` if columns have different numbers of rows.
+    `rows` is a DataFrame, an Arrow table, a mapping from names to columns, or an iterable of
+    mappings, one for each row. Raises `BadValue` if a column is missing, given twice or a single
+    value, or a row is not a mapping, and `ValueError` if columns have different numbers of rows.
     """
     names_held = getattr(rows, "column_names", getattr(rows, "columns", None))
     if isinstance(rows, Mapping):

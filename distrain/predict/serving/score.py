@@ -91,7 +91,8 @@ def differences(actual: Mapping[str, Array], expected: Mapping[str, Any]) -> dic
     A prediction's difference is divided by the prediction's size: the largest of its expected
     absolute value, the 90 % quantile of all expected absolute values, and 1. A prediction close to
     0 is also rounded like larger ones, because it is a sum of float32 numbers of the target's size.
-    If both values are NaN, the difference is 0.
+    If both values are NaN, the difference is 0. For the probabilities of several classes, it is the
+    largest difference of any class.
     """
     apart = {}
     for name, values in expected.items():

@@ -94,7 +94,8 @@ def choose(
     """Choose the values that get an id or keep their counts, and write them to files `STEM-*`.
 
     Values that reach the operator's `freq_threshold` get an id, at most the `limits.new` most
-    frequent of them. Of the others, the most frequent in each hash bucket keep their counts.
+    frequent of them. Of the values that do not reach it, the most frequent in each of the
+    `KEPT_BUCKETS` keep their counts.
 
     Args:
         counts: The counts of a piece, with each value once, without values that have an id already.
@@ -120,8 +121,9 @@ def fit_vocabularies(
     """Write the vocabularies of counted columns to the folder `categories`.
 
     Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
-    `keep_counts` is the number of values without an id whose counts are kept with a vocabulary.
-    Raises a `DataError` if a column has more ids than int32 holds.
+    `keep_counts` is the maximum number of values without an id whose counts are kept with a
+    vocabulary, rounded up to a multiple of `KEPT_BUCKETS`. Raises a `DataError` if a column has
+    more ids than int32 holds.
     """
     work = []
     for column in counted:
@@ -196,7 +198,10 @@ def most_frequent(counts: Counts, limit: int | None) -> Counts:
 
 
 def _of_each_bucket(counts: Counts, limit: int) -> Counts:
-    """Return the `limit` most frequent values of each of the `KEPT_BUCKETS`, in bucket order."""
+    """Return the at most `limit` most frequent values of each of the `KEPT_BUCKETS`.
+
+    They are in the order of the buckets; in a bucket, by falling count and then by value.
+    """
     table = counts.rows.append_column(
         "bucket", pa.array(buckets_of(counts.values) // _BUCKETS_IN_ONE)
     )

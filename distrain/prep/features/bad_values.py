@@ -33,7 +33,10 @@ class BadValues(Exception):
         self.hint = hint
 
     def of_rows(self, rows: Places) -> BadValues:
-        """Return the same bad values as values of other rows, `rows`."""
+        """Return a copy with `rows`, one for each bad value, as its `places`.
+
+        It is for values that were taken from lists, or from some of the rows.
+        """
         moved = BadValues(rows, self.values, self.problem, self.hint)
         moved.items = self.items
         return moved
@@ -83,7 +86,7 @@ def parsed(
 ) -> pa.Array:
     """Return the results of `parse` for texts, as `dtype`; each distinct text is parsed once.
 
-    Raises `BadValues` with all texts that `parse` rejects.
+    Raises `BadValues` with all texts for which `parse` raises a `ValueError`.
     """
     encoded = values.dictionary_encode()
     results: list[Any] = []

@@ -254,7 +254,11 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and the columns that histories and target means need besides them."""
+        """The columns of staged rows, by name, with the settings by which their values are read.
+
+        These are the features, the keys and times of the history, and the times by which target
+        means are learnt.
+        """
         times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
         return {**self.columns, **(self.history.staged if self.history else {}), **times}
 
@@ -306,7 +310,10 @@ class FeatureDocument(Section):
 
     @property
     def beside(self) -> tuple[ColumnSchema, ...]:
-        """The output columns besides the features and the first target's label."""
+        """The output columns besides the features and the first target's label.
+
+        These are the further targets, the marks of known labels, the weight and the windows.
+        """
         columns = [target.schema_of(name) for name, target in self.more_targets.items()]
         known = [target.known_schema_of(name) for name, target in self.more_targets.items()]
         columns += [column for column in known if column is not None]

@@ -96,9 +96,10 @@ def _checked_look(
 
 
 def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
-    """Return the content of each column; raises a `DataError` if it is not the same in all files.
+    """Return what each column holds; raises a `DataError` if two files differ in it.
 
-    `files` has the path of each file, and its columns' contents in words, such as their types.
+    `files` has the path of each file, and for its columns a text such as `int64` or `lists`. Files
+    in which a column has no entry are ignored for that column.
     """
     first: dict[str, tuple[str, str]] = {}
     for path, columns in files:

@@ -1,4 +1,7 @@
-"""Computes rows' labels, weights and windows, and which rows are for validation."""
+"""Computes the label, the weight and the window of each row, and which rows are for validation.
+
+Windows are groups of rows, such as days, on which jobs train one after another (`TableWindows`).
+"""
 
 from __future__ import annotations
 
@@ -101,8 +104,8 @@ def finite_numbers(
 ) -> pa.Array:
     """Return each row's number, float32 `[rows]`.
 
-    Raises `BadValues` for numbers that are missing, infinite or below `least`. The error names
-    weights if `least` is 0, otherwise labels.
+    Raises `Unlabelled` for missing numbers, and `BadValues` for numbers that are infinite, beyond
+    float32 or below `least`. The error names weights if `least` is 0, otherwise labels.
     """
     role = "weight" if least == 0 else "label"
     numbers = _labelled(numbers_of(flat(values), text), role).to_numpy(zero_copy_only=False)

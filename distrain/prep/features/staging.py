@@ -144,7 +144,8 @@ def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> p
     """Return labels and features of a table's rows, without writing them.
 
     Raises a `DataError` with the row of a bad value. With `may_drop`, rows without a label are
-    dropped, if the document says so; otherwise they raise a `DataError`, too.
+    dropped if the features document has `missing: drop` for the target. Otherwise such rows raise a
+    `DataError`, too.
     """
     made = _usable_of(table, task)
     if made.unlabelled and not may_drop:
@@ -312,10 +313,12 @@ def _usable(
     layout: FormatSpec,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
-    """Return the usable rows, and drop rows without a label if the document says so.
+    """Return the usable rows; with the built-in document, all rows unchanged.
 
-    Of other unusable rows, calls `leave_out` with the column and the remaining rows' lines. Unless
-    it raises, these rows are dropped.
+    Rows without a label are dropped and counted if the target has `missing: drop`. For other
+    unusable values of a column, calls `leave_out` with the error and the line numbers of the rows
+    that are left; the places in the error are indices into these. Unless `leave_out` raises an
+    error, the rows with these values are dropped, too.
     """
     targets, unlabelled = task.features.document.targets.values(), 0
     may_lack = {target.column for target in targets if target.missing == "drop"}
@@ -351,9 +354,11 @@ def _bad_lines(block: bytes, lines: Places, bad_column: _BadColumn) -> Iterator[
 def _staged(
     table: pa.Table, task: StagingTask, layout: FormatSpec
 ) -> tuple[pa.Table, Mask | None, frozenset[int]]:
-    """Return the columns to stage, the mask of validation rows, and the hashes of `_Usable`.
+    """Return the columns to stage, the mask of validation rows, and some hashes.
 
-    Raises `_BadColumn` if values of a column cannot be used.
+    The mask, `[rows]`, is `None` unless the document splits rows by the values of a column. For a
+    split by hash, the hashes are those from `hashed_rows`; for other splits, there are none. Raises
+    `_BadColumn` if values of a column cannot be used.
     """
     document = task.features.document
     table = with_partitions(table, task.file.folders)

@@ -171,7 +171,10 @@ class TableFile:
         )
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
-        """Return `int64` or `string` for each column of categories whose type is known."""
+        """Return the type of the categories of features, `int64` or `string`, by feature.
+
+        Features that take numbers are left out, and features of a column with the type null.
+        """
         types_by_column = {}
         for name, column in features.document.columns.items():
             source, *others = column.sources(name)
@@ -185,7 +188,10 @@ class TableFile:
         return types_by_column
 
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
-        """Return `lists` or `single values` for each feature for which that is known."""
+        """Return `lists` or `single values` for each feature.
+
+        Features of a column with the type null are left out, unless columns are used unchanged.
+        """
         shape_of = {}
         for name, column in features.document.columns.items():
             dtype = self.columns[column.sources(name)[0]]

@@ -92,7 +92,8 @@ def rows_of_pieces(
     """Yield the rows of a file's pieces of whole lines, each with the number of lines before it.
 
     Raises:
-        DataError: A quoted value may contain a line end.
+        DataError: A quoted value may contain a line end, or a header of Criteo's columns is wrong
+            or missing.
     """
     before = 0
     for number, piece in enumerate(pieces):

@@ -181,12 +181,15 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
 
 
 def texts_of(values: pa.Array) -> pa.Array:
-    """Return values as texts, as `spelled` does; raises `BadValues` for values without a text."""
+    """Return values as texts, as `spelling.texts_of` does.
+
+    Raises `BadValues` for values that have no text.
+    """
     return converted(values, spelled, _NO_TEXT)
 
 
 def category_texts_of(values: pa.Array) -> pa.Array:
-    """Return values as texts of categories, as `category_texts` does.
+    """Return values as texts of categories, as `spelling.category_texts` does.
 
     Raises `BadValues` for values that have no text.
     """

@@ -51,7 +51,7 @@ from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import is_remote
 
 _BYTES_BY_KEY = 64
-"""Memory per sorted key: for the key, its place, its order, and copies of key and place."""
+"""Memory per sorted key: for the key, its value's index, its order, and copies of key and index."""
 
 _RUNS = "runs"
 
@@ -150,7 +150,10 @@ def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) 
 
 
 def _write_runs(path_of: PathOf, categories: str, name: str, most: int, holds_text: bool) -> None:
-    """Write values and counts in id order, and each batch's keys and places sorted by key."""
+    """Write the files of values and of counts in id order, and a file of runs.
+
+    A run has the keys of a batch, sorted, and the index of each key's value in id order.
+    """
     schema = pa.schema([(KEYS, pa.uint64() if holds_text else pa.int64()), (PLACES, pa.int32())])
     with ExitStack() as opened:
 

@@ -17,7 +17,10 @@ import pyarrow.compute as pc
 from distrain.prep.vocabulary import is_text, one_array
 
 NUM_BUCKETS = 4096
-"""Number of buckets of the hashes of values; a piece is a range of buckets."""
+"""Number of buckets of the hashes of values.
+
+The counts of a range of buckets are a piece, which one task adds up.
+"""
 
 _STRING_BYTES = 2**31 - 1
 """The largest offset of Arrow's `string`; `large_string` has 64-bit offsets."""

@@ -69,7 +69,7 @@ class Encoding(LearntByColumn):
         raise NotImplementedError
 
     def merge(self, *states: Cells) -> Cells:
-        """Return the counts of the values of all states."""
+        """Return the cells of all states, one state after another; equal cells are not added up."""
         return states[0] if len(states) == 1 else Cells.joined([state.rows for state in states])
 
     def finish(self, state: Cells) -> ValueTable:

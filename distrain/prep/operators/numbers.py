@@ -278,7 +278,10 @@ class Normalize(OnNumbers, LearntByColumn):
         return total
 
     def finish(self, state: Moments) -> Moments:
-        """Return the moments; raises a `DataError` if a value was NaN or infinite."""
+        """Return the moments.
+
+        Raises a `DataError` if a value was NaN or infinite, or if the sum of squares overflows.
+        """
         if not math.isfinite(state.m2):
             raise DataError(
                 f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",

@@ -41,11 +41,14 @@ class Operator(Protocol):
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values, and what is fitted, unless it has its own files."""
+        """Return the settings, and the fitted state unless it has its own files, as JSON values."""
         ...
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the settings, as JSON, of the step of this `kind` (`prep.steps`) for a column."""
+        """Return the argument `step` of the function `prep.steps.STEPS[kind]`, as JSON values.
+
+        That function repeats `transform` for the column where a model is served.
+        """
         ...
 
 
@@ -62,7 +65,7 @@ class FittedOperator(Operator, Protocol):
         ...
 
     def finish(self, state: Any) -> Any:
-        """Return what is fitted for a column, from the state of all its training values."""
+        """Return the fitted state of a column, from the merged state of all its training values."""
         ...
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
@@ -82,7 +85,10 @@ class TrainingRows:
     labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
 
     def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
-        """Return the same for the items of the rows' lists; `lengths` are the lists' lengths."""
+        """Return the fold or time, and the label, of each item of the rows' lists.
+
+        They are those of the item's row. `lengths`, `[rows]`, are the lengths of the lists.
+        """
         labels = None if self.labels is None else np.repeat(self.labels, lengths)
         return TrainingRows(np.repeat(self.places, lengths), labels)
 
@@ -118,7 +124,7 @@ class OnNumbers:
     kind: ClassVar[str]
 
     def served(self, column: str) -> dict[str, Any]:
-        """Return the settings of the step for a column, as JSON."""
+        """Return the settings of the column's step, as JSON values."""
         raise NotImplementedError
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:

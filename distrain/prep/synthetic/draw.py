@@ -23,7 +23,7 @@ LEAST_SCALED_CARDINALITY = 100
 
 @dataclass(frozen=True)
 class IntegerColumn:
-    """A count with a long tail."""
+    """The distribution of a generated integer column: counts with a long tail."""
 
     name: str
     median: float  # the median before rounding down; below 1 most values are 0

@@ -120,14 +120,18 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of a split's values that are missing, and the share of the others without an id."""
+    """For a split: the share of missing values, and the share of the other values without an id."""
 
     rows: int  # the split's rows
     missing: Mapping[str, float]  # by column; for lists, of whole lists
     unknown: Mapping[str, float]  # by categorical column; for lists, of their items
 
     def kept_in(self, workflow: Workflow, inputs: Sequence[str]) -> Workflow:
-        """Return the workflow with these shares recorded as those of the rows it was fitted on."""
+        """Return the workflow with these shares in its record, to find drift in later rows.
+
+        They must be the shares of the rows that the workflow was fitted on. `inputs` are the paths
+        of the files of these rows.
+        """
         fitted_on = {
             "inputs": list(inputs),
             "rows": self.rows,
@@ -226,7 +230,7 @@ def _grown(
 
 
 def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the `inputs` with the path of a file on which the workflow was fitted or updated."""
+    """Return those of the paths `inputs` on which the workflow was fitted or updated before."""
     updates = workflow.record.get(UPDATES)
     days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
     known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}

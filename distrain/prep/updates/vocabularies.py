@@ -51,7 +51,7 @@ from distrain.storage.folder import open_folder
 from distrain.storage.retrying import RETRY_S, with_retries
 
 _BYTES_BY_VALUE = 64
-"""Memory per value: value, count and place, and a copy of each while sorting."""
+"""Memory per value: for the value, its count and index, and a copy of each while sorting."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def update_vocabularies(
     Returns a report on each, in the order of `counted`. `staging` is a folder for temporary files.
 
     Args:
-        keep_counts: The number of values without an id whose counts are kept with a vocabulary.
+        keep_counts: As in `fit_vocabularies`.
         old: Another folder, with the old vocabularies and their kept counts. It is not changed, so
             a task whose worker dies can run again.
     """
@@ -109,7 +109,10 @@ def update_vocabularies(
 
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Old:
-    """Write an old vocabulary and its kept counts to files `STEM-*`, sorted by hash bucket."""
+    """Write the vocabulary `name` of the folder `old`, and its kept counts, to files `STEM-*`.
+
+    The files are sorted by hash bucket. Returns their paths, and their sizes.
+    """
     most = _rows_at_once(range_bytes)
     spread = _Old()
     for number, (values, counts) in enumerate(read_batches(old, name, most)):

@@ -33,7 +33,7 @@ MOST = 3e38
 """The largest number that is used, near the limit of float32; larger numbers are clipped to it."""
 FEW_VALUES = 30
 NEARLY_ALL = 0.99
-"""If at least this share of a column's texts are numbers, or times, the others are mistakes."""
+"""If at least this share of a column's texts are numbers (or times), the others are mistakes."""
 _MOST = 0.9  # if fewer texts are numbers, the column has texts
 _NUM_TRIED = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
@@ -185,8 +185,8 @@ def _spell_numbers(values: pa.Array, text: FormatSpec | None) -> bool:
 def _odd_among(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> Places:
     """Return the indices of the texts that `convert` rejects, or converts to infinity.
 
-    If it rejects most of 20 texts, all indices are returned, since finding many bad values takes
-    long.
+    If it rejects more than half of 20 evenly spaced texts, all indices are returned, since finding
+    many bad values takes long.
     """
     if len(values) > _NUM_TRIED:
         tried = values.take(pa.array(np.linspace(0, len(values) - 1, _NUM_TRIED, dtype=np.int64)))

@@ -97,7 +97,8 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     Each file gives about the same share of `most_rows`.
 
     Raises:
-        DataError: A file cannot be read or lacks columns of an earlier file, or there are no rows.
+        DataError: A file cannot be read or, unless it holds JSON lines, lacks columns of an earlier
+            file; or there are no rows.
     """
     step = -(-len(files) // _MOST_FILES)
     chosen = files[::step]
@@ -242,7 +243,8 @@ def infer_features(
 
     Args:
         asked: The user's decisions. The targets and the weight that it names are read completely
-            from parquet, because the sample may lack classes, or have only equal values.
+            from parquet of up to 16 GiB, because the sample may lack classes, or have only equal
+            values.
         most_rows: Maximum number of sampled rows.
 
     Raises:
@@ -413,8 +415,11 @@ def _document(
 ) -> str:
     """Return the text of the document.
 
-    `decided` has the target, the section `split`, and the reason for it; `combined` the features
-    of several columns.
+    Args:
+        decided: The target, the section `split` (`None` for none), and the reason for the split.
+        beside: The lines from `_beside`.
+        combined: The features of several columns.
+        names_taken: Names that features may not have.
     """
     target, split, why_split = decided
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)

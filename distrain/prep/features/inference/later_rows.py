@@ -28,7 +28,8 @@ def times_to_split_by(columns: Iterable[Facts]) -> Facts | None:
 def rows_by_time(columns: Sequence[Facts], split: Mapping[str, Any] | None) -> Rows | None:
     """Return the indices of the sample's rows in the order of their times, `[num_rows]`.
 
-    `None` unless `split` is by time, or takes the last share of the rows, and a column has times.
+    `None` unless `split` is by time, or takes the last share of the rows. Also `None` if no column
+    has usable times (`times_to_split_by`); in a split by time, only its column counts.
     """
     if split is None or split.get("by") not in ("time", "fraction"):
         return None
@@ -43,7 +44,8 @@ def measures_time(facts: Facts, order: Rows) -> bool:
     """Return True if most numbers of the latest tenth of the rows are outside the earlier range.
 
     Such a column, for example a month in a table of one year, has no value in common with later
-    rows. `order` are the rows in the order of their times.
+    rows. `order` are the rows in the order of their times. False for columns with missing values
+    or of another kind than numbers, and if there are too few latest rows.
     """
     if facts.kind != "number" or facts.has_gaps:
         return False

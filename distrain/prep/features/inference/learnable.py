@@ -28,7 +28,7 @@ Tested = tuple[Rows, Rows]
 _SMOOTHING = 20
 _LEAST_SD = 1e-9  # below it, differences are rounding errors
 _CHANCE_SD = 3.0
-"""A correlation above this number of standard deviations is not chance."""
+"""Values predict the labels if `_strength` is above this number of standard deviations."""
 
 
 def sampled_labels(values: pa.Array, target: object, text: FormatSpec | None) -> Labels | None:
@@ -65,8 +65,8 @@ def is_learnable(values: pa.Array, labels: Labels, order: Rows | None) -> bool:
 
     Args:
         labels: `[num_rows]`, float64; NaN where missing.
-        order: The rows in the order of their times, `[num_rows]`: the means are those of the
-            earlier half, since a model is used on later rows. `None`: those of every second row.
+        order: The rows in the order of their times, `[num_rows]`: the means are computed from the
+            earlier half, since a model is used on later rows. `None`: from every second row.
     """
     tested = _halves(labels, order)
     return _strength(_means(_codes(values), labels, tested), labels[tested[1]]) > _CHANCE_SD
@@ -139,9 +139,9 @@ def _without(explained: Labels, values: Labels) -> Labels:
 
 
 def _strength(means: Labels, labels: Labels) -> float:
-    """Return the correlation of means and labels, times the root of their number; 0 if undefined.
+    """Return r * sqrt(n): r is the correlation of n means with n labels; 0 if r is undefined.
 
-    So it is in standard deviations of a correlation by chance.
+    If the means predict nothing, the result is about standard normal.
     """
     if len(labels) < 2 or means.std() < _LEAST_SD or labels.std() < _LEAST_SD:
         return 0.0

@@ -18,7 +18,7 @@ _RARE = 0.001  # of three classes or more; one of two is often rarer, as fraud i
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The file of some consecutive rows."""
+    """The file from which some consecutive rows of a sample come, and the rows' numbers in it."""
 
     file: str
     unit: str  # what `numbers` count, as in errors of `prep`

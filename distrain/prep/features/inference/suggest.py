@@ -226,7 +226,7 @@ def with_further(
     """Return the suggestion with additional features of its column: buckets, counts, target means.
 
     Counts and target means of a categorical column whose values do not predict the target are
-    `doubtful`.
+    `doubtful`. Columns of times, lists, or few categories get no additional features.
 
     Args:
         is_learnable: Returns whether the column's values predict the target.
@@ -323,8 +323,8 @@ _ENDINGS = {"buckets": "bucket", "count": "rows", "target_mean": "mean"}
 def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
     """Return features of parts of the times, such as the weekday.
 
-    If the latest rows are for validation (`order`), parts are left out of which these rows have
-    many new values.
+    If the latest rows are for validation (`order`), a part is left out if these rows have many
+    values of it that no earlier row has.
     """
     day = _DAY_US
     parts = ["weekday"]
@@ -351,9 +351,10 @@ def _of_time(facts: Facts, order: Rows | None) -> tuple[Feature, ...]:
 def target_of(columns: Sequence[Facts]) -> Target:
     """Return a guess of the target.
 
-    It is a column with the name of a target, else a rating, else the last column of two values. If
-    there is none, it is a placeholder, which the user must replace. A rating becomes a binary,
-    multiclass or regression target, by its values.
+    It is a column with the name of a target, preferably of two values; else a rating; else the last
+    column of two values, none missing. If there is none, it is a placeholder, which the user must
+    replace. A rating, or a named target of more values, becomes a binary, multiclass or regression
+    target, by its values.
     """
     columns = [facts for facts in columns if part_for_validation(facts) is None] or columns
     pairs = [facts for facts in columns if _is_pair(facts)]
@@ -404,7 +405,7 @@ def _by_case(value: Any) -> Any:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share in percent, with three significant digits.
+    """Return the share `part / whole` as a text in percent, of at most three significant digits.
 
     >>> percent(1, 3), percent(1, 20_000), percent(5, 5)
     ('33.3 %', '0.005 %', '100 %')
@@ -542,8 +543,9 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
 def part_for_validation(facts: Facts) -> str | None:
     """Return the value of a text column such as `split` whose rows are for validation.
 
-    `None` unless all values are usual names of parts, such as "train", "test" and "valid", and one
-    of them marks training rows. A test part is preferred to a validation part.
+    `None` unless all values are usual names of parts, such as "train", "test" and "valid", one of
+    them marks training rows, and another one does not. A test part is preferred to a validation
+    part.
 
     >>> part_for_validation(Facts("split", "text", "text", 9, 0, few=("train", "test")))
     'test'

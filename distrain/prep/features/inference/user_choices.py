@@ -127,7 +127,8 @@ class Asked:
     def weight_of(self, columns: Sequence[Facts]) -> tuple[str, str] | None:
         """Return the name of the column of weights and why it was chosen; `None` without weights.
 
-        Raises a `DataError` if the wanted column is missing, or all its weights are 0.
+        Raises a `DataError` if the wanted column is missing, or if all rows were read and all
+        weights are 0.
         """
         if self.weight is False:
             return None
