@@ -72,7 +72,7 @@ def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool
 
 
 def codec_and_bytes(chunks: RowGroupChunks, leaf: int) -> tuple[str, int]:
-    """Return the codec of the chunk of leaf column number `leaf`, and its number of compressed bytes.
+    """Return the codec and the compressed bytes of the chunk of leaf column number `leaf`.
 
     The codec is "unknown" if its number is not in `CODECS`.
     """
