@@ -379,7 +379,7 @@ class Artifacts(Answer):
 
 
 class Records(Answer):
-    """Records of a job, in order, over all its attempts, without steps that were repeated later."""
+    """Valid records of a job, in order, over all its attempts."""
 
     records: list[dict[str, Any]] = Field(
         [],

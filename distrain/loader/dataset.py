@@ -32,7 +32,7 @@ class Dataset:
         paths: Parquet files: paths, folders, globs or URLs, one or many.
         schema: A schema, or a local file or folder to load it from. `None` looks next to the first
             file and in the parent folder, where `distrain prep` writes it; with `workflow`, in the
-            workflow's folder and its parent instead. For remote ones, it must be given.
+            workflow's folder and its parent instead. For remote files, a schema must be given.
         part_size: Maximum size in memory of a part, in bytes or like `"128MiB"`. A part is a run of
             row groups of one file that stay together when parts are shuffled; `None` makes each row
             group a part.

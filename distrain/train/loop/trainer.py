@@ -188,7 +188,8 @@ class Trainer(RankJob):
         """Score rows that must be scored before the first step.
 
         This repeats an evaluation that was interrupted. After a warm start, it scores the first
-        window. If the last step ended a window, the window's model is saved, unless it was before.
+        window. If the last step ended a window, a checkpoint is saved and, with
+        `checkpoint.window_models`, the window's model.
         """
         window, border = self._next_window(), self.span.window_at(self.taken) is not None
         # The new attempt may have no validation rows.
