@@ -268,7 +268,7 @@ class JobPage(Answer):
 
 
 class Event(Answer):
-    """An event of a stream."""
+    """An event of the stream of events about jobs."""
 
     id: str = ""  # the cursor from which `follow(after=...)` continues after this event
     kind: str = ""  # `job.state`, `job.progress`, `reset`, `end`; a later service may have others

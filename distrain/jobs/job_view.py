@@ -84,9 +84,9 @@ class Record:
     progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Return all fields except mappings and tuples, and the metrics of `own` and `targets`.
+        """Return the fields that are neither mappings nor tuples, by name, and further metrics.
 
-        Metrics of `targets` have the names `TARGET.METRIC`.
+        The further metrics are those in `own`, and those in `targets` as `TARGET.METRIC`.
         """
         plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
         return {**plain, **(self.own or {}), **self.of_targets()}

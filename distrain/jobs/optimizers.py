@@ -1,14 +1,15 @@
 """The kinds of optimizers: how each updates tables and dense parameters, and its state.
 
-`OPTIMIZERS` is the only place that names the kinds. The job spec, the memory plans, the kernels,
-checkpoints and torch's optimizer of the dense part read it. A kind has two halves:
+`OPTIMIZERS` and `OptimizerKind` are the only lists of the kinds. The job spec, the memory plans,
+the kernels, checkpoints and torch's optimizer of the dense part read `OPTIMIZERS`. A kind has two
+halves:
 
 - an *update rule*, by which `embeddings.SparseOptimizer` changes the touched rows of tables;
   `models/embeddings/kernels` computes it, in C, torch and Triton;
 - a class of `torch.optim` for the dense part.
 
-A new kind with an existing rule needs an entry in `OPTIMIZERS`. A new rule also needs an entry in
-`UPDATE_RULES`, and a formula in each of the kernels' files.
+A new kind with an existing rule needs an entry in `OPTIMIZERS` and one in `OptimizerKind`. A new
+rule also needs an entry in `UPDATE_RULES`, and a formula in each of the kernels' files.
 """
 
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ class _Below:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Paths of one run's files; no other module contains these names.
+    """Paths of one run's files; other modules take the files' names from here.
 
     Attributes:
         root: The run folder; if the run is in an object store, a local folder for the files that
@@ -74,7 +74,7 @@ class RunPaths:
     audits = _Below("audit")  # hashes of trained rows, attempt by attempt
 
     def attempt_records(self, attempt: int) -> Path:
-        """Return the file of an attempt's records, which only rank 0's supervisor writes."""
+        """Return the file of an attempt's records, which has a single writer (`AttemptFile`)."""
         return self.records / f"{_ATTEMPT}{attempt}{_RECORDS}"
 
     def log(self, rank: int, attempt: int) -> Path:

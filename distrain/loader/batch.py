@@ -144,7 +144,7 @@ class Ragged:
 def ranges(starts: Tensor, lengths: Tensor, total: int) -> Tensor:
     """Return the numbers `starts[k]` to `starts[k] + lengths[k] - 1` for each `k`, in order.
 
-    All tensors are int64. `total` is the sum of `lengths`; with it, a GPU need not be waited for.
+    The result is int64. `total` is the sum of `lengths`; with it, a GPU need not be waited for.
 
     >>> import torch
     >>> ranges(torch.tensor([5, 9]), torch.tensor([2, 3]), 5).tolist()

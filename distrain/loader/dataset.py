@@ -30,8 +30,9 @@ class Dataset:
 
     Args:
         paths: Parquet files: paths, folders, globs or URLs, one or many.
-        schema: A schema, or a file or folder to load it from. `None` looks next to the files and in
-            the parent folder, where `distrain prep` writes it.
+        schema: A schema, or a local file or folder to load it from. `None` looks next to the first
+            file and in the parent folder, where `distrain prep` writes it; with `workflow`, in the
+            workflow's folder and its parent instead. For remote files, a schema must be given.
         part_size: Maximum size in memory of a part, in bytes or like `"128MiB"`. A part is a run of
             row groups of one file that stay together when parts are shuffled; `None` makes each row
             group a part.
@@ -59,6 +60,7 @@ class Dataset:
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
+        Unavailable: The storage does not answer.
         SpecError: An option is invalid, or the filter cannot be used.
         SchemaError: There is no schema, it has no features, or it does not fit the options.
     """

@@ -303,9 +303,10 @@ def largest_chunk_rows(
 ) -> int:
     """Return the maximum number of rows of a chunk, over all windows.
 
-    With `shuffle="chunk"`, it is the sum of the `parts_per_chunk` largest parts. With `"none"`, it
-    is the largest row group, or the largest slice. With `"full"`, it is a bound of the rows of a
-    bucket, or all rows of a window if buckets are not used.
+    With `shuffle="chunk"`, it is the sum of the `parts_per_chunk` largest parts, in which a large
+    row group counts as its largest slice. With `"none"`, it is the largest row group or slice. With
+    `"full"`, it is a bound of the rows of a bucket, or all rows of a window if buckets are not
+    used.
     """
     return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
 
@@ -350,7 +351,8 @@ def open_steps(
 ) -> int:
     """Return the number of steps whose batches may be open at a time on a rank with `lanes` lanes.
 
-    The other arguments are as for `memory_bound`; see the module's docstring for the formula.
+    `loads_ahead` is as in `LoaderOptions`, the other arguments are as for `memory_bound`; see the
+    module's docstring for the formula.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
     >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=12)

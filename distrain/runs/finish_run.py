@@ -72,9 +72,9 @@ def _earlier(folder: OpenRunFolder, summary: Left | None, first_attempt: int) ->
 def finish_run(paths: RunPaths, view: JobView, first_attempt: int) -> Summary:
     """Write and return the summary of a submission that has ended, from its attempts' records.
 
-    If an earlier submission succeeded and this one failed before it trained, the earlier summary
-    remains in the folder. Raises `OutputError` if the summary cannot be written, or if the folder
-    is gone.
+    If an earlier submission succeeded, and this one failed or was cancelled before it trained, the
+    earlier summary remains in the folder. Raises `OutputError` if the summary cannot be written, or
+    if the folder is gone.
     """
     if find_run_file(paths) is None:
         raise OutputError(

@@ -115,7 +115,10 @@ def _first_error(log: LogOfRank) -> LoggedError | None:
 
 
 def _end_of_block(lines: Sequence[str], start: int) -> int:
-    """Return the index after the lines that belong to the error at line `start`."""
+    """Return the index after the lines that belong to the error at index `start`.
+
+    They end before the next logged line of a level below ERROR, and are at most `LINES_AFTER`.
+    """
     for index in range(start + 1, min(len(lines), start + LINES_AFTER)):
         stamp = _TIME.match(lines[index])
         if stamp and stamp[2] not in ("ERROR", "CRITICAL"):

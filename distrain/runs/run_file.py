@@ -75,10 +75,10 @@ def begin_run(paths: RunPaths, spec: JobSpec, job_id: str, service: str | None =
     """Write the spec, and `run.json` unless it exists, to a run folder or an object store.
 
     `service` is the id of the service that has the job, or `None`. In an existing `run.json`, only
-    this id is replaced.
+    this id is replaced. On a filesystem, also removes the tables that an earlier command stored.
 
-    Raises `RunInUse` if a command uses the run, and `OutputError` if a file cannot be written or
-    the folder holds the run of another job.
+    Raises `RunInUse` if a command uses the run (not detected in an object store), and `OutputError`
+    if a file cannot be written or the folder holds the run of another job.
     """
     run = find_run_file(paths)
     if run is None:
@@ -133,7 +133,10 @@ def read_run_file(paths: RunPaths) -> RunFile:
 
 
 def find_run_file(paths: RunPaths) -> RunFile | None:
-    """Read `run.json` of a run folder, also in an object store; `None` if there is none."""
+    """Read `run.json` of a run folder, also in an object store; `None` if there is none.
+
+    Raises `InputError` if it is invalid; in an object store `ValueError` if it is not JSON.
+    """
     if not paths.store:
         return read_run_file(paths) if paths.run.exists() else None
     text = read_small_file(paths.place, paths.run.name)
@@ -211,7 +214,8 @@ def untrained(paths: RunPaths) -> str | None:
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """Raise `OutputError` if a run folder holds a run that trained, or may have trained.
 
-    With `overwrite`, such a run is accepted unless a service has its job. Raises `RunInUse` if
+    With `overwrite`, such a run is accepted unless a service has its job. A spec without a
+    `run.json` counts as a run that may have trained, also with `overwrite`. Raises `RunInUse` if
     another command uses the run, and with `overwrite` `InputError` if `run.json` cannot be read to
     see whether a service has its job.
     """

@@ -360,7 +360,10 @@ def waiting_lock(output: Path, on_wait: Callable[[], object]) -> Iterator[None]:
 
 
 def _lock_file(path: Path, on_wait: Callable[[], object]) -> int:
-    """Create and lock the file at `path`; return its descriptor."""
+    """Create the file at `path`, wait for its lock, and return its descriptor.
+
+    Calls `on_wait` before waiting. On a filesystem without locks, the file is not locked.
+    """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

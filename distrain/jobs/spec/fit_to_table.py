@@ -9,20 +9,21 @@ from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
 
 _MANY_STEPS = 4_000
-"""The approximate number of steps of several epochs, if there are validation rows.
+"""The total steps that a training of several epochs aims at, if there are validation rows.
 
 Early stopping usually ends the training sooner.
 """
 
 _MOST_EPOCHS = 60
 _SEEN_OFTEN = 50
-"""With this many rows per id of the largest column, a second epoch does not overfit ids."""
+"""With this many rows per id of the column with most ids, a second epoch does not overfit ids."""
 
 _SMALLER_OF_ONE_PASS = 2
 _LEAST_BATCH = 32
 """A job of one epoch divides its batch size by `_SMALLER_OF_ONE_PASS`, but not to below this size.
 
-Twice as many steps learn more: AUC +0.0007 on Criteo's rows.
+Not with windows, and not for a large table (`_MANY_ROWS`). Twice as many steps learn more: AUC
++0.0007 on Criteo's rows.
 """
 
 _VALIDATIONS = 4
@@ -34,7 +35,7 @@ _OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
 _PIECES = 12
 _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
-"""The number of rows of a large table.
+"""The minimum number of rows of a large table.
 
 For a large table, averaging weights and a refit have little effect. Averages take memory, and a
 refit takes as long as the training.
@@ -47,7 +48,7 @@ Their weight matrices have the square of the input's width as their size.
 """
 
 _LOW_RANK = 64
-"""The rank of cross layers' matrices if the input is wide, and the table has few rows.
+"""The rank of cross layers' matrices for inputs of more than 256 values, if the table is not large.
 
 On Criteo's rows, with an input of 690 values, the AUC is that of a full rank in half the CPU time.
 """
@@ -105,9 +106,9 @@ class TableFacts:
 def default_kind(schema: Schema | None, table: TableFacts | None) -> str:
     """Return the default kind of model, `dcn_v2` or `mlp`.
 
-    It is `dcn_v2` if the table is so large, and its ids so rare, that one epoch suits it (a second
-    one would overfit the ids), and the input is at most `_MOST_CROSSED` values wide. Without a
-    schema, facts of the table, rows or categorical columns, it is `mlp`.
+    It is `dcn_v2` if the table has categorical columns, one epoch suits it (see `_epochs`), and the
+    input is at most `_MOST_CROSSED` values wide. Otherwise, and without a schema, facts of the
+    table or rows, it is `mlp`.
     """
     if schema is None or table is None or table.rows < 1 or not schema.categorical:
         return "mlp"
@@ -182,9 +183,10 @@ def fit_to(
 def _fit_layers(
     model: dict[str, Any], options: Collection[str], *, numbers: bool, often: bool
 ) -> None:
-    """Set pieces of continuous columns and dropout in the section `model`, if the model has them.
+    """Set `number_pieces` and `dropout` in the section `model`, as far as the model has them.
 
-    `numbers`: whether continuous columns are encoded. `often`: whether there are several epochs.
+    `numbers`: whether to set `number_pieces`, the encoding of continuous columns. `often`: whether
+    there are several epochs; only then `dropout` is set.
     """
     if numbers and "number_pieces" in options:
         model["number_pieces"] = _PIECES
@@ -193,7 +195,13 @@ def _fit_layers(
 
 
 def _epochs(schema: Schema, table: TableFacts, steps: int) -> int:
-    """Return the number of epochs for a table of which one epoch has `steps` steps."""
+    """Return the number of epochs for a table of which one epoch has `steps` steps.
+
+    It is 1 if the column with most ids has fewer than `_SEEN_OFTEN` rows per id, unless an epoch
+    has less than half of `FEWEST_STEPS`. Otherwise the steps of all epochs are at most
+    `_MANY_STEPS` or, without validation rows, twice `FEWEST_STEPS`; at least one epoch, at most
+    `_MOST_EPOCHS`.
+    """
     largest = max((column.cardinality or 1 for column in schema.categorical), default=1)
     if table.rows < _SEEN_OFTEN * largest and steps >= FEWEST_STEPS // 2:
         return 1

@@ -21,7 +21,7 @@ RANKS_THAT_SEND_ALL = 8
 """The most ranks that send every report to the scheduler, unless `train.log_every_s` is set."""
 
 REPORTS_PER_S = 32
-"""Reports per second that all ranks of a larger job together send by default.
+"""Maximum reports per second that all ranks of a larger job together send by default.
 
 A larger job has more than `RANKS_THAT_SEND_ALL` ranks. Its reports take about 2 % of a core of the
 scheduler.
@@ -72,8 +72,8 @@ class JobSpec(Section):
     def log_every_s(self) -> float:
         """The minimum seconds between two reports of a rank to the scheduler; 0: send every report.
 
-        By default, more than 8 ranks together send 32 reports a second, so that the scheduler's
-        load does not grow with the number of ranks.
+        By default, it is 0 for up to 8 ranks. More ranks together send at most 32 reports a second,
+        so that the scheduler's load does not grow with the number of ranks.
         """
         said, ranks = self.train.log_every_s, self.resources.num_ranks
         if said is not None:

@@ -398,8 +398,9 @@ class TrainSpec(Section):
     def for_rows(self, rows: int, *, in_order: bool = False) -> "TrainSpec":
         """Return the section with `auto` replaced by the values for this number of training rows.
 
-        Automatic `epochs` are 1, unless `global_batch_size` is `auto` too, `max_steps` and
-        `init_from` are unset, and the rows are not trained in windows (`in_order`).
+        Automatic `epochs` give the job at least `FEWEST_STEPS` steps if `global_batch_size` is
+        `auto` too, `max_steps` and `init_from` are unset, and the rows are not trained in windows
+        (`in_order`). Otherwise they are 1.
 
         >>> TrainSpec(global_batch_size="auto", epochs="auto").for_rows(1_000).num_epochs
         8

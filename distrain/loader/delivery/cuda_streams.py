@@ -1,4 +1,4 @@
-"""The CUDA stream of the loaders' work, its order with consumers' streams, and devices by name."""
+"""The loaders' CUDA stream, its ordering relative to consumers' streams, and devices by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _side_streams_lock = threading.Lock()
 
 
 class CudaStreams:
-    """A GPU's side stream, for the loaders' work, and its order with the consumers' streams."""
+    """A GPU's side stream, for the loaders' work; orders it relative to the consumers' streams."""
 
     def __init__(self, device: torch.device):
         self.device = device

@@ -1,4 +1,4 @@
-"""Memory of batches: a pool of blocks, batches being filled, and tiles for the C kernel."""
+"""Memory of batches: a pool of blocks, batches being filled, and scratch memory of the C kernel."""
 
 from __future__ import annotations
 
@@ -157,11 +157,11 @@ class BlockPool:
     or to a tensor made of it, is left. At most `most_idle` unused blocks are kept (`None`: all): a
     consumer that collects batches and drops them together returns more than a loader ever needs.
 
-    torch and not this pool reuses `pinned` (page-locked) blocks, since torch records which blocks a
-    copy to a device still reads.
+    Page-locked blocks (`pinned`) are reused by torch instead of this pool, since torch records
+    which blocks a copy to a device still reads.
 
     Attributes:
-        tiles: Scratch memory for the threads that fill blocks.
+        tiles: Scratch memory for the threads that fill blocks (see `tile_bytes`).
     """
 
     def __init__(

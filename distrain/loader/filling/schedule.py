@@ -146,7 +146,10 @@ def bands_of(options: LoaderOptions) -> int:
 
 
 def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
-    """Return the maximum number of large row groups whose slices a rank reads at a time."""
+    """Return the maximum number of large row groups whose slices a rank reads at a time.
+
+    It is 0 if the table has no large row groups.
+    """
     slices = dataset.slices
     if not slices.any_large:
         return 0

@@ -66,7 +66,7 @@ class Leaf(NamedTuple):
     dtypes: tuple[np.dtype[Any], ...]
 
     def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
-        """Return the value that replaces nulls, as the bytes of one `dtype`.
+        """Return the value that replaces nulls, as the bytes of one value of type `dtype`.
 
         Returns b"" if this package does not replace nulls of the column: `fill` is `None` or does
         not fit `dtype`, or Arrow's type is not the file's.

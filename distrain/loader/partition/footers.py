@@ -348,9 +348,9 @@ def _statistics_of(
 def _label_bounds(
     metadata: FileMetaData, groups: Sequence[RowGroupChunks], wanted: Sequence[WantedColumn]
 ) -> Iterator[tuple[float | None, ...]]:
-    """Yield the minimum and maximum of the first label column in each row group.
+    """Yield, for each row group, the minimum and maximum of the first label column.
 
-    Yields `(None,)` if they are unknown.
+    Yields `(None,)` for a row group if they are unknown, and for all if there is no label column.
     """
     label = next((column for column in wanted if column.kind == "label"), None)
     leaf = None if label is None else _leaf_of(_leaves(metadata), label)

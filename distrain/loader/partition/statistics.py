@@ -72,7 +72,10 @@ def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool
 
 
 def codec_and_bytes(chunks: RowGroupChunks, leaf: int) -> tuple[str, int]:
-    """Return the codec of the chunk of leaf column number `leaf`, and its compressed bytes."""
+    """Return the codec and the compressed bytes of the chunk of leaf column number `leaf`.
+
+    The codec is "unknown" if its number is not in `CODECS`.
+    """
     own = chunks[leaf][3]
     codec = own[4] >> 1
     return CODECS[codec] if codec < len(CODECS) else "unknown", own[7] >> 1

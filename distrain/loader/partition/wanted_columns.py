@@ -118,7 +118,8 @@ def wanted_columns(
 def column_of_leaf(path: str, flat: Collection[str], lists: Collection[str]) -> str | None:
     """Return the name of the column that a leaf of a parquet schema belongs to, by its path.
 
-    `None` if the column is in neither of the collections, of flat and of list columns.
+    Only the flat columns `flat` and the list columns `lists` are considered; `None` if the leaf
+    belongs to none of them.
 
     >>> column_of_leaf("tags.list.element", (), ("tags",)), column_of_leaf("a.b", ("a", "a.b"), ())
     ('tags', 'a.b')

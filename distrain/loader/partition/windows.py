@@ -147,7 +147,8 @@ def cut_windows(
 ) -> Table:
     """Return a table whose row groups are in windows, ordered by their values.
 
-    Rows are read if `spans` do not determine the window of a row group.
+    If each file is a window, the windows are in the order of the files. Rows are read if `spans` do
+    not determine the window of a row group.
 
     Args:
         spans: The span of each row group, by its file and number.

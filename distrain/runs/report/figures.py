@@ -87,8 +87,8 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
     """Return the labels of the metrics to draw, by the metrics' names.
 
     These are the loss and AUC of the first binary target, and the main metric (`MAIN_METRICS`) of
-    each other target. If the only target is not binary, they are two of its metrics. A metric of
-    such a target is named `TARGET.METRIC`, as in `Record.value`.
+    up to `_MOST_TARGETS` other targets. If the only target is not binary, they are two of its
+    metrics. A metric of such a target is named `TARGET.METRIC`, as in `Record.value`.
     """
     targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
     metrics = {

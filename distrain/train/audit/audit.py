@@ -189,7 +189,7 @@ def _mixed(values: Tensor) -> Tensor:
 
 
 def _shifted(values: Tensor, count: int) -> Tensor:
-    """Shift values right, filling with zeros; torch's own shift fills with the sign."""
+    """Return values shifted right, filled with zeros; torch's own shift fills with the sign."""
     return (values >> count) & ((1 << (64 - count)) - 1)
 
 
@@ -231,8 +231,8 @@ class RunAudit:
 def audit_run(run: Path) -> RunAudit:
     """Compare a run's recorded row hashes with the hashes of all rows of its training data.
 
-    The result has, for each epoch, the problems found, such as rows that were not trained, or too
-    often.
+    The result has, for each epoch and window, the problems found, such as rows that were not
+    trained, or too often.
 
     Raises `DataError` if the run recorded no hashes, and `InputError` or `Unavailable` if its
     folder, spec or data cannot be read.

@@ -6,9 +6,10 @@ object store, which can neither rename files nor create them exclusively, but li
 were written.
 
 A claim has no expiry and names no process. It is valid for the run's later attempts, also on
-another host. A run that was killed keeps its directory until the claim is removed. A claim without
-a checkpoint expires once the summary in the run's directory records the end of the run; the process
-that submitted the run need not be alive then, nor have access to the directory.
+another host. A run that was killed keeps its directory until the claim is removed. While the
+directory has no checkpoint, a claim expires once the summary in the run's folder records the end of
+the run; the process that submitted the run need not be alive then, nor have access to the
+directory.
 """
 
 import contextlib
@@ -57,8 +58,8 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
     """Claim a directory for its run; this also checks that the directory can be written.
 
     If the run has a claim already, it is written again. The claim contains `run_dir`, so that the
-    `SpecError` of another run can name it. Claims of other runs that have ended without a
-    checkpoint are removed.
+    `SpecError` of another run can name it. If the directory has no checkpoint, claims of other runs
+    that have ended are removed.
 
     Raises:
         SpecError: Another run owns the directory.
@@ -110,8 +111,8 @@ def claim_on_all_ranks(
 ) -> None:
     """Claim a directory on rank 0; a collective operation.
 
-    Raises the errors of `claim_dir` on every rank. With `report`, a directory that cannot be
-    written is not an error: rank 0 reports it.
+    Raises the errors of `claim_dir` on every rank. With `report`, a directory that cannot be read
+    or written is not an error: rank 0 reports it.
     """
     with fail_on_all_ranks(peers, device, directory.url):
         if peers.rank != 0:

@@ -140,7 +140,8 @@ def fail_on_all_ranks(peers: Peers, device: torch.device, url: str) -> Iterator[
 
     Leaving the context is a collective operation. These errors are exchanged, the most severe
     first: SpecError, OutputError, DataError, Unavailable, Damaged. An OSError becomes Unavailable,
-    or Damaged if it is an I/O error (EIO) and `url` is a local path.
+    or Damaged if it is an I/O error (EIO) and `url` is a local path. Other errors are raised only
+    on their rank, and the other ranks wait for it until their timeout.
     """
     kind, message, hint = "", "", None
     try:

@@ -112,7 +112,7 @@ def content_of(share: Sequence[LocalRows], rank_tensors: Mapping[str, Tensor]) -
 
 
 def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]) -> ShardContent:
-    """Copy the content into `buffer`, and return the copy; `after_slab` is called while copying.
+    """Copy the content into `buffer`, and return the copy; `after_slab` is called after each slab.
 
     `buffer` is `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes. If it is
     aligned to `PAGE_BYTES`, a disk can write it without another copy.

@@ -133,7 +133,8 @@ class ShardReading:
         """Pass all needed rows to their takers; return the own tensors of the ranks in `owned`.
 
         The result maps a rank of the saving run to its tensors by name. Raises `Damaged` if a
-        checksum is wrong; some rows may have been passed already.
+        checksum is wrong, or a file is missing or too short; some rows may have been passed
+        already.
         """
         rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
         by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}

@@ -174,7 +174,10 @@ def _held_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, slice]]:
-    """Yield name, parameter and slice of the module's parameters that are views of `held`."""
+    """Yield the module's parameters that are views of `held`, or `held` itself.
+
+    An item is the parameter's name, the parameter, and its slice of the flattened `held`.
+    """
     memory = held.untyped_storage().data_ptr()
     for name, parameter in module.named_parameters():
         start = parameter.storage_offset() - held.storage_offset()

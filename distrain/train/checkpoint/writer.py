@@ -161,7 +161,10 @@ class CheckpointWriter(WriterSettings):
             return in_words(error)
 
     def _forget_last_posts(self) -> None:
-        """Delete this rank's posts about the previous checkpoint, which rank 0 has read."""
+        """Delete this rank's post `all_done_key` about the previous checkpoint, if it has one.
+
+        Rank 0, which has read it, has no such post.
+        """
         if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
                 self.store.clear(self._last.plan.all_done_key)

@@ -67,6 +67,7 @@ class _Request:
 class StepAgreement:
     """Holds the training thread of one rank at a place until the ranks have agreed on a request.
 
+    A place is before each step and before each batch of a validation (see the module's docstring).
     `on_stop` is called, from another thread, once a stop is decided: with its target, or `None` if
     it was abandoned. The attribute `passed` is the number of places that this rank has passed.
     """

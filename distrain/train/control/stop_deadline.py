@@ -56,11 +56,12 @@ class StopDeadline:
             self._watch()
 
     def stop_agreed(self, target: int | None) -> None:
-        """Record the agreed place of the stop: the number of places passed before it.
+        """Exit soon if a stop that was decided has nothing to save.
 
-        If `target` is `None` (the ranks could not agree) or 0 (nothing was trained), there is
-        nothing to save, and the training thread may not get there for a long time. Then the rank
-        exits after `MAIN_THREAD_S`, unless the thread calls `arrived` or `finished` before.
+        `target` is the number of places that ranks pass before the stop (see `StepAgreement`). If
+        it is `None` (the ranks could not agree) or 0 (nothing was trained), there is nothing to
+        save, and the training thread may not get there for a long time. Then the rank exits after
+        `MAIN_THREAD_S`, unless the thread calls `arrived`, `finished` or `stopped` before.
         """
         with self._changed:
             if not self._arrived and not target:

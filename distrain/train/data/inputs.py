@@ -158,11 +158,11 @@ def _schema_named(path: str | Path) -> Iterator[None]:
 def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     """Return the schema file of `data.schema`; `None` for the `criteo` preset without a file.
 
-    `auto` searches the folder of the training files and the one above it, where `distrain prep`
-    writes it. `criteo` does the same, but the result is `None` if there is no such file. Other
-    values are a file or a folder. With `data.workflow`, `auto` and `criteo` search the workflow's
-    folder and the one above it instead. Raises `SchemaError` if `auto`, or the search beside a
-    workflow, finds no schema.
+    `auto` searches the folder of the first training file and the one above it, where `distrain
+    prep` writes it. `criteo` does the same, but the result is `None` if there is no such file.
+    Other values are a file, a folder or a URL, which is returned unchanged. With `data.workflow`,
+    `auto` and `criteo` search the workflow's folder and the one above it instead. Raises
+    `SchemaError` if `auto`, or the search beside a workflow, finds no schema.
     """
     if is_remote(data.schema_path):
         return data.schema_path
@@ -340,9 +340,10 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
 
 
 def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
-    """Raise `SpecError` for `data.negatives`, unless the job has a single binary target.
+    """Raise `SpecError` if `data.negatives` is set, unless it suits the job's targets.
 
-    The logits of such a target are shifted to correct for the removed negatives.
+    It suits a single binary target whose scores are probabilities: its logits are shifted to
+    correct for the removed negatives.
     """
     names = schema.select_by_tag(Tags.TARGET).names
     kinds = [target.kind for target in task.targets]
@@ -366,7 +367,7 @@ def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Tab
 
 
 def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:
-    """Raise `DataError` if the files are in several folders, prepared with different workflows."""
+    """Raise `DataError` if files in different folders were prepared with different workflows."""
     files = [*train.compact.files, *(valid.compact.files if valid else ())]
     if len({os.path.dirname(os.path.dirname(file)) for file in files}) > 1:
         known = find_vocabularies(data, schema)

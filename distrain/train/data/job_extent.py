@@ -156,9 +156,10 @@ class RefitSpan(JobSpan):
         return self.taken
 
     def course(self, step: int) -> tuple[int, int]:
-        """Return the first training's step at the same position in a pass, and its number of steps.
+        """Return a step's position in the first training's schedule, and the schedule's length.
 
-        So the learning rate follows the schedule of the first training.
+        After the same number of passes, both trainings are at the same position. So the learning
+        rate of the refit follows the schedule of the first training.
         """
         own = step - self.taken
         return own * self.first.steps_per_epoch // self.steps_per_epoch, self.first.num_steps

@@ -81,7 +81,7 @@ class Vocabularies:
 
     files: Mapping[str, VocabularyFile]  # the vocabularies of categorical columns
     workflow: str = ""  # the workflow's folder or URL; "" if unknown
-    # a checksum of each column's operators, without its vocabulary
+    # a checksum of each column's operators, without `Categorify` and so without its vocabulary
     operators: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -212,7 +212,10 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
 
 
 def _operators(workflow: str) -> dict[str, str]:
-    """Return a checksum of each column's operators; `{}` if the workflow cannot be read."""
+    """Return, by column, a checksum of the settings of its operators other than `Categorify`.
+
+    Settings of other columns do not count. Returns `{}` if the workflow cannot be read.
+    """
     try:
         groups = json.loads(read_bytes(f"{workflow}/{WORKFLOW_FILE}"))["groups"]
         return {

@@ -71,10 +71,10 @@ class Progressive:
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
     def figures(self) -> dict[str, float | None]:
-        """Return the metrics of all windows so far, by name.
+        """Return the metrics over all windows so far, by name, and the counts `windows` and `rows`.
 
-        `auc_bound` is the maximum error of `auc`. Metrics of targets other than the main target are
-        called `TARGET.METRIC`.
+        `rows` are the rows of these windows. `auc_bound` is the maximum error of `auc`. Metrics of
+        targets other than the main target are called `TARGET.METRIC`.
         """
         main = self.metrics.main
         of_main = {} if main is None else main.compute().figures()
@@ -104,8 +104,9 @@ def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str) -> CheckpointDir
 
 
 def likely_start(directory: CheckpointDir) -> int:
-    """Return the step of the newest checkpoint, which is loaded unless it is damaged; 0 if none.
+    """Return the step of the newest folder that has a checkpoint's manifest; 0 if there is none.
 
+    An attempt probably starts from this checkpoint, but not if it is damaged or of another run.
     Raises `Unavailable` if the storage does not answer.
     """
     newest = directory.likely_newest()
@@ -153,12 +154,12 @@ class RankCheckpoints:
         self._last_s = time.monotonic()
 
     def load(self) -> tuple[TrainingStart, bool]:
-        """Load the newest complete checkpoint; a collective operation.
+        """Load the newest complete checkpoint of this training; a collective operation.
 
         Returns the point from which to train, and whether the model must be built again because it
-        has parts of a damaged checkpoint. Without a usable checkpoint, this is the beginning of the
-        training. Raises the errors of `load_newest`, and `SpecError` for a checkpoint of another
-        job.
+        has parts of a damaged checkpoint. Without a usable checkpoint, the point is the beginning
+        of the training. Raises the errors of `load_newest`, and `SpecError` for a checkpoint of
+        another job.
         """
         loaded = load_newest(
             self.directory,
@@ -205,8 +206,8 @@ class RankCheckpoints:
         """Complete a warm start, after weights (and perhaps the optimizers' state) were copied.
 
         Args:
-            steps: The number of steps of the other run that the optimizers' state has made; 0 if
-                the state was not copied.
+            steps: The number of steps, in other runs, after which the optimizers' state was saved;
+                0 if the state was not copied.
             own: This rank's own tensors in the other run's checkpoint, such as its random state;
                 `None` if there are none.
         """
@@ -224,7 +225,8 @@ class RankCheckpoints:
     def due(self, steps_done: int) -> bool:
         """Return True if a checkpoint is due after `steps_done` steps, by steps or by time.
 
-        The time is only checked if no supervisor does so.
+        The time is only checked without a supervisor; else the coordinator requests checkpoints
+        by time.
         """
         options = self.spec.checkpoint
         if options.every_steps and steps_done % options.every_steps == 0:
@@ -287,7 +289,8 @@ class RankCheckpoints:
     def about(self, step: int) -> dict[str, Any]:
         """Return the origin of the weights after `step` steps, as JSON values.
 
-        These are the step, the vocabularies and, for a refit, the validation files it trained on.
+        These are the step, the vocabularies and operators of the data and, for a refit, the
+        validation files that it trained on.
         """
         about = {"step": step, **self.vocabularies.to_json()}
         if self.refit is not None:
@@ -299,10 +302,10 @@ class RankCheckpoints:
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
-        """Load the weights of the best validation, unless it was after the last step, `taken`.
+        """Load the weights of the best validation, unless the last step, `taken`, is the best.
 
         A collective operation. Returns the number of steps of the model's weights. This is `taken`
-        if there was no validation, or the weights cannot be read.
+        if there was no validation, the job selects no best model, or the weights cannot be read.
         """
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:

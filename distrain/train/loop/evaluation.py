@@ -50,8 +50,8 @@ class Evaluation:
     def value(self, metric: str) -> float | None:
         """Return a metric of all ranks' rows.
 
-        `metric` is the name of a metric of the main target, or `TARGET.METRIC`. Returns `None` if
-        there is no such metric, or it is undefined for these rows.
+        `metric` is the name of a metric of the main target, `TARGET.METRIC`, or `recall_at_10`.
+        Returns `None` if there is no such metric, or it is undefined for these rows.
         """
         if metric == RETRIEVAL_METRIC:
             return self.own.get(metric)
@@ -74,11 +74,11 @@ def evaluate_over_ranks(
 ) -> Evaluation:
     """Return the metrics of a table whose rows are distributed over all ranks.
 
-    A collective operation. The AUC is first computed from binned scores, with a bound of its error.
-    If the bound is above `max_auc_bound`, the rows are scored again, and the AUC is computed from
-    their scores. The first pass does not keep the scores: most validations do not need them, and
-    they take memory. `own` has the classes of the user-defined metrics by name. Other arguments and
-    errors are those of `evaluate`.
+    A collective operation. The AUC of a target is first computed from binned scores, with a bound
+    of its error. If the bound is above `max_auc_bound`, the rows are scored again, and the AUC is
+    computed from their scores. The first pass does not keep the scores: most validations do not
+    need them, and they take memory. For retrieval, the recall is computed, too. `own` has the
+    classes of the user-defined metrics by name. Other arguments and errors are those of `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)

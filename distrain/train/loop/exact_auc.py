@@ -1,11 +1,11 @@
 """Computes the AUC of all ranks' rows from their scores; each rank gets a range of the scores.
 
 An entry is a score with its numbers of negatives and positives. The ranks exchange their entries so
-that rank 0 gets the lowest scores, rank 1 the next, and so on.
-The bounds of the ranges come from regular sampling (Shi and Schaeffer, "Parallel sorting by regular
-sampling", 1992): no rank gets more than twice its share, except for ties. Then each rank has all
-rows whose scores are in its range. From other ranks it only needs the number of negatives with
-lower scores.
+that rank 0 gets the lowest scores, rank 1 the next, and so on. The bounds of the ranges come from
+regular sampling (Shi and Schaeffer, "Parallel sorting by regular sampling", 1992): if the ranks
+have equal numbers of entries, none gets more than about twice that number, except for ties. Then
+each rank has all rows whose scores are in its range. From other ranks it only needs the number of
+negatives with lower scores.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from distrain.metrics.exact import Bounded, DistinctScores, Keys
 from distrain.models.embeddings.peers import Peers
 
 _SAMPLES = 64
-"""Samples per rank. If there are fewer samples than ranks, the ranges are less even."""
+"""Samples per rank. If there are more ranks than samples per rank, the ranges are less even."""
 
 
 def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:

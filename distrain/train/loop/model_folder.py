@@ -31,6 +31,7 @@ def keep_workflow(
 
     Files that only an update of the workflow needs are left out. If the workflow cannot be read, or
     has changed since `vocabularies` was made, the folder gets no copy, and a warning is logged.
+    Does nothing if the workflow is unknown.
     """
     if not vocabularies.workflow:
         return
@@ -67,7 +68,8 @@ def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
 def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lambda: None) -> None:
     """Copy a model's folder to the run's store; `model.json`, which completes it, is written last.
 
-    Raises `OutputError` if the store fails for longer than `STORE_RETRY_S`.
+    Raises `Unavailable` if the store does not answer for `STORE_RETRY_S`, and `OutputError` for its
+    other errors.
     """
     url = paths.place_of(model)
     try:

@@ -73,7 +73,7 @@ class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
     def take(self, clock: PhaseClock) -> Routed:
         """Return the next batch and its route, for use on the calling thread's current stream.
 
-        A collective operation. Raises `StopIteration` at the end.
+        A collective operation if ranks share the tables. Raises `StopIteration` at the end.
         """
         routed = self._next or self._routed(clock)
         self._next = None

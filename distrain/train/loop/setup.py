@@ -197,7 +197,8 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
 def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
     """Return True if steps are recorded as CUDA graphs.
 
-    With `train.cuda_graph` `auto`, they are recorded unless something prevents it.
+    With `train.cuda_graph` `auto`, they are recorded if they can be (`may_record`), except those of
+    a user-defined model.
     """
     if spec.train.cuda_graph != "auto":
         return spec.train.cuda_graph

@@ -108,7 +108,7 @@ class Trainer(RankJob):
         return True
 
     def _begin_refit(self) -> None:
-        """Free the memory of the first training; keep its results and counts."""
+        """Keep the first training's results, free its memory, and seed random generators again."""
         elapsed_s = self.elapsed_before_s + self.clock.running_s
         self.refit = Refit(self.taken, elapsed_s, self.validations)
         report = self.open_report
@@ -188,7 +188,8 @@ class Trainer(RankJob):
         """Score rows that must be scored before the first step.
 
         This repeats an evaluation that was interrupted. After a warm start, it scores the first
-        window.
+        window. If the last step ended a window, a checkpoint is saved and, with
+        `checkpoint.window_models`, the window's model.
         """
         window, border = self._next_window(), self.span.window_at(self.taken) is not None
         # The new attempt may have no validation rows.
@@ -382,7 +383,10 @@ class Trainer(RankJob):
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
 
     def _finish(self) -> None:
-        """Save the last checkpoint and, unless a refit follows, the model; report the end."""
+        """Save the model, and a last checkpoint if the job keeps one; report the end.
+
+        If a refit follows, only save a checkpoint, with which the refit begins.
+        """
         stopped_early = self.refit is None and self.taken < self.span.num_steps
         if stopped_early and self.world.rank == 0:
             self.report(self.rank_events.stopped_early(self.taken, self.validations))
@@ -432,7 +436,7 @@ class Trainer(RankJob):
 
         `step` is the number of steps that made the weights. Rank 0 also copies the workflow into
         the folder and, if the run is in an object store, uploads the folder. Raises `OutputError`
-        if the folder cannot be written.
+        if the folder cannot be written, and the errors of `put_model`.
         """
         slab_done = self.control.activity.count_slab
         save_model(

@@ -92,7 +92,7 @@ def rank_memory(
     copies: bool = False,
     scores: bool = False,
 ) -> RankMemory:
-    """Predict the peak of a rank, for a step of `rows` rows in slices of `slice_rows` rows.
+    """Predict a rank's peak memory, for a step of `rows` rows in slices of `slice_rows` rows.
 
     Args:
         tables: The placement of the tables.

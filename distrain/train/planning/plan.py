@@ -25,7 +25,7 @@ _MOST_RANK_NUMBERS = 12
 class RankShare:
     """One rank's share of a job with `num_ranks` ranks.
 
-    `rows_per_step` and `memory_bytes`, the memory of its loader, are maxima.
+    `rows_per_step` and `memory_bytes`, the memory of its loader, are maxima over ranks and steps.
     """
 
     num_ranks: int
@@ -74,8 +74,9 @@ def plan_job(
     """Predict a job's steps, loading and memory.
 
     Reads the files' footers, but no rows, and measures training steps on made-up rows
-    (`probe_memory`). Without `embeddings.memory_gib`, this machine's memory is the limit of the
-    tables, shared by all ranks. `memory_budget_bytes` is the memory that a rank's loader may take,
+    (`probe_memory`). Without `embeddings.memory_gib`, the tables are limited by this machine's GPU
+    or, on the CPU, by its free memory, which all ranks share (`tables_limit`).
+    `memory_budget_bytes` is the memory that a rank's loader may take,
     for the plan's advice (`tuning_advice`). Raises `DataError` if a file is missing, and `OSError`
     if it cannot be read.
     """

@@ -38,7 +38,7 @@ from distrain.train.planning.memory import kept_bytes
 from distrain.train.step.graphed_step import may_record
 
 MEMORY_SHARE = 0.75
-"""The share of a device's or host's memory for tables; everything else uses the rest."""
+"""The share of a GPU's memory, or of a host's free memory, for tables; the rest is for all else."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 

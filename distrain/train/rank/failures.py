@@ -55,7 +55,10 @@ def _shortened(text: str) -> str:
 
 
 def _who_asked(error: BaseException) -> str:
-    """Return the innermost line of distrain's code in the traceback: place, function and code."""
+    """Return the innermost line of distrain's code in the traceback: place, function and code.
+
+    If the traceback has no such line, return a text that says so.
+    """
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -221,7 +221,10 @@ def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
 
 
 def _die_with_parent(supervisor_pid: int) -> None:
-    """Make the kernel kill this process when its parent, the supervisor's process, dies."""
+    """Make Linux kill this process when its parent, the supervisor's process, dies.
+
+    Ends this process now if the parent has died already.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # the parent died before the call

@@ -301,7 +301,7 @@ class DeviceTargets:
             state.update(one.scores, one.labels, one.weights)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of the states, for a checkpoint."""
+        """Return copies of the states for a checkpoint: `metrics`, `metrics.1`, ... by target."""
         return {name: state.copy_of_state() for name, state in self._named()}
 
     def add_tensors(self, saved: Mapping[str, Tensor]) -> None:

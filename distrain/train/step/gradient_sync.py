@@ -73,8 +73,7 @@ class BufferSync:
     ranks would diverge, and the saved ones would be arbitrary. The mean is computed from float64
     sums, and all ranks get the same bits. Integer buffers, such as the number of batches of a batch
     norm, get the mean rounded up. Only buffers in the `state_dict` are included: the others are
-    constants.
-    A module without buffers costs nothing.
+    constants. A module without buffers needs no exchange.
 
     Creating an instance is a collective operation: all ranks begin with rank 0's buffers.
     """

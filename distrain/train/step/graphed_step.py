@@ -131,6 +131,8 @@ class GraphedStep:
     def ask(self, batch: Batch, rank_rows: tuple[int, ...]) -> Asked:
         """Request a batch's rows from the owners of sharded tables; collective, does not wait.
 
+        If no table is sharded, nothing is requested.
+
         Args:
             rank_rows: The number of rows of each rank's batch.
 
@@ -198,8 +200,8 @@ class GraphedStep:
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
         """Make one step, in a form that a graph can record.
 
-        Returns the sum of the losses, the factor that clips the dense gradients, and the scores of
-        each target.
+        Returns the sum of the losses, the factor that clips the dense gradients (1 without
+        clipping), and the scores of each target.
         """
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)

@@ -38,7 +38,8 @@ class Asked(NamedTuple):
     rank_rows: tuple[int, ...]  # the number of rows of each rank's batch
     routes: PaddedRoutes
     # for each sharded store: 0 if the requests of all ranks fit the capacity, else the largest
-    # number of rows that a rank needs from one owner; `None` if no table is sharded
+    # number of rows that a rank needs from an owner whose capacity is too small; `None` if no table
+    # is sharded
     wanted: HostCopy | None
 
 

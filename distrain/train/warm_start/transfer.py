@@ -69,11 +69,12 @@ def take_weights(
 ) -> Taken:
     """Copy the weights of `train.init_from` into a model; a collective operation.
 
-    If `train.init_state` is `all`, the optimizers' state is copied as well. The ranks agree on the
-    source, and then read it without communication. A rank reads, slab by slab, the pieces that may
-    hold its rows. If vocabularies differ, a rank holds in memory the two vocabularies of one table
-    at a time, and 4 bytes for each row of all such tables on disk. Rows without a source keep their
-    initial values. Raises the errors of `check_warm_start`.
+    If `train.init_state` is `all`, the optimizers' state is copied as well, unless it is of other
+    kinds of optimizers and `train.init_strict` is false. The ranks agree on the source, and then
+    read it without communication. A rank reads, slab by slab, the pieces that may hold its rows. If
+    vocabularies differ, a rank holds in memory the two vocabularies of one table at a time, and 4
+    bytes for each row of all such tables on disk. Rows without a source keep their initial values.
+    Raises the errors of `check_warm_start`.
     """
     assert spec.train.init_from is not None
     model, with_state = state.model, spec.train.init_state == "all"
