@@ -22,7 +22,7 @@ from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
-from distrain.prep.features.inference.suggest import MEASURES_TIME
+from distrain.prep.features.inference.suggest import IS_HASHED, MEASURES_TIME
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
@@ -421,8 +421,10 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
     for table, wanted in (
         (of_users, ("hash", "userId")),
-        ({**of_users, "row": numbers}, ("hash", "row")),
+        ({**of_users, "row": numbers}, ("hash", "userId")),
+        ({**of_users, "target": numbers}, ("hash", "userId")),
         (by_label, ("hash", "shop")),
+        ({**by_label, "row": numbers[:200]}, ("hash", "row")),
         (few_shops, ("fraction", None)),
         (of_few, ("fraction", None)),
         (alone, ("fraction", None)),
@@ -430,6 +432,19 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     ):
         split = inferred_of(tmp_path, table).features.document.split
         assert (split.by, getattr(split, "column", None)) == wanted
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_ids_that_are_hashed_for_validation_are_left_out_if_there_are_other_features(
+    tmp_path: Path, has_others: bool
+) -> None:
+    users = [f"u{n // 5}" for n in range(400)]
+    table = {"user": users, "bought": [n % 2 for n in range(400)]}
+    table |= {"shop": [f"s{n * 7 % 9}" for n in range(400)]} if has_others else {}
+    inferred = inferred_of(tmp_path, table)
+    assert inferred.features.document.split.column == "user"
+    assert ("user" in inferred.features.document.columns) != has_others
+    assert (inferred.left_out == {"user": IS_HASHED}) == has_others
 
 
 def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(

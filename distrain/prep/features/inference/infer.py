@@ -48,6 +48,7 @@ from distrain.prep.features.inference.suggest import (
     target_of,
     windows_of,
     with_further,
+    without_hashed,
 )
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.features.partitions import partitions_of, with_partitions
@@ -289,7 +290,7 @@ def infer_features(
     target_kind = None if labels is None else TargetSpec.model_validate(target.value).kind
     suggestions = [
         with_further(s, partial(_tells, values[s.facts.name], labels, order), target_kind)
-        for s in suggestions
+        for s in without_hashed(suggestions, split)
     ]
     combined: list[Feature] = []
     if labels is not None and sum(file.size_bytes for file in files) <= _PAIRS_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ _TARGET = re.compile(
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 SAYS_PART = "it selects the validation rows"
+IS_HASHED = "its hash selects the validation rows, in which all its values would be new"
 NAMES_PART = "it names the parts of an earlier split"
 NEW_PARTS = "too many of its latest values have a weekday that no earlier value has"
 MEASURES_TIME = "most of its latest values are outside the range of the earlier ones"
@@ -118,6 +119,25 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
         case "number" if not _is_category(facts):
             return Suggestion(facts, (_continuous(facts, is_typed),))
     return Suggestion(facts, (_categorical(facts, _why_category(facts)),))
+
+
+def without_hashed(
+    suggestions: Sequence[Suggestion], split: Mapping[str, Any] | None
+) -> list[Suggestion]:
+    """Leave out the categories by whose hash `split` selects the validation rows.
+
+    They stay if no other column has features.
+    """
+    hashed = (split or {}).get("column") if (split or {}).get("by") == "hash" else None
+    if not any(one.features for one in suggestions if one.facts.name != hashed):
+        return [*suggestions]
+    return [
+        Suggestion(one.facts, left_out=IS_HASHED)
+        if one.facts.name == hashed
+        and any(feature.settings["kind"] == "categorical" for feature in one.features)
+        else one
+        for one in suggestions
+    ]
 
 
 def _why_left_out(facts: Facts) -> str:
@@ -571,7 +591,7 @@ def split_of(
         share: `None` is a tenth, or the rows that a column such as `split` says are for validation.
     """
     free = [facts for facts in columns if facts.name not in taken]
-    hashable = [facts for facts in columns if facts.distinct >= FEWEST_HASHED]
+    hashable = [facts for facts in free if facts.distinct >= FEWEST_HASHED]
     for facts in free if share is None else ():
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
@@ -587,9 +607,9 @@ def split_of(
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last rows differ from the others"
     rows = next((f for f in hashable if f.distinct == f.num_rows and f.kind != "list"), None)
-    others = [f for f in hashable if f in free and f.kind in ("text", "number")]
+    others = [f for f in hashable if f.kind in ("text", "number")]
     most = max(others, key=lambda f: f.distinct, default=None)
-    by = rows or (key if key in free and key in hashable else most)
+    by = key if key in hashable else rows or most
     if by is None:
         return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"
