@@ -100,6 +100,27 @@ def test_what_a_column_is_read_as_depends_on_the_share_of_numbers(
     assert told == ([(column, rows, kind, kind == "continuous")] if reported else [])
 
 
+@pytest.mark.parametrize(
+    ("distinct", "kind"), [(1, "categorical"), (10, "categorical"), (11, "continuous")]
+)
+def test_texts_beside_few_different_numbers_are_categories(
+    tmp_path: Path, distinct: int, kind: str
+) -> None:
+    numbers = {row: f"{row % distinct}.5" for row in range(NUM_ROWS)}
+    others = dict.fromkeys(range(0, NUM_ROWS, 200), "yes")
+    inferred, odd = inferred_of(tmp_path / "t.csv", {"price": numbers | others})
+    assert kinds_of(inferred)["price"] == kind
+    told = [(one.column, one.count, one.read_as, one.is_rejected) for one in odd]
+    assert told == [("price", 10, kind, kind == "continuous")]
+
+
+def test_a_text_beside_one_number_is_a_class_of_a_target(tmp_path: Path) -> None:
+    flag = dict.fromkeys(range(NUM_ROWS), "0") | dict.fromkeys(range(0, NUM_ROWS, 200), "yes")
+    inferred, odd = inferred_of(tmp_path / "t.csv", {"bought": flag}, "bought")
+    assert inferred.features.document.target.kind == "binary"
+    assert [(one.count, one.is_rejected) for one in odd] == [(10, False)]
+
+
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str) -> None:
     for name, values in (("a", {}), ("b", {"price": {5: "x", 9: "y"}})):
@@ -120,7 +141,8 @@ def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str)
     ("target", "value", "kind", "is_rejected"),
     [
         ("late", "maybe", "multiclass", False),
-        ("bought", "maybe", "binary", True),
+        ("bought", "maybe", "multiclass", False),
+        ("size", "other", "multiclass", False),
         ("price", "12.3.4", "regression", True),
     ],
 )

@@ -31,8 +31,7 @@ from distrain.prep.features.inference.learnable import (
 from distrain.prep.features.inference.odd_values import (
     OddValues,
     Origin,
-    rare_class,
-    texts_among,
+    odd_values_of,
 )
 from distrain.prep.features.inference.suggest import (
     NAMES_PART,
@@ -318,8 +317,7 @@ def infer_features(
         if facts.name in whole:
             held, origins = whole[facts.name], origins_of_whole
         kind = kinds.get(facts.name, read_as.get(facts.name, "nothing"))
-        odd += texts_among(facts, held, kind, origins)
-        odd += rare_class(facts, held, kind, origins) if facts.name in kinds else []
+        odd += odd_values_of(facts, held, kind, origins, is_target=facts.name in kinds)
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
     return Inferred(

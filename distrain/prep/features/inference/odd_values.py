@@ -52,33 +52,42 @@ class OddValues:
         )
 
 
-def texts_among(
+def odd_values_of(
+    facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin], *, is_target: bool
+) -> list[OddValues]:
+    """Return the texts among a column's numbers (or times); without any, a target's rarest class.
+
+    The list has one item or none. `read_as` is as in `OddValues`; `origins` are those of all rows
+    of `values`.
+    """
+    texts = _texts_among(facts, values, read_as, origins)
+    return texts or (_rare_class(facts, values, read_as, origins) if is_target else [])
+
+
+def _texts_among(
     facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin]
 ) -> list[OddValues]:
-    """Return a column's texts that are not numbers (or times), although nearly all others are.
-
-    The list has one item for all these texts, or none. `read_as` is as in `OddValues`; `origins`
-    are those of all rows of `values`.
-    """
+    """Return a column's texts that are not numbers (or times), although nearly all others are."""
     if not facts.odd:
         return []
     is_time = facts.kind == "time"
     read_as = "time" if is_time and read_as == "categorical" else read_as
-    is_rejected = facts.kind != "text" and read_as not in ("nothing", "categorical")
+    is_rejected = read_as == "weight" or (
+        facts.kind != "text" and read_as not in ("nothing", "categorical")
+    )
     noun = "times" if is_time else "numbers"
     told = f"{len(facts.odd):,} of {facts.num_values:,} values are not {noun}, the first"
     first, where = values[facts.odd[0]].as_py(), _place(origins, facts.odd[0])
     return [OddValues(facts.name, len(facts.odd), first, where, read_as, told, is_rejected)]
 
 
-def rare_class(
+def _rare_class(
     facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin]
 ) -> list[OddValues]:
     """Return the rarest class of a target with up to 30 classes, if it has very few rows.
 
-    The list has one item or none. A class has very few rows if these are fewer than 10, or (unless
-    the target is binary) fewer than 0.1 % of all; tables of fewer than 1,000 rows are not checked.
-    `read_as` is the target's kind; `origins` are those of all rows of `values`.
+    A class has very few rows if these are fewer than 10, or (unless the target is binary) fewer
+    than 0.1 % of all; tables of fewer than 1,000 rows are not checked.
     """
     if read_as == "regression" or not facts.few or facts.num_values < _MANY_ROWS:
         return []

@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.inference.column_facts import FEW_VALUES, ID, MOST, SOMEBODY, Facts
+from distrain.prep.features.inference.column_facts import (
+    FEW_NUMBERS,
+    FEW_VALUES,
+    ID,
+    MOST,
+    SOMEBODY,
+    Facts,
+)
 from distrain.prep.features.inference.later_rows import (
     Rows,
     has_new_values,
@@ -25,8 +32,6 @@ from distrain.prep.features.times import calendar, microseconds
 _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
-_FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amounts, not categories
-_MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
 _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
@@ -186,7 +191,7 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= _FEW_NUMBERS or facts.names_an_id
+    return facts.distinct <= FEW_NUMBERS or facts.names_an_id
 
 
 def _why_category(facts: Facts) -> str:
@@ -471,7 +476,7 @@ def _guess_of_many(
     facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
 ) -> Target:
     name = f"{name} {facts.distinct:,} "
-    if facts.is_whole and facts.distinct <= _MOST_CLASSES:
+    if facts.is_whole and facts.distinct <= FEW_NUMBERS:
         return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
     if facts.kind == "number" or facts.few:
         return target_of_many(
