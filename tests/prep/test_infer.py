@@ -467,6 +467,19 @@ def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(
         assert few.bad_lines.count == num_first
 
 
+def test_a_later_file_of_json_lines_may_lack_columns(tmp_path: Path) -> None:
+    rows = [{"y": n % 2, "x": n / 2, "tags": [n % 7]} for n in range(60)]
+    for name, lacking in (("a", set()), ("b", {"x", "tags"})):
+        lines = [json.dumps({k: v for k, v in row.items() if k not in lacking}) for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    columns = infer(tmp_path / "a.jsonl", tmp_path / "b.jsonl").features.document.columns
+    assert {name: column.kind for name, column in columns.items()} == {
+        "x": "continuous",
+        "tags": "categorical",
+    }
+    assert columns["x"].fill is not None
+
+
 def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:
     rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
     (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")

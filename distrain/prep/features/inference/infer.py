@@ -122,7 +122,10 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         rows = rows_of(file, text, list(first.types), most)
         has_all_rows &= _holds_at_most(file, most, rows.table)
         bad_lines = bad_lines.merged(rows.bad_lines)
-        tables.append(with_partitions(rows.table, values).select(list(first.columns)))
+        found = with_partitions(rows.table, values)
+        for name in lacking:
+            found = found.append_column(name, pa.nulls(found.num_rows))
+        tables.append(found.select(list(first.columns)))
         origins.append(Origin(file.path, "line" if file.is_text else _ROW, rows.numbers))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if not table.num_rows:

@@ -94,7 +94,9 @@ def _rare_class(
     value, rows = facts.few[-1], facts.counts[-1]
     if rows >= max(_FEW_ROWS, 0 if read_as == "binary" else _RARE * facts.num_values):
         return []
-    row = pc.index(values, pa.scalar(value).cast(values.type)).as_py()
+    # Arrow needs the type of unsigned integers of 64 bits.
+    typed = values.type if pa.types.is_integer(values.type) else None
+    row = pc.index(values, pa.scalar(value, typed).cast(values.type)).as_py()
     where = _place(origins, row) if row >= 0 else {}
     told = f"a class has only {rows:,} of {facts.num_values:,} rows"
     return [OddValues(facts.name, rows, str(value), where, read_as, told, is_rejected=False)]
