@@ -157,6 +157,22 @@ def test_an_odd_value_of_the_target_is_reported_with_its_place(
     assert (odd.read_as, odd.is_rejected) == (kind, is_rejected)
 
 
+def test_a_rare_number_of_64_bits_is_found(tmp_path: Path) -> None:
+    numbers = pa.array([2**64 - 1 if row == 3 else 0 for row in range(NUM_ROWS)], pa.uint64())
+    table = pa.table(columns_with({})).append_column("target", numbers)
+    pq.write_table(table, tmp_path / "t.parquet")
+    (odd,) = infer_features(list_inputs([str(tmp_path / "t.parquet")]), Asked(("target",))).odd
+    assert (odd.first, odd.where["row (from 0)"]) == (str(2**64 - 1), 3)
+
+
+def test_a_list_with_an_item_that_is_not_a_number_is_used_as_lists_of_texts(tmp_path: Path) -> None:
+    lists = {row: f"{row % 7}.5|{row % 11}.5" for row in range(NUM_ROWS)}
+    only_numbers, _ = inferred_of(tmp_path / "a.csv", {"price": lists})
+    with_text, _ = inferred_of(tmp_path / "b.csv", {"price": {**lists, 5: "x|2.5"}})
+    assert "price" in only_numbers.left_out
+    assert with_text.features.document.columns["price"].separator == "|"
+
+
 @pytest.mark.parametrize(("rows", "reported"), [(9, True), (10, False)])
 def test_a_class_is_rare_below_ten_rows(tmp_path: Path, rows: int, reported: bool) -> None:
     rare = dict.fromkeys(range(100, 100 + rows), "maybe")

@@ -158,7 +158,7 @@ def _why_left_out(facts: Facts) -> str:
             ("timestamp", "date")
         ):
             return "its lists hold neither numbers nor texts"
-        numbers = facts.items.kind == "number" and not facts.items.is_whole
+        numbers = facts.items.kind == "number" and not (facts.items.is_whole or facts.items.odd)
         return "lists of numbers, which models do not take" if numbers else ""
     if facts.kind == "time":
         return ""
