@@ -14,7 +14,8 @@ from distributed import Client
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError
-from distrain.prep import PrepRequest, infer_features, prepare
+from distrain.jobs.spec.load import parse_yaml
+from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.infer import Inferred
 from distrain.prep.features.inference.odd_values import OddValues
 from distrain.prep.features.inference.user_choices import Asked
@@ -197,3 +198,98 @@ def test_the_command_reports_odd_values_and_writes_the_document(tmp_path: Path) 
     assert result.exit_code == 0
     assert result.stderr.count("warning") == 1
     assert "line 7" in result.stderr
+
+
+def form_of(folder: Path, form: str, odd: Mapping[str, Mapping[int, str]]) -> Path:
+    """Write the columns with these odd values as a file of this form, and return its path."""
+    path = folder / f"t.{form}"
+    table = pa.table(columns_with(odd))
+    if form == "csv":
+        pa_csv.write_csv(table, path, pa_csv.WriteOptions(quoting_style="none"))
+    elif form == "parquet":
+        pq.write_table(table, path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    return path
+
+
+SKEWED = {row: f"{1.01 ** (row % 997):.3f}" for row in range(NUM_ROWS)}
+ALL: set[str] = {"null_values", "categorical", "skip"}
+
+
+@pytest.mark.parametrize(
+    ("form", "column", "values", "target", "remedies"),
+    [
+        ("csv", "price", {7: "x"}, "late", ALL),
+        ("csv", "price", {**SKEWED, 7: "x"}, "late", ALL),
+        ("csv", "price", {7: "inf"}, "late", ALL | {"clip"}),
+        ("csv", "price", {**SKEWED, 7: "inf"}, "late", ALL | {"clip"}),
+        ("csv", "price", {7: "inf", 8: "x"}, "late", ALL),
+        ("csv", "price", {7: "x"}, "price", {"null_values", "skip"}),
+        ("csv", "day", {7: "soon"}, "late", {"null_values", "skip"}),
+        ("jsonl", "price", {7: "x"}, "late", {"categorical", "skip"}),
+        ("jsonl", "price", {7: "inf"}, "late", {"categorical", "clip", "skip"}),
+        ("jsonl", "day", {7: "soon"}, "late", {"skip"}),
+        ("parquet", "price", {7: "x"}, "late", {"categorical"}),
+        ("parquet", "price", {7: "inf"}, "late", {"categorical", "clip"}),
+        ("parquet", "day", {7: "soon"}, "late", set()),
+    ],
+)  # fmt: skip
+def test_every_remedy_that_a_warning_names_works(
+    tmp_path: Path,
+    client: Client,
+    form: str,
+    column: str,
+    values: dict[int, str],
+    target: str,
+    remedies: set[str],
+) -> None:
+    path = form_of(tmp_path, form, {column: values})
+    inferred = infer_features(list_inputs([str(path)]), Asked((target,)))
+    (odd,) = inferred.odd
+    assert (odd.is_rejected, set(odd.remedies)) == (True, remedies)
+    for remedy in remedies:
+        document = parse_yaml(inferred.text, keep_words=True)
+        features = document["columns"]
+        if remedy == "null_values":
+            bad = sorted({value for value in values.values() if value in ("x", "inf", "soon")})
+            document["format"]["null_values"] = ["", *bad]
+        elif remedy == "categorical":
+            kept = {k: v for k, v in features.items() if column not in (k, v.get("from"))}
+            document["columns"] = {**kept, column: {"kind": "categorical"}}
+        elif remedy == "clip":
+            features[column]["clip"] = {"min": 0, "max": 9}
+        request = PrepRequest(
+            (str(path),),
+            str(tmp_path / remedy),
+            features=FeatureConfig.parse(document),
+            skip_bad_lines=remedy == "skip",
+            max_bad=0.01,
+        )
+        assert prepare(request, client).train.num_rows > 0
+
+
+def test_skipped_lines_do_not_count(tmp_path: Path, client: Client) -> None:
+    odd = {"day": {7: "soon"}, "price": {9: "x"}}
+    path = form_of(tmp_path, "csv", odd)
+    files = list_inputs([str(path)])
+    with pytest.raises(DataError) as refused:
+        infer_features(files, Asked(("late",), time="day"))
+    assert refused.value.where["missing"] == 1
+    assert infer_features(files, Asked(("late",))).features.document.split.by == "fraction"
+    for asked in (Asked(("late",)), Asked(("late",), time="day")):
+        inferred = infer_features(files, asked, skip_bad_lines=True)
+        assert inferred.features.document.split.by == "time"
+        assert "windows" in inferred.reasons
+        assert inferred.features.document.columns["price"].fill is None
+        told = {one.column: (one.is_rejected, one.is_dropped, one.remedies) for one in inferred.odd}
+        assert told == dict.fromkeys(odd, (False, True, ()))
+    request = PrepRequest(
+        (str(path),),
+        str(tmp_path / "out"),
+        features=inferred.features,
+        skip_bad_lines=True,
+        max_bad=0.01,
+    )
+    result = prepare(request, client)
+    assert (result.bad_lines.count, result.valid.num_rows > 0) == (2, True)

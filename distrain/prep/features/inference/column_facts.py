@@ -91,9 +91,14 @@ class Facts:
         return bool(ID.search(self.plain_name) or SOMEBODY.fullmatch(self.plain_name))
 
     @property
+    def has_odd(self) -> bool:
+        """Whether the column is read as numbers or times, and has other texts."""
+        return bool(self.odd) and self.kind in ("number", "time")
+
+    @property
     def has_gaps(self) -> bool:
         """Whether `numbers` and `times` lack a row's value: it is missing, or odd."""
-        return bool(self.missing or (self.odd and self.kind in ("number", "time")))
+        return self.missing > 0 or self.has_odd
 
     @property
     def num_values(self) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.bad_values import Places
+from distrain.prep.features.bad_values import BadValues, Places
 from distrain.prep.features.inference.column_facts import Facts
+from distrain.prep.features.numerals import numbers_of
+from distrain.prep.features.table_file import PARQUET
 
 _MANY_ROWS = 1000  # in fewer rows, a class of few rows is usual
 _FEW_ROWS = 10
@@ -25,6 +28,15 @@ class Origin:
     numbers: Places  # the line of each row, from 1, or its row in the file, from 0
 
 
+Remedy = Literal["null_values", "categorical", "clip", "skip"]
+_REMEDIES: Mapping[Remedy, str] = {
+    "null_values": "list them in format.null_values of the features document",
+    "categorical": "replace the column's features by one with only kind: categorical",
+    "clip": "set clip, with min and max, in the column's features",
+    "skip": "drop their lines with --bad-lines skip",
+}
+
+
 @dataclass(frozen=True)
 class OddValues:
     """Some values of a column that differ from nearly all others."""
@@ -37,31 +49,66 @@ class OddValues:
     read_as: str
     problem: str
     is_rejected: bool  # whether `prep` stops at such values
+    is_dropped: bool = False  # whether `prep` drops the rows, since bad lines are skipped
+    remedies: tuple[Remedy, ...] = ()  # besides corrections, if `prep` stops
 
     @property
     def told(self) -> str:
         """The warning about these values, as text."""
         place = "".join(f", {key} {value}" for key, value in self.where.items())
         found = f"{self.column} is read as {self.read_as}: {self.problem}: {self.first!r}{place}"
+        if self.is_dropped:
+            return f"{found}; prep drops the lines of such values"
         if not self.is_rejected:
             return f"{found}; correct it if it is a mistake"
-        return (
-            f"{found}; prep stops at such values: correct them; or, in a features document, list "
-            "them in format.null_values or make the column categorical; or drop their rows with "
-            "--bad-lines skip"
-        )
+        advice = "".join(f", or {_REMEDIES[one]}" for one in self.remedies)
+        return f"{found}; prep stops at such values: correct them{advice}"
 
 
 def odd_values_of(
-    facts: Facts, values: pa.Array, read_as: str, origins: Sequence[Origin], *, is_target: bool
+    facts: Facts,
+    values: pa.Array,
+    read_as: str,
+    origins: Sequence[Origin],
+    *,
+    is_target: bool,
+    file_kind: str,
+    is_dropped: bool,
 ) -> list[OddValues]:
     """Return the texts among a column's numbers (or times); without any, a target's rarest class.
 
-    The list has one item or none. `read_as` is as in `OddValues`; `origins` are those of all rows
-    of `values`.
+    The list has one item or none.
+
+    Args:
+        read_as: As in `OddValues`.
+        origins: The origins of all rows of `values`.
+        is_target: Whether the column is a target.
+        file_kind: The kind of the files, as in `TableFile`.
+        is_dropped: Whether `prep` drops lines with values at which it would stop otherwise.
     """
     texts = _texts_among(facts, values, read_as, origins)
-    return texts or (_rare_class(facts, values, read_as, origins) if is_target else [])
+    if not texts:
+        return _rare_class(facts, values, read_as, origins) if is_target else []
+    (odd,) = texts
+    if not odd.is_rejected:
+        return texts
+    if is_dropped:
+        return [replace(odd, is_rejected=False, is_dropped=True)]
+    infinite = odd.read_as == "continuous" and _are_infinite(values.take(pa.array(facts.odd)))
+    usable: dict[Remedy, bool] = {
+        "null_values": file_kind == "csv" and odd.read_as != "weight",
+        "categorical": odd.read_as == "continuous",
+        "clip": infinite,
+        "skip": file_kind != PARQUET,
+    }
+    return [replace(odd, remedies=tuple(one for one, is_usable in usable.items() if is_usable))]
+
+
+def _are_infinite(values: pa.Array) -> bool:
+    try:
+        return bool(pc.all(pc.is_inf(numbers_of(values))).as_py())
+    except BadValues:
+        return False
 
 
 def _texts_among(

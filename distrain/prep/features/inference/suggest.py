@@ -234,7 +234,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
         settings["clip"] = {"min": float(numbers.min()), "max": float(numbers.max())}
         why.insert(0, "clip: the other values end there; some are infinite or beyond float32")
     low, middle = float(numbers.min()), float(np.median(numbers))
-    if facts.missing:
+    if facts.has_gaps:
         settings["fill"] = middle
         why.insert(0, "fill: the median")
     spread = max(float(np.percentile(numbers, 75)) - middle, 1e-9)
@@ -507,7 +507,7 @@ def target_of_many(
         shares = zip(facts.few, facts.counts, strict=True)
         told = ", ".join(f"{one} {percent(rows, facts.num_values)}" for one, rows in shares)
         reason += f": {told}"
-    if facts.missing:
+    if facts.has_gaps:
         value["missing"] = gaps.missing
         reason += f"; rows without one {gaps.told}"
     return Target(facts.name, value, reason)
@@ -552,7 +552,7 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
     there is none.
     """
     for facts in columns:
-        if facts.kind != "time" or facts.missing:
+        if facts.kind != "time" or facts.has_gaps:
             continue
         times = microseconds(facts.times).to_numpy(zero_copy_only=False)
         for size, length_us, word in (("1d", _DAY_US, "days"), ("1h", _DAY_US // 24, "hours")):

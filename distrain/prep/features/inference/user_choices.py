@@ -101,7 +101,11 @@ class Asked:
         if times.kind != "time" or times.has_gaps:
             raise DataError(
                 "rows cannot be split by this column: some rows have no time",
-                where={"column": self.time, "type": times.stored, "missing": times.missing},
+                where={
+                    "column": self.time,
+                    "type": times.stored,
+                    "missing": times.missing + len(times.odd),
+                },
                 hint="Name another column, or use another kind of split.",
             )
         return split_by(times, share or 0.1)
