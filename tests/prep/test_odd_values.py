@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.infer import Inferred
 from distrain.prep.features.inference.odd_values import OddValues
+from distrain.prep.features.inference.suggest import share_of
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
@@ -189,6 +191,22 @@ def test_what_the_target_is_read_as_has_the_share_of_each_class(tmp_path: Path) 
     assert share in inferred.target_reason
     inferred, _ = inferred_of(tmp_path / "t.csv", {"late": {7: "maybe"}})
     assert "maybe 0.05 %" in inferred.target_reason
+
+
+def test_a_share_is_100_percent_only_of_all_rows_and_has_no_exponent() -> None:
+    for rows in (2_000, 10**6, 10**9):
+        assert share_of(rows, rows) == "100 %"
+        for part in (1, rows - 1):
+            assert not re.search(r"\b100 %|e-", share_of(part, rows))
+
+
+def test_the_command_skips_bad_lines_of_odd_values(tmp_path: Path) -> None:
+    path = form_of(tmp_path, "csv", {"day": {7: "soon"}})
+    words = [str(path), "--infer", "--target", "late", "--out", str(tmp_path / "f.yaml")]
+    result = CliRunner().invoke(command, [*words, "--bad-lines", "skip"])
+    assert result.exit_code == 0
+    assert FeatureConfig.load(tmp_path / "f.yaml").document.split.by == "time"
+    assert result.output.rstrip().endswith("--bad-lines skip")
 
 
 def test_the_command_reports_odd_values_and_writes_the_document(tmp_path: Path) -> None:

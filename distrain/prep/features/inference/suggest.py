@@ -428,13 +428,18 @@ def _by_case(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def percent(part: int, whole: int) -> str:
-    """Return a share in percent, with three significant digits.
+def share_of(part: int, whole: int) -> str:
+    """Return a share in percent with up to three significant digits, 100 % only if all are meant.
 
-    >>> percent(1, 3), percent(1, 20_000), percent(5, 5)
+    >>> share_of(1, 3), share_of(1, 20_000), share_of(5, 5)
     ('33.3 %', '0.005 %', '100 %')
+    >>> share_of(1999, 2000), share_of(1, 50_000_000)
+    ('over 99.9 %', 'under 0.001 %')
     """
-    return f"{100 * part / whole:.3g} %"
+    value = 100 * part / whole
+    if 99.9 < value < 100:
+        return "over 99.9 %"
+    return "under 0.001 %" if 0 < value < 0.001 else f"{value:.3g} %"
 
 
 def _is_pair(facts: Facts) -> bool:
@@ -463,7 +468,7 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     elif facts.kind == "number" and set(facts.pair) != {0, 1}:
         value["equals"] = max(facts.pair)
     positive = value.get("equals", max(facts.pair, key=_by_case))
-    share = percent(facts.counts[facts.pair.index(positive)], facts.num_values)
+    share = share_of(facts.counts[facts.pair.index(positive)], facts.num_values)
     other = next(one for one in facts.pair if one != positive)
     reason = f"{other}/{positive}, positive class {positive} ({share} of the rows): {reason}"
     if facts.missing:
@@ -505,7 +510,7 @@ def target_of_many(
         value["classes"], reason = list(classes), reason + "classes"
     if classes is not None and facts.few:
         shares = zip(facts.few, facts.counts, strict=True)
-        told = ", ".join(f"{one} {percent(rows, facts.num_values)}" for one, rows in shares)
+        told = ", ".join(f"{one} {share_of(rows, facts.num_values)}" for one, rows in shares)
         reason += f": {told}"
     if facts.has_gaps:
         value["missing"] = gaps.missing
@@ -652,7 +657,7 @@ def _why_no_time(columns: Sequence[Facts]) -> str:
         return "no column of times was found"
     first = next((facts for facts in times if facts.has_gaps), times[0])
     if first.has_gaps:
-        share = percent(first.missing + len(first.odd), first.num_rows)
+        share = share_of(first.missing + len(first.odd), first.num_rows)
         return f"{first.name} has no time in {share} of the rows, so rows cannot be split by it"
     return f"{first.name} has {first.distinct} different times, too few to split rows by"
 
