@@ -231,7 +231,8 @@ def _features(
             else FeatureConfig.parse(given)
         )
         return config, config.text, ()
-    inferred = infer_features(files, request.asked)
+    skips = request.max_bad is not None
+    inferred = infer_features(files, request.asked, skip_bad_lines=skips)
     for odd in inferred.odd:
         say(f"warning: {odd.told}")
     document, left_out = inferred.features.document, [*inferred.left_out]

@@ -22,7 +22,7 @@ from distrain.jobs.spec.load import parse_yaml
 from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.column_facts import facts_of
 from distrain.prep.features.inference.infer import Inferred
-from distrain.prep.features.inference.suggest import MEASURES_TIME
+from distrain.prep.features.inference.suggest import IS_HASHED, MEASURES_TIME
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
@@ -423,8 +423,10 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
     for table, wanted in (
         (of_users, ("hash", "userId")),
-        ({**of_users, "row": numbers}, ("hash", "row")),
+        ({**of_users, "row": numbers}, ("hash", "userId")),
+        ({**of_users, "target": numbers}, ("hash", "userId")),
         (by_label, ("hash", "shop")),
+        ({**by_label, "row": numbers[:200]}, ("hash", "row")),
         (few_shops, ("fraction", None)),
         (of_few, ("fraction", None)),
         (alone, ("fraction", None)),
@@ -432,6 +434,19 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     ):
         split = inferred_of(tmp_path, table).features.document.split
         assert (split.by, getattr(split, "column", None)) == wanted
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_ids_that_are_hashed_for_validation_are_left_out_if_there_are_other_features(
+    tmp_path: Path, has_others: bool
+) -> None:
+    users = [f"u{n // 5}" for n in range(400)]
+    table = {"user": users, "bought": [n % 2 for n in range(400)]}
+    table |= {"shop": [f"s{n * 7 % 9}" for n in range(400)]} if has_others else {}
+    inferred = inferred_of(tmp_path, table)
+    assert inferred.features.document.split.column == "user"
+    assert ("user" in inferred.features.document.columns) != has_others
+    assert (inferred.left_out == {"user": IS_HASHED}) == has_others
 
 
 def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(
@@ -452,6 +467,19 @@ def test_broken_lines_of_the_sample_are_counted_and_prep_is_told_to_skip_them(
         assert options in run(path, "--infer", "--out", tmp_path / "f.yaml", "--overwrite").output
         few = infer_features(list_inputs([str(path)]), most_rows=100)
         assert few.bad_lines.count == num_first
+
+
+def test_a_later_file_of_json_lines_may_lack_columns(tmp_path: Path) -> None:
+    rows = [{"y": n % 2, "x": n / 2, "tags": [n % 7]} for n in range(60)]
+    for name, lacking in (("a", set()), ("b", {"x", "tags"})):
+        lines = [json.dumps({k: v for k, v in row.items() if k not in lacking}) for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    columns = infer(tmp_path / "a.jsonl", tmp_path / "b.jsonl").features.document.columns
+    assert {name: column.kind for name, column in columns.items()} == {
+        "x": "continuous",
+        "tags": "categorical",
+    }
+    assert columns["x"].fill is not None
 
 
 def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path, wording: Wording) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from distributed import Client
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError
-from distrain.prep import PrepRequest, infer_features, prepare
+from distrain.jobs.spec.load import parse_yaml
+from distrain.prep import FeatureConfig, PrepRequest, infer_features, prepare
 from distrain.prep.features.inference.infer import Inferred
 from distrain.prep.features.inference.odd_values import OddValues
+from distrain.prep.features.inference.suggest import share_of
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.storage.inputs import list_inputs
 
@@ -100,6 +103,27 @@ def test_what_a_column_is_read_as_depends_on_the_share_of_numbers(
     assert told == ([(column, rows, kind, kind == "continuous")] if reported else [])
 
 
+@pytest.mark.parametrize(
+    ("distinct", "kind"), [(1, "categorical"), (10, "categorical"), (11, "continuous")]
+)
+def test_texts_beside_few_different_numbers_are_categories(
+    tmp_path: Path, distinct: int, kind: str
+) -> None:
+    numbers = {row: f"{row % distinct}.5" for row in range(NUM_ROWS)}
+    others = dict.fromkeys(range(0, NUM_ROWS, 200), "yes")
+    inferred, odd = inferred_of(tmp_path / "t.csv", {"price": numbers | others})
+    assert kinds_of(inferred)["price"] == kind
+    told = [(one.column, one.count, one.read_as, one.is_rejected) for one in odd]
+    assert told == [("price", 10, kind, kind == "continuous")]
+
+
+def test_a_text_beside_one_number_is_a_class_of_a_target(tmp_path: Path) -> None:
+    flag = dict.fromkeys(range(NUM_ROWS), "0") | dict.fromkeys(range(0, NUM_ROWS, 200), "yes")
+    inferred, odd = inferred_of(tmp_path / "t.csv", {"bought": flag}, "bought")
+    assert inferred.features.document.target.kind == "binary"
+    assert [(one.count, one.is_rejected) for one in odd] == [(10, False)]
+
+
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str) -> None:
     for name, values in (("a", {}), ("b", {"price": {5: "x", 9: "y"}})):
@@ -120,7 +144,8 @@ def test_the_first_odd_value_is_found_in_a_later_file(tmp_path: Path, form: str)
     ("target", "value", "kind", "is_rejected"),
     [
         ("late", "maybe", "multiclass", False),
-        ("bought", "maybe", "binary", True),
+        ("bought", "maybe", "multiclass", False),
+        ("size", "other", "multiclass", False),
         ("price", "12.3.4", "regression", True),
     ],
 )
@@ -133,6 +158,22 @@ def test_an_odd_value_of_the_target_is_reported_with_its_place(
     assert (odd.column, odd.count, odd.first) == (target, 1, value)
     assert odd.where == {"file": str(path), "line": 902}
     assert (odd.read_as, odd.is_rejected) == (kind, is_rejected)
+
+
+def test_a_rare_number_of_64_bits_is_found(tmp_path: Path) -> None:
+    numbers = pa.array([2**64 - 1 if row == 3 else 0 for row in range(NUM_ROWS)], pa.uint64())
+    table = pa.table(columns_with({})).append_column("target", numbers)
+    pq.write_table(table, tmp_path / "t.parquet")
+    (odd,) = infer_features(list_inputs([str(tmp_path / "t.parquet")]), Asked(("target",))).odd
+    assert (odd.first, odd.where["row (from 0)"]) == (str(2**64 - 1), 3)
+
+
+def test_a_list_with_an_item_that_is_not_a_number_is_used_as_lists_of_texts(tmp_path: Path) -> None:
+    lists = {row: f"{row % 7}.5|{row % 11}.5" for row in range(NUM_ROWS)}
+    only_numbers, _ = inferred_of(tmp_path / "a.csv", {"price": lists})
+    with_text, _ = inferred_of(tmp_path / "b.csv", {"price": {**lists, 5: "x|2.5"}})
+    assert "price" in only_numbers.left_out
+    assert with_text.features.document.columns["price"].separator == "|"
 
 
 @pytest.mark.parametrize(("rows", "reported"), [(9, True), (10, False)])
@@ -152,6 +193,22 @@ def test_what_the_target_is_read_as_has_the_share_of_each_class(tmp_path: Path) 
     assert "maybe 0.05 %" in inferred.target_reason
 
 
+def test_a_share_is_100_percent_only_of_all_rows_and_has_no_exponent() -> None:
+    for rows in (2_000, 10**6, 10**9):
+        assert share_of(rows, rows) == "100 %"
+        for part in (1, rows - 1):
+            assert not re.search(r"\b100 %|e-", share_of(part, rows))
+
+
+def test_the_command_skips_bad_lines_of_odd_values(tmp_path: Path) -> None:
+    path = form_of(tmp_path, "csv", {"day": {7: "soon"}})
+    words = [str(path), "--infer", "--target", "late", "--out", str(tmp_path / "f.yaml")]
+    result = CliRunner().invoke(command, [*words, "--bad-lines", "skip"])
+    assert result.exit_code == 0
+    assert FeatureConfig.load(tmp_path / "f.yaml").document.split.by == "time"
+    assert result.output.rstrip().endswith("--bad-lines skip")
+
+
 def test_the_command_reports_odd_values_and_writes_the_document(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     inferred_of(path, {"price": {5: "x"}})
@@ -159,3 +216,98 @@ def test_the_command_reports_odd_values_and_writes_the_document(tmp_path: Path) 
     assert result.exit_code == 0
     assert result.stderr.count("warning") == 1
     assert "line 7" in result.stderr
+
+
+def form_of(folder: Path, form: str, odd: Mapping[str, Mapping[int, str]]) -> Path:
+    """Write the columns with these odd values as a file of this form, and return its path."""
+    path = folder / f"t.{form}"
+    table = pa.table(columns_with(odd))
+    if form == "csv":
+        pa_csv.write_csv(table, path, pa_csv.WriteOptions(quoting_style="none"))
+    elif form == "parquet":
+        pq.write_table(table, path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    return path
+
+
+SKEWED = {row: f"{1.01 ** (row % 997):.3f}" for row in range(NUM_ROWS)}
+ALL: set[str] = {"null_values", "categorical", "skip"}
+
+
+@pytest.mark.parametrize(
+    ("form", "column", "values", "target", "remedies"),
+    [
+        ("csv", "price", {7: "x"}, "late", ALL),
+        ("csv", "price", {**SKEWED, 7: "x"}, "late", ALL),
+        ("csv", "price", {7: "inf"}, "late", ALL | {"clip"}),
+        ("csv", "price", {**SKEWED, 7: "inf"}, "late", ALL | {"clip"}),
+        ("csv", "price", {7: "inf", 8: "x"}, "late", ALL),
+        ("csv", "price", {7: "x"}, "price", {"null_values", "skip"}),
+        ("csv", "day", {7: "soon"}, "late", {"null_values", "skip"}),
+        ("jsonl", "price", {7: "x"}, "late", {"categorical", "skip"}),
+        ("jsonl", "price", {7: "inf"}, "late", {"categorical", "clip", "skip"}),
+        ("jsonl", "day", {7: "soon"}, "late", {"skip"}),
+        ("parquet", "price", {7: "x"}, "late", {"categorical"}),
+        ("parquet", "price", {7: "inf"}, "late", {"categorical", "clip"}),
+        ("parquet", "day", {7: "soon"}, "late", set()),
+    ],
+)  # fmt: skip
+def test_every_remedy_that_a_warning_names_works(
+    tmp_path: Path,
+    client: Client,
+    form: str,
+    column: str,
+    values: dict[int, str],
+    target: str,
+    remedies: set[str],
+) -> None:
+    path = form_of(tmp_path, form, {column: values})
+    inferred = infer_features(list_inputs([str(path)]), Asked((target,)))
+    (odd,) = inferred.odd
+    assert (odd.is_rejected, set(odd.remedies)) == (True, remedies)
+    for remedy in remedies:
+        document = parse_yaml(inferred.text, keep_words=True)
+        features = document["columns"]
+        if remedy == "null_values":
+            bad = sorted({value for value in values.values() if value in ("x", "inf", "soon")})
+            document["format"]["null_values"] = ["", *bad]
+        elif remedy == "categorical":
+            kept = {k: v for k, v in features.items() if column not in (k, v.get("from"))}
+            document["columns"] = {**kept, column: {"kind": "categorical"}}
+        elif remedy == "clip":
+            features[column]["clip"] = {"min": 0, "max": 9}
+        request = PrepRequest(
+            (str(path),),
+            str(tmp_path / remedy),
+            features=FeatureConfig.parse(document),
+            skip_bad_lines=remedy == "skip",
+            max_bad=0.01,
+        )
+        assert prepare(request, client).train.num_rows > 0
+
+
+def test_skipped_lines_do_not_count(tmp_path: Path, client: Client) -> None:
+    odd = {"day": {7: "soon"}, "price": {9: "x"}}
+    path = form_of(tmp_path, "csv", odd)
+    files = list_inputs([str(path)])
+    with pytest.raises(DataError) as refused:
+        infer_features(files, Asked(("late",), time="day"))
+    assert refused.value.where["missing"] == 1
+    assert infer_features(files, Asked(("late",))).features.document.split.by == "fraction"
+    for asked in (Asked(("late",)), Asked(("late",), time="day")):
+        inferred = infer_features(files, asked, skip_bad_lines=True)
+        assert inferred.features.document.split.by == "time"
+        assert "windows" in inferred.reasons
+        assert inferred.features.document.columns["price"].fill is None
+        told = {one.column: (one.is_rejected, one.is_dropped, one.remedies) for one in inferred.odd}
+        assert told == dict.fromkeys(odd, (False, True, ()))
+    request = PrepRequest(
+        (str(path),),
+        str(tmp_path / "out"),
+        features=inferred.features,
+        skip_bad_lines=True,
+        max_bad=0.01,
+    )
+    result = prepare(request, client)
+    assert (result.bad_lines.count, result.valid.num_rows > 0) == (2, True)

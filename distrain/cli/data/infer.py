@@ -11,7 +11,7 @@ from distrain.cli.output import print_answer, print_result, print_warning
 from distrain.errors import OutputError
 
 _ASKED = ("target", "task", "weight", "time", "valid_fraction", "valid_rows")
-_ALLOWED = {"inputs", "infer", "out", "overwrite", *_ASKED}
+_ALLOWED = {"inputs", "infer", "out", "overwrite", "bad_lines", *_ASKED}
 
 
 def infer(context: click.Context) -> None:
@@ -44,7 +44,9 @@ def infer(context: click.Context) -> None:
         check_apart(out, (file.path for file in files))
     *columns, share, rows = (context.params[name] for name in _ASKED)
     targets, task, weight, time = columns
-    inferred = infer_features(files, Asked(targets, task, share or rows, time, weight))
+    skips = context.params["bad_lines"] == "skip"
+    asked = Asked(targets, task, share or rows, time, weight)
+    inferred = infer_features(files, asked, skip_bad_lines=skips)
     if out is not None:
         with whole_file(out) as partial_file:
             partial_file.write_text(inferred.text)
@@ -67,8 +69,8 @@ def infer(context: click.Context) -> None:
         return
     features = len(inferred.features.document.columns)
     noun = "column" if len(inferred.left_out) == 1 else "columns"
-    skip = " --bad-lines skip" if inferred.bad_told else ""
-    few_bad = "" if inferred.has_many_bad or not skip else f"{inferred.bad_told}\n"
+    skip = " --bad-lines skip" if skips or inferred.bad_told else ""
+    few_bad = "" if inferred.has_many_bad or not inferred.bad_told else f"{inferred.bad_told}\n"
     print_result(
         f"{out}: {features} features, {len(inferred.left_out)} {noun} left out, from "
         f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "

@@ -32,6 +32,8 @@ TIME_PATTERNS = tuple(
 MOST = 3e38
 """The largest number that is used, near the limit of float32; larger numbers are clipped to it."""
 FEW_VALUES = 30
+FEW_NUMBERS = 10
+"""More distinct whole numbers are probably amounts, not categories or classes."""
 NEARLY_ALL = 0.99
 """If at least this share of a column's texts are numbers (or times), the others are mistakes."""
 _MOST = 0.9  # if fewer texts are numbers, the column has texts
@@ -89,9 +91,14 @@ class Facts:
         return bool(ID.search(self.plain_name) or SOMEBODY.fullmatch(self.plain_name))
 
     @property
+    def has_odd(self) -> bool:
+        """Whether the column is read as numbers or times, and has other texts."""
+        return bool(self.odd) and self.kind in ("number", "time")
+
+    @property
     def has_gaps(self) -> bool:
         """Whether `numbers` and `times` lack a row's value: it is missing, or odd."""
-        return bool(self.missing or (self.odd and self.kind in ("number", "time")))
+        return self.missing > 0 or self.has_odd
 
     @property
     def num_values(self) -> int:
@@ -214,8 +221,10 @@ def _text_facts(values: pa.Array, common: dict[str, Any], text: FormatSpec | Non
     share = 1 - len(odd) / len(values)
     common["odd"] = tuple(odd.tolist())
     names_an_id = Facts(kind="text", **common).names_an_id
-    if share >= NEARLY_ALL and not (len(odd) and names_an_id):
-        values = _without(values, odd)
+    plain = _without(values, odd)
+    has_few = len(odd) > 0 and pc.count_distinct(plain).as_py() <= FEW_NUMBERS
+    if share >= NEARLY_ALL and not (len(odd) and names_an_id) and not has_few:
+        values = plain
         numbers = numbers_of(values, text)
         whole = numbers.cast(pa.int64(), safe=False)
         are_whole = pc.all(pc.equal(whole.cast(pa.float64(), safe=False), numbers)).as_py()

@@ -31,8 +31,7 @@ from distrain.prep.features.inference.learnable import (
 from distrain.prep.features.inference.odd_values import (
     OddValues,
     Origin,
-    rare_class,
-    texts_among,
+    odd_values_of,
 )
 from distrain.prep.features.inference.suggest import (
     NAMES_PART,
@@ -48,6 +47,7 @@ from distrain.prep.features.inference.suggest import (
     target_of,
     windows_of,
     with_further,
+    without_hashed,
 )
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.features.partitions import partitions_of, with_partitions
@@ -123,7 +123,10 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
         rows = rows_of(file, text, list(first.types), most)
         has_all_rows &= _holds_at_most(file, most, rows.table)
         bad_lines = bad_lines.merged(rows.bad_lines)
-        tables.append(with_partitions(rows.table, values).select(list(first.columns)))
+        found = with_partitions(rows.table, values)
+        for name in lacking:
+            found = found.append_column(name, pa.nulls(found.num_rows))
+        tables.append(found.select(list(first.columns)))
         origins.append(Origin(file.path, "line" if file.is_text else _ROW, rows.numbers))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if not table.num_rows:
@@ -238,6 +241,8 @@ def infer_features(
     files: Sequence[InputFile],
     asked: Asked = Asked(),  # noqa: B008
     most_rows: int = SAMPLE_ROWS,
+    *,
+    skip_bad_lines: bool = False,
 ) -> Inferred:
     """Infer the kind of each column from some rows, and return a features document.
 
@@ -246,20 +251,23 @@ def infer_features(
             from parquet of up to 16 GiB, because the sample may lack classes, or have only equal
             values.
         most_rows: Maximum number of sampled rows.
+        skip_bad_lines: Whether `prep` will drop lines of text with odd values, so that nothing is
+            inferred from them.
 
     Raises:
         DataError: A file cannot be read, a column that was asked for is missing or cannot be used,
             or no column is left to learn from.
     """
-    sample = sampled(files, most_rows)
-    values = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
-    if sample.file.delimiter not in ("", ","):
-        point = decimal_point_of(
-            [one for one in values.values() if is_text(one.type)], sample.file.delimiter
-        )
-        layout = sample.text.model_copy(update={"decimal_point": point})
-        sample = replace(sample, text=layout)
-    columns = [_facts_of(name, one, sample) for name, one in values.items()]
+    sample = _with_decimal_point(sampled(files, most_rows))
+    held = {name: sample.table[name].combine_chunks() for name in sample.file.columns}
+    with_odd = [_facts_of(name, one, sample) for name, one in held.items()]
+    values, columns = held, with_odd
+    drops_odd = skip_bad_lines and sample.file.is_text
+    if drops_odd:
+        odd_rows = [row for facts in columns if facts.has_odd for row in facts.odd]
+        kept = np.delete(np.arange(sample.table.num_rows), odd_rows)
+        values = {name: one.take(pa.array(kept)) for name, one in held.items()}
+        columns = [_facts_of(name, one, sample) for name, one in values.items()]
     weights = [asked.weight] if asked.weight else []
     whole, origins_of_whole = _whole_columns(sample, files, [*asked.targets, *weights])
     known_whole = [
@@ -291,7 +299,7 @@ def infer_features(
     target_kind = None if labels is None else TargetSpec.model_validate(target.value).kind
     suggestions = [
         with_further(s, partial(_tells, values[s.facts.name], labels, order), target_kind)
-        for s in suggestions
+        for s in without_hashed(suggestions, split)
     ]
     combined: list[Feature] = []
     if labels is not None and sum(file.size_bytes for file in files) <= _PAIRS_BYTES:
@@ -314,13 +322,17 @@ def infer_features(
     read_as |= dict.fromkeys((weight or ())[:1], "weight")
     kinds = {one.column: TargetSpec.model_validate(one.value).kind for one in (target, *more)}
     odd: list[OddValues] = []
-    for facts in known_whole:
-        held, origins = values[facts.name], sample.origins
-        if facts.name in whole:
-            held, origins = whole[facts.name], origins_of_whole
-        kind = kinds.get(facts.name, read_as.get(facts.name, "nothing"))
-        odd += texts_among(facts, held, kind, origins)
-        odd += rare_class(facts, held, kind, origins) if facts.name in kinds else []
+    for facts in known_whole if whole else with_odd:
+        origins = origins_of_whole if facts.name in whole else sample.origins
+        odd += odd_values_of(
+            facts,
+            (held | whole)[facts.name],
+            kinds.get(facts.name, read_as.get(facts.name, "nothing")),
+            origins,
+            is_target=facts.name in kinds,
+            file_kind=sample.file.kind,
+            is_dropped=drops_odd,
+        )
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
     return Inferred(
@@ -336,6 +348,14 @@ def infer_features(
         split_reason,
         tuple(odd),
     )
+
+
+def _with_decimal_point(sample: Sample) -> Sample:
+    if sample.file.delimiter in ("", ","):
+        return sample
+    texts = [one.combine_chunks() for one in sample.table.columns if is_text(one.type)]
+    point = decimal_point_of(texts, sample.file.delimiter)
+    return replace(sample, text=sample.text.model_copy(update={"decimal_point": point}))
 
 
 def _whole_columns(

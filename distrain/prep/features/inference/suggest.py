@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.prep.features.inference.column_facts import FEW_VALUES, ID, MOST, SOMEBODY, Facts
+from distrain.prep.features.inference.column_facts import (
+    FEW_NUMBERS,
+    FEW_VALUES,
+    ID,
+    MOST,
+    SOMEBODY,
+    Facts,
+)
 from distrain.prep.features.inference.later_rows import (
     Rows,
     has_new_values,
@@ -25,8 +32,6 @@ from distrain.prep.features.times import calendar, microseconds
 _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
-_FEW_NUMBERS = 10  # whole numbers with more distinct values are probably amounts, not categories
-_MOST_CLASSES = 10  # whole numbers with more distinct values are amounts, not classes
 _MOST_RATINGS = 101  # 0 to 100
 _SOME_VALUES = 100  # if a column has fewer distinct values, each has enough rows
 _MANY_VALUES = 1000
@@ -46,6 +51,7 @@ _TARGET = re.compile(
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 SAYS_PART = "it selects the validation rows"
+IS_HASHED = "its hash selects the validation rows, in which all its values would be new"
 NAMES_PART = "it names the parts of an earlier split"
 NEW_PARTS = "too many of its latest values have a weekday that no earlier value has"
 MEASURES_TIME = "most of its latest values are outside the range of the earlier ones"
@@ -120,6 +126,25 @@ def suggestion_of(facts: Facts, is_typed: bool, order: Rows | None) -> Suggestio
     return Suggestion(facts, (_categorical(facts, _why_category(facts)),))
 
 
+def without_hashed(
+    suggestions: Sequence[Suggestion], split: Mapping[str, Any] | None
+) -> list[Suggestion]:
+    """Leave out the categories by whose hash `split` selects the validation rows.
+
+    They stay if no other column has features.
+    """
+    hashed = (split or {}).get("column") if (split or {}).get("by") == "hash" else None
+    if not any(one.features for one in suggestions if one.facts.name != hashed):
+        return [*suggestions]
+    return [
+        Suggestion(one.facts, left_out=IS_HASHED)
+        if one.facts.name == hashed
+        and any(feature.settings["kind"] == "categorical" for feature in one.features)
+        else one
+        for one in suggestions
+    ]
+
+
 def _why_left_out(facts: Facts) -> str:
     values = facts.num_values
     if facts.kind == "empty":
@@ -133,7 +158,7 @@ def _why_left_out(facts: Facts) -> str:
             ("timestamp", "date")
         ):
             return "its lists hold neither numbers nor texts"
-        numbers = facts.items.kind == "number" and not facts.items.is_whole
+        numbers = facts.items.kind == "number" and not (facts.items.is_whole or facts.items.odd)
         return "lists of numbers, which models do not take" if numbers else ""
     if facts.kind == "time":
         return ""
@@ -166,7 +191,7 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= _FEW_NUMBERS or facts.names_an_id
+    return facts.distinct <= FEW_NUMBERS or facts.names_an_id
 
 
 def _why_category(facts: Facts) -> str:
@@ -209,7 +234,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
         settings["clip"] = {"min": float(numbers.min()), "max": float(numbers.max())}
         why.insert(0, "clip: the other values end there; some are infinite or beyond float32")
     low, middle = float(numbers.min()), float(np.median(numbers))
-    if facts.missing:
+    if facts.has_gaps:
         settings["fill"] = middle
         why.insert(0, "fill: the median")
     spread = max(float(np.percentile(numbers, 75)) - middle, 1e-9)
@@ -404,13 +429,18 @@ def _by_case(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def percent(part: int, whole: int) -> str:
-    """Return the share `part / whole` as a text in percent, of at most three significant digits.
+def share_of(part: int, whole: int) -> str:
+    """Return a share in percent with up to three significant digits, 100 % only if all are meant.
 
-    >>> percent(1, 3), percent(1, 20_000), percent(5, 5)
+    >>> share_of(1, 3), share_of(1, 20_000), share_of(5, 5)
     ('33.3 %', '0.005 %', '100 %')
+    >>> share_of(1999, 2000), share_of(1, 50_000_000)
+    ('over 99.9 %', 'under 0.001 %')
     """
-    return f"{100 * part / whole:.3g} %"
+    value = 100 * part / whole
+    if 99.9 < value < 100:
+        return "over 99.9 %"
+    return "under 0.001 %" if 0 < value < 0.001 else f"{value:.3g} %"
 
 
 def _is_pair(facts: Facts) -> bool:
@@ -439,7 +469,7 @@ def pair_target(facts: Facts, reason: str, gaps: Gaps = DROP) -> Target:
     elif facts.kind == "number" and set(facts.pair) != {0, 1}:
         value["equals"] = max(facts.pair)
     positive = value.get("equals", max(facts.pair, key=_by_case))
-    share = percent(facts.counts[facts.pair.index(positive)], facts.num_values)
+    share = share_of(facts.counts[facts.pair.index(positive)], facts.num_values)
     other = next(one for one in facts.pair if one != positive)
     reason = f"{other}/{positive}, positive class {positive} ({share} of the rows): {reason}"
     if facts.missing:
@@ -452,7 +482,7 @@ def _guess_of_many(
     facts: Facts, gaps: Gaps = DROP, name: str = "a typical name of a target, with"
 ) -> Target:
     name = f"{name} {facts.distinct:,} "
-    if facts.is_whole and facts.distinct <= _MOST_CLASSES:
+    if facts.is_whole and facts.distinct <= FEW_NUMBERS:
         return target_of_many(facts, sorted(map(int, facts.few)), name, gaps)
     if facts.kind == "number" or facts.few:
         return target_of_many(
@@ -481,9 +511,9 @@ def target_of_many(
         value["classes"], reason = list(classes), reason + "classes"
     if classes is not None and facts.few:
         shares = zip(facts.few, facts.counts, strict=True)
-        told = ", ".join(f"{one} {percent(rows, facts.num_values)}" for one, rows in shares)
+        told = ", ".join(f"{one} {share_of(rows, facts.num_values)}" for one, rows in shares)
         reason += f": {told}"
-    if facts.missing:
+    if facts.has_gaps:
         value["missing"] = gaps.missing
         reason += f"; rows without one {gaps.told}"
     return Target(facts.name, value, reason)
@@ -528,7 +558,7 @@ def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
     there is none.
     """
     for facts in columns:
-        if facts.kind != "time" or facts.missing:
+        if facts.kind != "time" or facts.has_gaps:
             continue
         times = microseconds(facts.times).to_numpy(zero_copy_only=False)
         for size, length_us, word in (("1d", _DAY_US, "days"), ("1h", _DAY_US // 24, "hours")):
@@ -573,7 +603,7 @@ def split_of(
         share: `None` is a tenth, or the rows that a column such as `split` says are for validation.
     """
     free = [facts for facts in columns if facts.name not in taken]
-    hashable = [facts for facts in columns if facts.distinct >= FEWEST_HASHED]
+    hashable = [facts for facts in free if facts.distinct >= FEWEST_HASHED]
     for facts in free if share is None else ():
         if (part := part_for_validation(facts)) is not None:
             of_part: dict[str, Any] = {"by": "column", "column": facts.name, "equals": part}
@@ -589,9 +619,9 @@ def split_of(
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last rows differ from the others"
     rows = next((f for f in hashable if f.distinct == f.num_rows and f.kind != "list"), None)
-    others = [f for f in hashable if f in free and f.kind in ("text", "number")]
+    others = [f for f in hashable if f.kind in ("text", "number")]
     most = max(others, key=lambda f: f.distinct, default=None)
-    by = rows or (key if key in free and key in hashable else most)
+    by = key if key in hashable else rows or most
     if by is None:
         return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"
@@ -629,7 +659,7 @@ def _why_no_time(columns: Sequence[Facts]) -> str:
         return "no column of times was found"
     first = next((facts for facts in times if facts.has_gaps), times[0])
     if first.has_gaps:
-        share = percent(first.missing + len(first.odd), first.num_rows)
+        share = share_of(first.missing + len(first.odd), first.num_rows)
         return f"{first.name} has no time in {share} of the rows, so rows cannot be split by it"
     return f"{first.name} has {first.distinct} different times, too few to split rows by"
 

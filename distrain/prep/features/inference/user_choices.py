@@ -12,7 +12,7 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.formatting import some
 from distrain.prep.features.bad_values import BadValues
-from distrain.prep.features.inference.column_facts import Facts
+from distrain.prep.features.inference.column_facts import FEW_NUMBERS, Facts
 from distrain.prep.features.inference.suggest import (
     DROP,
     UNKNOWN,
@@ -29,7 +29,6 @@ from distrain.prep.features.table_file import SHOWN_COLUMNS, guess
 
 Task = Literal["binary", "regression", "multiclass"]
 
-_FEW_CLASSES = 10
 _MOST_CLASSES = 10_000
 
 
@@ -102,7 +101,11 @@ class Asked:
         if times.kind != "time" or times.has_gaps:
             raise DataError(
                 "rows cannot be split by this column: some rows have no time",
-                where={"column": self.time, "type": times.stored, "missing": times.missing},
+                where={
+                    "column": self.time,
+                    "type": times.stored,
+                    "missing": times.missing + len(times.odd),
+                },
                 hint="Name another column, or use another kind of split.",
             )
         return split_by(times, share or 0.1)
@@ -160,7 +163,7 @@ def _named(columns: Sequence[Facts], name: str) -> Facts:
 
 def _target(facts: Facts, task: Task | None, values: pa.Array, gaps: Gaps) -> Target:
     is_pair = bool(facts.pair)
-    is_few = facts.is_whole and facts.distinct <= _FEW_CLASSES
+    is_few = facts.is_whole and facts.distinct <= FEW_NUMBERS
     kind = task or (
         "binary"
         if is_pair or facts.kind == "truth"
