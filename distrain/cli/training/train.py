@@ -78,7 +78,11 @@ if TYPE_CHECKING:
     type=PATH,
     help="The run folder; all workers must be able to access it. Default: runs/JOB.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the run in --run-dir, if there is one.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace the run in --run-dir, if there is one. Not with `backend: env`.",
+)
 @connection_options("Use this Dask cluster instead of a local one.")
 @click.option(
     "--dashboard-address",
@@ -193,6 +197,11 @@ def command(
     root = resumed_run or run_dir or Path("runs") / job_id
     gang = None
     if spec.resources.backend == "env" and not detach:
+        if overwrite:
+            raise click.UsageError(
+                "--overwrite: with `backend: env`, a restarted command resumes the run in "
+                "--run-dir. Remove that folder, or choose another."
+            )
         gang = lead_or_follow(spec, resumed_run or run_dir)
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
     ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
