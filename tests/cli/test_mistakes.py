@@ -26,6 +26,10 @@ evaluate m x --seed 0
 evaluate m x --top 5
 evaluate m x --seen history
 prep x --out y --workers 0
+prep x --out y --max-bad 5%
+train x.csv --target y --bad-lines stop --max-bad 5%
+evaluate m x --max-bad 5%
+predict m x --out y --max-bad 5%
 prep x --out y --block-mib 0
 predict m x --out y --workers 0
 predict m x --out y --batch-size 0
