@@ -1,5 +1,6 @@
 """`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
 
+import json
 import re
 import subprocess
 import sys
@@ -256,6 +257,26 @@ def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, f
         distrain.fit(path)
     for refused in (of_command.value, of_fit.value):
         assert refused.where["columns"] == ", ".join(table.columns)
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", None])
+def test_a_run_folder_is_not_a_table(tmp_path, state):
+    (tmp_path / "run.json").write_text("{}")
+    if state is not None:
+        (tmp_path / "summary.json").write_text(json.dumps({"state": state}))
+    with pytest.raises(InputError) as of_command:
+        CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+    with pytest.raises(InputError) as of_fit:
+        distrain.fit(tmp_path)
+    for refused in (of_command.value, of_fit.value):
+        assert refused.where == {"path": str(tmp_path)}
+        assert ("--resume" in refused.hint) == (state != "succeeded")
+
+
+def test_a_folder_without_files_of_tables_is_not_a_table(tmp_path):
+    (tmp_path / "notes.txt").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError):
+        distrain.fit(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "meant"), [("bougth", "bought"), ("SHOP", "shop"), ("x", None)])
