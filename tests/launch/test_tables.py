@@ -24,6 +24,7 @@ from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError
 from distrain.jobs.spec import load_spec
+from distrain.launch.reporting import LoggedProgress
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.user_choices import Asked
@@ -243,6 +244,20 @@ def test_results_name_the_target_by_its_column(table, tmp_path):
         assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
 
 
+def test_a_feature_named_label_is_not_the_target(table, tmp_path):
+    said = []
+    run = distrain.fit(
+        table.assign(label=table["price"] > 9, stars=np.arange(ROWS) % 7), target="stars",
+        task="regression", model="mlp", overrides=FEW, run_dir=tmp_path / "run",
+        progress=LoggedProgress(said.append),
+    )  # fmt: skip
+    found = run.evaluate(table.assign(label=True))
+    assert (found.target, {*found.targets}) == ("stars", {"stars"})
+    warnings = [text for text in said if text.startswith("warning")]
+    assert any("stars" in text for text in warnings)
+    assert not any("label" in text for text in warnings)
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
 def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, form):
     path = tmp_path / f"rows.{form}"
@@ -355,7 +370,7 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
     found = run.evaluate(table[:100])
     assert found.rows == 100
     (metrics,) = run.summary.targets.values()
-    assert metrics["rmse"] == pytest.approx(found.targets["label"]["rmse"], rel=1e-5)
+    assert metrics["rmse"] == pytest.approx(found.targets["price"]["rmse"], rel=1e-5)
     none = distrain.fit(
         table, target="price", valid=False, run_dir=tmp_path / "none", overrides=FEW
     )
