@@ -213,7 +213,7 @@ def command(
     )
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import RawOptions, form_of_times, rows_for_model
+    from distrain.predict.raw_rows import RawOptions, rows_for_model, text_format
 
     torch.set_num_threads(threads)
     console = progress_console()
@@ -226,9 +226,9 @@ def command(
             rows_for_model(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
         )
         group_column = group_column or (time_column(saved.schema) if by_day else None)
-        form = form_of_times(folder, saved) if by_day else None
+        times = text_format(folder, saved) if by_day else None
         if group_column is not None:
-            check_group(dataset, group_column, by_day, form)
+            check_group(dataset, group_column, times)
         _warn_of_seen(saved, dataset)
         before = None if train is None else _training_rows(stack, folder, saved, train, raw)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
@@ -244,7 +244,7 @@ def command(
         if importance and isinstance(scorer, ScorerInProcess):
             results["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
-            groups = evaluate_groups(scorer, group_column, show, by_day=by_day, form=form)
+            groups = evaluate_groups(scorer, group_column, show, times=times)
             results |= groups.to_json() | {"group": group or group_column}
         if before is not None:
             results["drift"] = column_drift(before, dataset)
