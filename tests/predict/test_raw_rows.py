@@ -218,8 +218,9 @@ def test_words_of_criteo_in_memory_are_numbers(wording: Wording) -> None:
 
 @pytest.mark.parametrize("form", [None, "%d.%m.%y"])
 def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prepared_ones(
-    root: Path, client: Client, tmp_path: Path, form: str | None
+    root: Path, client: Client, tmp_path: Path, form: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("distrain.cli.progress_bars.WORK_LINE_EVERY_S", 0.0)
     began = datetime(2024, 3, 1, 10)
     times = [began + timedelta(hours=5 * n) for n in range(len(LABELLED))]
     rows = [
@@ -235,10 +236,13 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
     fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
     run = str(tmp_path / "r")
     words = [run, raw, "--by-day", "--json", "--drift"]
-    told = [
-        json.loads(CliRunner().invoke(evaluate_command, [*words, train, "--group", "at"]).stdout)
+    done = [
+        CliRunner().invoke(evaluate_command, [*words, train, "--group", "at"])
         for train in (raw, str(tmp_path / "d" / "train"))
     ]
+    shown = ["training rows:" in one.stderr for one in done]
+    assert shown == [True, False]  # the progress of their preparation
+    told = [json.loads(one.stdout) for one in done]
     assert told[0]["drift"] == told[1]["drift"]
     assert set(told[0]["drift"]) == set(COLUMNS)
     days = Counter(str(time.date()) for time in times[1:])

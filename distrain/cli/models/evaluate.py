@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,8 @@ class ScoringPlace:
     type=PLACE,
     metavar="TRAIN",
     help="Also print the drift of each column from the rows that the model was trained on, raw or "
-    "prepared: the population stability index. Warns about columns above 0.25.",
+    "prepared: the population stability index. Warns about columns above 0.25. Raw rows are all "
+    "prepared first, in the folder for temporary files.",
 )
 @click.option(
     "--importance",
@@ -230,7 +232,9 @@ def command(
         if group_column is not None:
             check_group(dataset, group_column, times)
         _warn_of_seen(saved, dataset)
-        before = None if train is None else _training_rows(stack, folder, saved, train, raw)
+        before = (
+            None if train is None else _training_rows(stack, folder, saved, train, raw, progress)
+        )
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
         def show(phase: str, done: int, total: int) -> None:
@@ -263,13 +267,20 @@ def command(
 
 
 def _training_rows(
-    stack: ExitStack, folder: Path | str, saved: "SavedModel", train: Path | str, raw: "RawOptions"
+    stack: ExitStack,
+    folder: Path | str,
+    saved: "SavedModel",
+    train: Path | str,
+    raw: "RawOptions",
+    progress: WorkProgress,
 ) -> "Dataset":
     """Open the rows of `--drift` until the stack is closed; `raw` is that of DATA."""
     from distrain.predict.raw_rows import rows_for_model
 
     raw = replace(raw, is_raw=None)  # --raw and --prepared are about DATA
-    opened = rows_for_model(folder, saved, (str(train),), raw, labeled=False)
+    show = partial(progress.show_prep, rows="training rows: ")
+    inputs = (str(train),)
+    opened = rows_for_model(folder, saved, inputs, raw, on_prepare=show, labeled=False)
     dataset, *_ = stack.enter_context(opened)
     return dataset
 
