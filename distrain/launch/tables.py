@@ -18,13 +18,14 @@ from distrain.jobs.spec.load import TABLE_ENDINGS
 from distrain.jobs.spec.presets import check_kind
 from distrain.jobs.states import JobState
 from distrain.launch.new_job import new_job
+from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.inference.user_choices import Asked, Task
 from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
-from distrain.prep.report_file import PREP_JSON
+from distrain.prep.report_file import PREP_JSON, read_report
 from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
 from distrain.runs.run_file import read_summary
@@ -191,13 +192,14 @@ def job_of_table(
     )
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    facts = (*decisions, *_dropped(prepared), *_facts_of(document, data))
+    facts = (*decisions, *_dropped(data), *_facts_of(document, data))
     return TableJob(document, text, prepared, facts, config.document.target.column)
 
 
-def _dropped(prepared: "PrepResult | None") -> Sequence[str]:
-    bad = None if prepared is None else prepared.bad_lines
-    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad and bad.count else []
+def _dropped(data: Path) -> Sequence[str]:
+    """Return a line of text on the bad lines that were dropped when the rows were prepared."""
+    bad = BadLineTally(read_report(data)["bad_lines"]["by_kind"])
+    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad.count else []
 
 
 def _prepared_once(

@@ -22,7 +22,7 @@ import distrain
 from distrain.cli.models.evaluate import command as evaluate
 from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
-from distrain.errors import DataError, DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.jobs.spec import load_spec
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
@@ -224,10 +224,15 @@ def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
         kept += [*(tmp_path / name / ".prepared").glob("data-*/train")] if is_accepted else []
     request = TableRequest(tmp_path / "rows.csv", tmp_path / "c", Asked(("bought",)), max_bad=0.01)
     assert job_of_table(request, print).prepared.bad_lines.count == 1
+    again = job_of_table(request, print)  # with the rows that are prepared
+    assert any(line.startswith("bad lines: 1 ") for line in again.decisions)
     rows = [pq.read_table(folder).num_rows for folder in kept]
     assert rows[0] == rows[1] > 0
     with pytest.raises(DataError):
         distrain.fit(tmp_path / "rows.csv", target="bought", run_dir=tmp_path / "d" / "run")
+    for wrong in ("5%", 1.5, float("nan")):
+        with pytest.raises(SpecError):
+            distrain.fit(table, target="bought", run_dir=tmp_path / "d" / "run", max_bad=wrong)
 
 
 def test_results_name_the_target_by_its_column(table, tmp_path):
