@@ -133,6 +133,7 @@ def bad_lines_options(function: Function) -> Function:
         "--bad-lines",
         type=click.Choice(["stop", "skip"]),
         default="stop",
+        is_eager=True,  # before --max-bad, which needs it
         help="Stop at a bad line, or skip and count bad lines.",
     )
     share = click.option(
@@ -140,9 +141,16 @@ def bad_lines_options(function: Function) -> Function:
         type=SHARE,
         default="1%",
         show_default=True,
+        callback=_check_max_bad,
         help="With --bad-lines skip: the largest share of lines that may be skipped.",
     )
     return lines(share(function))
+
+
+def _check_max_bad(context: click.Context, parameter: click.Parameter, share: float) -> float:
+    if given_options(context, ["max_bad"]) and context.params["bad_lines"] != "skip":
+        raise click.UsageError("--max-bad is for --bad-lines skip.")
+    return share
 
 
 def given_options(context: click.Context, names: Iterable[str]) -> list[str]:

@@ -90,9 +90,10 @@ class WorkProgress:
             self._last_line_s[phase] = now_s
             self._console.print(f"{phase}: {facts}", markup=False, highlight=False)
 
-    def show_prep(self, at: "PrepProgress") -> None:
+    def show_prep(self, at: "PrepProgress", rows: str = "") -> None:
+        """Show the progress of preparing rows; `rows` distinguishes them from other rows."""
         size = (at.size_bytes, at.all_bytes)
-        self.show(_PREP_PHASES[at.phase], at.tasks, at.all_tasks, at.rows, size=size)
+        self.show(f"{rows}{_PREP_PHASES[at.phase]}", at.tasks, at.all_tasks, at.rows, size=size)
 
     def _is_due(self, phase: str, done: int, total: int, now_s: float) -> bool:
         begun = phase in self._last_line_s or self._from_start

@@ -14,6 +14,7 @@ from distrain.client.credentials import (
 )
 from distrain.client.errors import ServiceError
 from distrain.errors import InputError
+from distrain.jobs.api_answers import Mistake
 from distrain.version import __version__
 
 
@@ -75,10 +76,7 @@ class ServiceTarget:
             hint=error.hint and self.hidden(error.hint),
             code=self.hidden(error.code),
             status=error.status,
-            pointers=[
-                one.model_copy(update={name: self._hidden_in(it) for name, it in one})
-                for one in error.pointers
-            ],
+            pointers=[Mistake(**self._hidden_in(dict(one))) for one in error.pointers],
         )
 
 

@@ -443,6 +443,8 @@ def _table_job(
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
     *columns, model, max_bad = asked
+    if max_bad is not None and not (isinstance(max_bad, int | float) and 0 <= max_bad <= 1):
+        raise SpecError(f"max_bad is {max_bad!r}, not a share from 0 to 1", hint="Such as 0.05.")
     if features is not None and columns != [None] * len(columns):
         raise DistrainError(
             "a features document says which columns are target, weight and validation",

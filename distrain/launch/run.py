@@ -24,6 +24,7 @@ from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.short_yaml import short_yaml
 from distrain.jobs.states import JobState
+from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
 from distrain.launch.job_checks import JobChecks
@@ -196,7 +197,8 @@ def train(
             "warning: the model is worse than a constant prediction: its normalised entropy is "
             f"{summary.normalised_entropy:.5f}; that of the mean label is 1"
         )
-    if view.reason is None and (useless := useless_targets(summary.targets)):
+    targets = with_own_name(summary.targets, own_name(folder.paths.model))
+    if view.reason is None and (useless := useless_targets(targets)):
         progress.say(
             f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(useless)}"
         )

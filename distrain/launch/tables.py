@@ -13,17 +13,22 @@ import numpy as np
 
 from distrain.errors import InputError
 from distrain.formatting import some
+from distrain.jobs.run_paths import RunPaths
+from distrain.jobs.spec.load import TABLE_ENDINGS
 from distrain.jobs.spec.presets import check_kind
+from distrain.jobs.states import JobState
 from distrain.launch.new_job import new_job
+from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.inference.user_choices import Asked, Task
 from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
-from distrain.prep.report_file import PREP_JSON
+from distrain.prep.report_file import PREP_JSON, read_report
 from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
+from distrain.runs.run_file import read_summary
 from distrain.storage.identity import file_identity
 from distrain.storage.inputs import InputFile, list_inputs
 from distrain.storage.outputs import waiting_lock
@@ -129,9 +134,21 @@ def _column_name(role: str, name: Any) -> str:
 def refuse_without_target(sources: Sequence[str]) -> NoReturn:
     """Raise an `InputError` with the columns of a table, of which none is named as the target.
 
-    Raises `DataError` if there are no such files, or the first is not a table.
+    If the first source is a run folder, the error names the command that continues or uses the run.
+    Raises `DataError` if there are no such files, if a folder has no file with the ending of a
+    table, or if the first file is not a table.
     """
-    first = list_inputs(sources)[0]
+    run = RunPaths(Path(sources[0]))
+    if run.run.exists() or run.spec.exists():
+        is_done = (read_summary(run) or {}).get("state") == JobState.SUCCEEDED.value
+        raise InputError(
+            "the folder holds a run, not a table",
+            where={"path": sources[0]},
+            hint=f"Score rows with it: distrain predict {sources[0]}, or distrain evaluate."
+            if is_done
+            else f"Resume it: distrain train --resume {sources[0]}",
+        )
+    first = list_inputs(sources, suffixes=TABLE_ENDINGS)[0]
     columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)
     raise InputError(
         "a table needs a target, the column to predict",
@@ -175,13 +192,14 @@ def job_of_table(
     )
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    facts = (*decisions, *_dropped(prepared), *_facts_of(document, data))
+    facts = (*decisions, *_dropped(data), *_facts_of(document, data))
     return TableJob(document, text, prepared, facts, config.document.target.column)
 
 
-def _dropped(prepared: "PrepResult | None") -> Sequence[str]:
-    bad = None if prepared is None else prepared.bad_lines
-    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad and bad.count else []
+def _dropped(data: Path) -> Sequence[str]:
+    """Return a line of text on the bad lines that were dropped when the rows were prepared."""
+    bad = BadLineTally(read_report(data)["bad_lines"]["by_kind"])
+    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad.count else []
 
 
 def _prepared_once(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from distrain.formatting import of_targets
+from distrain.jobs.target_names import LABEL, with_own_name
 from distrain.metrics.report import BinaryReport
 
 _FIRST = ("rmse", "r2", "auc", "accuracy", "log_loss")
@@ -21,7 +22,7 @@ class Evaluation:
     Attributes:
         rows: Number of rows, regardless of weights.
         target: The main target's name.
-        targets: The metrics of all targets: by target, then by metric.
+        targets: The metrics of all targets, the main target's first: by target, then by metric.
     """
 
     rows: int
@@ -29,8 +30,13 @@ class Evaluation:
     targets: Mapping[str, Mapping[str, float | None]]
 
     @classmethod
-    def of(cls, report: BinaryReport, kinds: Sequence[tuple[str, str]]) -> "Evaluation":
-        """Return the evaluation of a report; `kinds` has the name and kind of each target."""
+    def of(
+        cls, report: BinaryReport, kinds: Sequence[tuple[str, str]], own_name: str = LABEL
+    ) -> "Evaluation":
+        """Return the evaluation of a report; `kinds` has the name and kind of each target.
+
+        `own_name` replaces the name `label`, which `prep` gives to the first target.
+        """
         binary = [name for name, kind in kinds if kind == "binary"]
         targets = {name: _in_order(metrics) for name, metrics in report.targets.items()}
         if binary:
@@ -39,7 +45,8 @@ class Evaluation:
                 name: value for name, value in figures.items() if name not in ("rows", "targets")
             }
             targets = {binary[0]: _in_order(own), **targets}
-        return cls(report.rows, [*binary, kinds[0][0]][0], targets)
+        targets = with_own_name(targets, own_name)
+        return cls(report.rows, next(iter(targets)), targets)  # the main target comes first
 
     def __getattr__(self, name: str) -> float | None:
         # `targets` is missing while a pickled evaluation is loaded.
@@ -53,8 +60,7 @@ class Evaluation:
         return [*super().__dir__(), *self.targets[self.target]]
 
     def __repr__(self) -> str:
-        names = [self.target, *(name for name in self.targets if name != self.target)]
-        main, *more = of_targets({name: self.targets[name] for name in names}, len(names))
+        main, *more = of_targets(self.targets, len(self.targets))
         texts = [main[1], *(f"{name}: {text}" for name, text in more)]
         return f"<{'; '.join(texts)}; {self.rows:,} rows>"
 

@@ -1,16 +1,16 @@
 """Computes the metrics of a saved model on labelled files."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from distrain.errors import DataError, InputError, ModelError, Unavailable
 from distrain.jobs.spec.paths import absolute
@@ -24,11 +24,13 @@ from distrain.models.saved_model import SavedModel
 from distrain.predict.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.predict.side_columns import check_side_columns, common_type, side_columns
 from distrain.prep.features.bad_values import BadValues
+from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.times import is_time, times_of
+from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.vocabulary import is_text
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import InputFile, list_inputs
+from distrain.storage.inputs import InputFile, list_inputs, open_input
 from distrain.train.loop.evaluation import count_in, finite_metrics, main_rows, not_bounded
 from distrain.train.step.device_metrics import DeviceTargets
 
@@ -185,35 +187,50 @@ def time_column(schema: Schema) -> str:
     return names[-1]
 
 
-def check_group(
-    dataset: Dataset, column: str, by_day: bool = False, form: str | None = None
-) -> pa.DataType:
-    """Return a type into which the values of a group column fit in all files.
+def check_group(dataset: Dataset, column: str, times: FormatSpec | None = None) -> None:
+    """Raise a `DataError` if rows cannot be grouped by a column.
 
-    Reads only footers, and with `by_day` the first texts, which must be times in the form `form`
-    (of `strptime`; `None`: ISO 8601).
-
-    Raises:
-        DataError: A file lacks the column; or the column holds lists, structs, or values that
-            cannot be compared with those of another file; or, with `by_day`, values that are
-            neither timestamps nor dates, nor texts of times.
+    Reads only footers, and with `times` all texts. The conditions are those of `evaluate_groups`.
     """
+    schema = _schema_of_group(dataset, column, times)
+    if times is None or not is_text(schema.field(column).type):
+        return
+    for file in _files(dataset):
+        first_row = 0
+        for batch in side_columns([file], [column], _VALUES_AT_ONCE, schema):
+            try:
+                _days(batch.column(0), times)
+            except BadValues as bad:
+                where = _origin(file, first_row + int(bad.places[0]))
+                raise _no_days(column, bad.described(0), where) from None
+            first_row += batch.num_rows
+
+
+def _schema_of_group(dataset: Dataset, column: str, times: FormatSpec | None) -> pa.Schema:
+    """Return a schema with a column's type, into which its values fit in all files."""
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")
     dtype = common_type(files, column)
-    if by_day and is_text(dtype):
-        schema = pa.schema([(column, dtype)])
-        for first in islice(side_columns(files[:1], [column], _VALUES_AT_ONCE, schema), 1):
-            _days(first.column(0), column, form)
-    elif by_day and not is_time(dtype):
-        raise _no_days(column, f"{dtype}, not timestamps or dates")
-    return dtype
+    if times is not None and not (is_text(dtype) or is_time(dtype)):
+        raise _no_days(column, f"{dtype}, not timestamps or dates", {})
+    return pa.schema([(column, dtype)])
 
 
-def _no_days(column: str, held: str) -> DataError:
+def _origin(file: str, row: int) -> dict[str, object]:
+    """Return where an error is: the raw file and its row if prepared rows have them."""
+    with open_input(file) as handle:
+        parquet = pq.ParquetFile(handle)
+        if not {FILE, ROW_NUMBER} <= {*parquet.schema_arrow.names}:
+            return {"file": file, "row (from 0)": row}
+        (origin,) = parquet.read(columns=[FILE, ROW_NUMBER]).slice(row, 1).to_pylist()
+    return {"file": origin[FILE], "row (from 0)": origin[ROW_NUMBER]}
+
+
+def _no_days(column: str, held: str, where: Mapping[str, object]) -> DataError:
     return DataError(
         f"--by-day: the column {column} holds {held}",
+        where=where,
         hint="Name a column of timestamps or dates with --group, or leave --group out to use "
         "the schema's own. For groups of another column, run it again without --by-day.",
     )
@@ -224,37 +241,42 @@ def evaluate_groups(
     column: str,
     on_progress: OnProgress | None = None,
     *,
-    by_day: bool = False,
-    form: str | None = None,
+    times: FormatSpec | None = None,
 ) -> Groups:
     """Return the metrics of a saved model within groups: rows with equal values in a column.
 
-    The metrics are those of the first binary target. With `by_day`, the column must hold
-    timestamps, dates or texts in the form `form`, and each day in UTC is a group. Rows with a null
-    form a group, too. The score, the label, the group number and the weight (if any) of all rows
-    are held in memory: up to 17 bytes a row, and several times that while sorting. Raises the
-    errors of `evaluate_saved` and `check_group`, and `ModelError` if the model has no binary
-    target.
+    The metrics are those of the first binary target. With `times`, each day in UTC is a group.
+    Rows with a null form a group, too. The score, the label, the group number and the weight (if
+    any) of all rows are held in memory: up to 17 bytes a row, and several times that while sorting.
+
+    Args:
+        times: The format of texts of times, as in a features document; `None` groups by values.
+
+    Raises:
+        DataError: A file lacks the column; or the column holds lists, structs, or values that
+            cannot be compared with those of another file; or, with `times`, values that are
+            neither timestamps nor dates, nor texts of times. Errors of `evaluate_saved`, too.
+        ModelError: The model has no binary target, or a logit is not finite.
     """
-    schema = pa.schema([(column, check_group(scorer.dataset, column, by_day, form))])
+    schema = _schema_of_group(scorer.dataset, column, times)
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
-    states = dict(scorer.states(partial(_with_values, schema, by_day, form), on_rows))
+    states = dict(scorer.states(partial(_with_values, schema, times), on_rows))
     values, rows = zip(*(states.pop(place) for place in sorted(states)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     group_values = [*encoded.dictionary.to_pylist(), None]
     report = grouped_metrics(groups, *_joined(rows))
     names = [group_values[number] for number in report.numbers.tolist()]
-    return Groups(column, report, names, by_day)
+    return Groups(column, report, names, times is not None)
 
 
 def _with_values(
-    schema: pa.Schema, by_day: bool, form: str | None, rows: RowsOfPiece, scored: Scored
+    schema: pa.Schema, times: FormatSpec | None, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
     """Return the column's values in a piece, and the logits, labels and weights of its rows.
 
     The second item is a list of arrays, `[rows]` each; weights are missing if rows have none. With
-    `by_day`, the values are converted to days. Raises `ModelError` if the model has no binary
+    `times`, the values are converted to days. Raises `ModelError` if the model has no binary
     target.
     """
     piece = rows.piece
@@ -262,9 +284,11 @@ def _with_values(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     columns = (batch.column(0) for batch in read)
-    (name,) = schema.names
-    days = (_days(one, name, form) if by_day else one for one in columns)
-    values = [one.dictionary_encode() for one in days]
+    days = columns if times is None else (_days(one, times) for one in columns)
+    try:
+        values = [one.dictionary_encode() for one in days]
+    except BadValues as bad:  # without `check_group`
+        raise _no_days(schema.names[0], bad.described(0), {"file": piece.file}) from None
     batches = []
     for rows_of_batch in on_host(scored):
         main = main_rows(rows_of_batch)
@@ -279,14 +303,12 @@ def _with_values(
     return encoded, _joined(batches)
 
 
-def _days(values: pa.Array, column: str, form: str | None) -> pa.Array:
-    """Return the days of times in UTC; raises `DataError` for texts that are not times."""
-    if is_text(values.type):  # an empty field of CSV is a missing value
-        values = pc.if_else(pc.equal(values, ""), None, values)
-    try:
-        times = times_of(values, None, form)
-    except BadValues as bad:
-        raise _no_days(column, bad.described(0)) from None
+def _days(values: pa.Array, text: FormatSpec) -> pa.Array:
+    """Return the days of times in UTC; raises `BadValues` for texts that are not times."""
+    if is_text(values.type):
+        missing = pc.is_in(values, pa.array(["", *text.null_values], values.type))
+        values = pc.if_else(missing, None, values)
+    times = times_of(values, None, text.timestamp)
     # A cast to days alone would use the column's time zone.
     return times.cast(pa.timestamp("us")).cast(pa.date32())
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 from distrain.errors import DistrainError
+from distrain.jobs.target_names import own_name
 from distrain.loader.batch import Batch, Ragged
 from distrain.loader.dataset import Dataset
 from distrain.loader.filling.batch_memory import BatchLayout
@@ -99,7 +100,7 @@ def evaluate_rows(
     """Return the metrics of labelled rows; arguments as in `score_rows`."""
     with _labelled(model_dir, rows, raw) as scorer:
         kinds = [(target.name, target.kind) for target in scorer.saved.model.task.targets]
-        return Evaluation.of(evaluate_saved(scorer), kinds)
+        return Evaluation.of(evaluate_saved(scorer), kinds, own_name(Path(model_dir)))
 
 
 def importance_of_rows(model_dir: Path | str, rows: Any, seed: int) -> Importance:

@@ -18,6 +18,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.models.saved_model import SavedModel
 from distrain.prep.features.config import FeatureConfig
+from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.file_checks import check_tables
 from distrain.prep.features.table_file import PARQUET, detect_format
 from distrain.prep.preparation import prepare
@@ -256,11 +257,10 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
     check_meaning(known, f"the model {model_dir}", files, saved.schema)
 
 
-def form_of_times(model_dir: str | Path, saved: SavedModel) -> str | None:
-    """Return `format.timestamp` of the features document of the model's data; `None`: ISO 8601."""
+def text_format(model_dir: str | Path, saved: SavedModel) -> FormatSpec:
+    """Return the section `format` of the features document of the model's data, or its defaults."""
     features = features_of(model_dir, saved)
-    text = None if features is None else features.document.format
-    return None if text is None else text.timestamp
+    return (None if features is None else features.document.format) or FormatSpec()
 
 
 def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | None:

@@ -238,7 +238,9 @@ def _instead_of_beginning(paths: RunPaths) -> str:
     with suppress(InputError):
         if read_run_file(paths).service is not None:
             return "A job service has its job: choose another --run-dir."
-    replaced = "Choose another --run-dir, or replace that run: `distrain train` with --overwrite."
+    replaced = (
+        "Choose another --run-dir, or replace that run: --overwrite (in Python: overwrite=True)."
+    )
     if (read_summary(paths) or {}).get("state") == "succeeded":
         return replaced
     return f"Resume it: distrain train --resume {shlex.quote(str(paths.root))}. {replaced}"

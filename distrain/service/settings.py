@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from distrain.errors import InputError
 from distrain.jobs.addresses import is_loopback
+from distrain.jobs.spec.paths import with_home
 from distrain.service.profiles import (
     NAME_PATTERN as NAME_PATTERN,
     ClusterKind as ClusterKind,
@@ -92,7 +93,7 @@ class SignOn(SettingsSection):
 
 
 WithoutSlash = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: Path(with_home(str(path))).absolute())]
 
 
 class Listen(SettingsSection):
@@ -232,7 +233,10 @@ def _values_of(file: Path) -> dict[str, Any]:
             where=where,
             hint="docs/operate.md lists its keys.",
         )
-    return {key: _placed(key, value, file.absolute().parent) for key, value in values.items()}
+    try:
+        return {key: _placed(key, value, file.absolute().parent) for key, value in values.items()}
+    except ValueError as error:
+        raise InputError(str(error), where=where, hint="Correct the path.") from None
 
 
 _PATHS = frozenset({"data_dir", "run_root", "unix_socket"})
@@ -244,7 +248,7 @@ def _placed(key: object, value: Any, folder: Path) -> Any:
     if isinstance(value, str) and "://" in value:
         return value
     if isinstance(value, str) and (key in _PATHS or str(key).endswith("_file")):
-        return str(folder / Path(value).expanduser())
+        return str(folder / with_home(value))
     return value
 
 

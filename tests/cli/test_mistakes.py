@@ -21,10 +21,15 @@ train
 train job.yaml --resume runs/a
 train --resume runs/a --run-dir runs/b
 train job.yaml --without-checkpoint
+train job.yaml --set resources.backend=env --run-dir runs/a --overwrite
 evaluate m x --seed 0
 evaluate m x --top 5
 evaluate m x --seen history
 prep x --out y --workers 0
+prep x --out y --max-bad 5%
+train x.csv --target y --bad-lines stop --max-bad 5%
+evaluate m x --max-bad 5%
+predict m x --out y --max-bad 5%
 prep x --out y --block-mib 0
 predict m x --out y --workers 0
 predict m x --out y --batch-size 0
@@ -43,7 +48,7 @@ def test_mistakes_on_the_command_line_are_usage_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.yaml").write_text("name: clicks\n")
+    (tmp_path / "job.yaml").write_text("data: {train: a}\nmodel: {kind: mlp}\n")
     for run_dir in ("runs/a", "runs/b"):
         (tmp_path / run_dir).mkdir(parents=True)
     for line in USAGE.strip().splitlines():

@@ -169,7 +169,10 @@ def test_refusals_are_errors_with_the_services_words(
         code,
         detail=f"no such thing for {TOKEN}",
         hint="Look again.",
-        errors=[{"pointer": "/spec/train/epochs", "detail": "is 0", "more": TOKEN}, "nonsense"],
+        errors=[
+            {"pointer": "/spec/train/epochs", "detail": "is 0", "more": TOKEN, TOKEN: 1},
+            "nonsense",
+        ],
     )
     with (
         ScriptedService(script(refusal)) as service,

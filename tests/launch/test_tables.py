@@ -1,5 +1,6 @@
 """`distrain.fit(table, target=...)`: one model from every form of a table, prepared once."""
 
+import json
 import re
 import subprocess
 import sys
@@ -21,8 +22,9 @@ import distrain
 from distrain.cli.models.evaluate import command as evaluate
 from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
-from distrain.errors import DataError, DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.jobs.spec import load_spec
+from distrain.launch.reporting import LoggedProgress
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.user_choices import Asked
@@ -222,10 +224,15 @@ def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
         kept += [*(tmp_path / name / ".prepared").glob("data-*/train")] if is_accepted else []
     request = TableRequest(tmp_path / "rows.csv", tmp_path / "c", Asked(("bought",)), max_bad=0.01)
     assert job_of_table(request, print).prepared.bad_lines.count == 1
+    again = job_of_table(request, print)  # with the rows that are prepared
+    assert any(line.startswith("bad lines: 1 ") for line in again.decisions)
     rows = [pq.read_table(folder).num_rows for folder in kept]
     assert rows[0] == rows[1] > 0
     with pytest.raises(DataError):
         distrain.fit(tmp_path / "rows.csv", target="bought", run_dir=tmp_path / "d" / "run")
+    for wrong in ("5%", 1.5, float("nan")):
+        with pytest.raises(SpecError):
+            distrain.fit(table, target="bought", run_dir=tmp_path / "d" / "run", max_bad=wrong)
 
 
 def test_results_name_the_target_by_its_column(table, tmp_path):
@@ -242,6 +249,20 @@ def test_results_name_the_target_by_its_column(table, tmp_path):
         assert not re.search(r"\blabel\b[ :<]*(RMSE|rmse|/th)", text)
 
 
+def test_a_feature_named_label_is_not_the_target(table, tmp_path):
+    said = []
+    run = distrain.fit(
+        table.assign(label=table["price"] > 9, stars=np.arange(ROWS) % 7), target="stars",
+        task="regression", model="mlp", overrides=FEW, run_dir=tmp_path / "run",
+        progress=LoggedProgress(said.append),
+    )  # fmt: skip
+    found = run.evaluate(table.assign(label=True))
+    assert (found.target, {*found.targets}) == ("stars", {"stars"})
+    warnings = [text for text in said if text.startswith("warning")]
+    assert any("stars" in text for text in warnings)
+    assert not any("label" in text for text in warnings)
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
 def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, form):
     path = tmp_path / f"rows.{form}"
@@ -256,6 +277,26 @@ def test_a_table_without_a_target_is_refused_with_its_columns(table, tmp_path, f
         distrain.fit(path)
     for refused in (of_command.value, of_fit.value):
         assert refused.where["columns"] == ", ".join(table.columns)
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", None])
+def test_a_run_folder_is_not_a_table(tmp_path, state):
+    (tmp_path / "run.json").write_text("{}")
+    if state is not None:
+        (tmp_path / "summary.json").write_text(json.dumps({"state": state}))
+    with pytest.raises(InputError) as of_command:
+        CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+    with pytest.raises(InputError) as of_fit:
+        distrain.fit(tmp_path)
+    for refused in (of_command.value, of_fit.value):
+        assert refused.where == {"path": str(tmp_path)}
+        assert ("--resume" in refused.hint) == (state != "succeeded")
+
+
+def test_a_folder_without_files_of_tables_is_not_a_table(tmp_path):
+    (tmp_path / "notes.txt").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError):
+        distrain.fit(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "meant"), [("bougth", "bought"), ("SHOP", "shop"), ("x", None)])
@@ -334,7 +375,7 @@ def test_rows_of_its_own_validate_a_model(table, tmp_path):
     found = run.evaluate(table[:100])
     assert found.rows == 100
     (metrics,) = run.summary.targets.values()
-    assert metrics["rmse"] == pytest.approx(found.targets["label"]["rmse"], rel=1e-5)
+    assert metrics["rmse"] == pytest.approx(found.targets["price"]["rmse"], rel=1e-5)
     none = distrain.fit(
         table, target="price", valid=False, run_dir=tmp_path / "none", overrides=FEW
     )

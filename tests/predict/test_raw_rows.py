@@ -218,8 +218,9 @@ def test_words_of_criteo_in_memory_are_numbers(wording: Wording) -> None:
 
 @pytest.mark.parametrize("form", [None, "%d.%m.%y"])
 def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prepared_ones(
-    root: Path, client: Client, tmp_path: Path, form: str | None
+    root: Path, client: Client, tmp_path: Path, form: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("distrain.cli.progress_bars.WORK_LINE_EVERY_S", 0.0)
     began = datetime(2024, 3, 1, 10)
     times = [began + timedelta(hours=5 * n) for n in range(len(LABELLED))]
     rows = [
@@ -235,10 +236,13 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
     fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
     run = str(tmp_path / "r")
     words = [run, raw, "--by-day", "--json", "--drift"]
-    told = [
-        json.loads(CliRunner().invoke(evaluate_command, [*words, train, "--group", "at"]).stdout)
+    done = [
+        CliRunner().invoke(evaluate_command, [*words, train, "--group", "at"])
         for train in (raw, str(tmp_path / "d" / "train"))
     ]
+    shown = ["training rows:" in one.stderr for one in done]
+    assert shown == [True, False]  # the progress of their preparation
+    told = [json.loads(one.stdout) for one in done]
     assert told[0]["drift"] == told[1]["drift"]
     assert set(told[0]["drift"]) == set(COLUMNS)
     days = Counter(str(time.date()) for time in times[1:])
@@ -247,6 +251,42 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
     for column in ("shop", "price"):
         done = CliRunner().invoke(evaluate_command, [*words, raw, "--group", column])
         assert isinstance(done.exception, DataError)
+
+
+def test_a_text_that_is_not_a_time_is_refused_with_its_row_before_rows_are_scored(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("nothing may be scored")
+
+    monkeypatch.setattr("distrain.predict.logits.scored_batches", refuse)
+    monkeypatch.setattr("distrain.predict.evaluation._VALUES_AT_ONCE", 50)
+    last = len(LABELLED) - 1
+    times = ["soon" if n == last else "2024-03-01" for n in range(last + 1)]
+    raw = csv(tmp_path / "t.csv", [{**r, "at": t} for r, t in zip(LABELLED, times, strict=True)])
+    rows = pq.read_table(root / "d" / "train").append_column("at", pa.array(times))
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    for data in (raw, tmp_path / "rows.parquet"):
+        words = [str(root / "r"), str(data), "--by-day", "--group", "at"]
+        done = CliRunner().invoke(evaluate_command, words)
+        assert isinstance(done.exception, DataError), done.output
+        assert done.exception.where == {"file": str(data), "row (from 0)": last}
+
+
+def test_texts_that_mean_a_missing_value_have_no_day(
+    root: Path, client: Client, tmp_path: Path
+) -> None:
+    text = {"null_values": ["", "never"]}
+    features = FeatureConfig.parse({"target": TARGET, "columns": COLUMNS, "format": text})
+    prepared(client, root / "t.csv", tmp_path / "d", features=features)
+    fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
+    rows = pq.read_table(tmp_path / "d" / "train")
+    times = pa.array(["never", "", None, *["2024-03-01"] * (rows.num_rows - 3)])
+    pq.write_table(rows.append_column("at", times), tmp_path / "rows.parquet")
+    words = [str(tmp_path / "r"), str(tmp_path / "rows.parquet"), "--by-day", "--group", "at"]
+    done = CliRunner().invoke(evaluate_command, [*words, "--json"], catch_exceptions=False)
+    found = {row["value"]: row["rows"] for row in json.loads(done.stdout)["days"]}
+    assert found == {"2024-03-01": rows.num_rows - 3, None: 3}
 
 
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:

@@ -42,6 +42,14 @@ def test_the_data_folder_is_absolute_wherever_it_comes_from(tmp_path, monkeypatc
     assert load_settings().run_place("local") == str(tmp_path / "data" / "runs")
 
 
+def test_a_home_of_nobody_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(InputError):
+        load_settings(written(tmp_path, "data_dir: ~no-such-user/x\n"))
+    monkeypatch.setenv("DISTRAIN_SERVE_DATA_DIR", "~no-such-user/x")
+    with pytest.raises(InputError):
+        load_settings()
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,8 @@ class ScoringPlace:
     type=PLACE,
     metavar="TRAIN",
     help="Also print the drift of each column from the rows that the model was trained on, raw or "
-    "prepared: the population stability index. Warns about columns above 0.25.",
+    "prepared: the population stability index. Warns about columns above 0.25. Raw rows are all "
+    "prepared first, in the folder for temporary files.",
 )
 @click.option(
     "--importance",
@@ -213,7 +215,7 @@ def command(
     )
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import RawOptions, form_of_times, rows_for_model
+    from distrain.predict.raw_rows import RawOptions, rows_for_model, text_format
 
     torch.set_num_threads(threads)
     console = progress_console()
@@ -226,11 +228,13 @@ def command(
             rows_for_model(folder, saved, data, raw, place.check_raw, progress.show_prep, group)
         )
         group_column = group_column or (time_column(saved.schema) if by_day else None)
-        form = form_of_times(folder, saved) if by_day else None
+        times = text_format(folder, saved) if by_day else None
         if group_column is not None:
-            check_group(dataset, group_column, by_day, form)
+            check_group(dataset, group_column, times)
         _warn_of_seen(saved, dataset)
-        before = None if train is None else _training_rows(stack, folder, saved, train, raw)
+        before = (
+            None if train is None else _training_rows(stack, folder, saved, train, raw, progress)
+        )
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
         def show(phase: str, done: int, total: int) -> None:
@@ -244,7 +248,7 @@ def command(
         if importance and isinstance(scorer, ScorerInProcess):
             results["importance"] = _importance(scorer, report, seed, max_auc_bound, show)
         if group_column is not None:
-            groups = evaluate_groups(scorer, group_column, show, by_day=by_day, form=form)
+            groups = evaluate_groups(scorer, group_column, show, times=times)
             results |= groups.to_json() | {"group": group or group_column}
         if before is not None:
             results["drift"] = column_drift(before, dataset)
@@ -263,13 +267,20 @@ def command(
 
 
 def _training_rows(
-    stack: ExitStack, folder: Path | str, saved: "SavedModel", train: Path | str, raw: "RawOptions"
+    stack: ExitStack,
+    folder: Path | str,
+    saved: "SavedModel",
+    train: Path | str,
+    raw: "RawOptions",
+    progress: WorkProgress,
 ) -> "Dataset":
     """Open the rows of `--drift` until the stack is closed; `raw` is that of DATA."""
     from distrain.predict.raw_rows import rows_for_model
 
     raw = replace(raw, is_raw=None)  # --raw and --prepared are about DATA
-    opened = rows_for_model(folder, saved, (str(train),), raw, labeled=False)
+    show = partial(progress.show_prep, rows="training rows: ")
+    inputs = (str(train),)
+    opened = rows_for_model(folder, saved, inputs, raw, on_prepare=show, labeled=False)
     dataset, *_ = stack.enter_context(opened)
     return dataset
 

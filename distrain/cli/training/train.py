@@ -78,7 +78,11 @@ if TYPE_CHECKING:
     type=PATH,
     help="The run folder; all workers must be able to access it. Default: runs/JOB.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the run in --run-dir, if there is one.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace the run in --run-dir, if there is one. Not with `backend: env`.",
+)
 @connection_options("Use this Dask cluster instead of a local one.")
 @click.option(
     "--dashboard-address",
@@ -158,16 +162,7 @@ def command(
     is_table = bool(of_table["target"] or of_table["features"])
     if not is_table:
         _refuse_table_options(context, sources, of_table)
-    if bool(sources) == (resumed_run is not None) or (len(sources) > 1 and not is_table):
-        raise click.UsageError(
-            "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
-        )
-    if resumed_run is not None and run_dir is not None:
-        raise click.UsageError("--resume gives the run folder: leave --run-dir out.")
-    if overwrite and run_dir is None:
-        raise click.UsageError("--overwrite is for --run-dir.")
-    if without_checkpoint and resumed_run is None:
-        raise click.UsageError("--without-checkpoint is for --resume.")
+    _check_options(context.params, is_table)
     if_interrupted("the job was not started")
     table = None
     if is_table:
@@ -193,6 +188,11 @@ def command(
     root = resumed_run or run_dir or Path("runs") / job_id
     gang = None
     if spec.resources.backend == "env" and not detach:
+        if overwrite:
+            raise click.UsageError(
+                "--overwrite: with `backend: env`, a restarted command resumes the run in "
+                "--run-dir. Remove that folder, or choose another."
+            )
         gang = lead_or_follow(spec, resumed_run or run_dir)
         job_id, spec, resumed = resume_or_begin(root, gang, job_with)
     ended = f"the job has ended; to complete {root}: distrain train --resume {root}"
@@ -221,6 +221,21 @@ def command(
         leave(run)
         return
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
+
+
+def _check_options(values: dict[str, Any], is_table: bool) -> None:
+    """Raise an error if options contradict each other, or need another option."""
+    sources, is_resumed = values["sources"], values["resumed_run"] is not None
+    if bool(sources) == is_resumed or (len(sources) > 1 and not is_table):
+        raise click.UsageError(
+            "Give one of a SPEC.yaml, --resume RUN, and a TABLE with --target COLUMN."
+        )
+    if is_resumed and values["run_dir"] is not None:
+        raise click.UsageError("--resume gives the run folder: leave --run-dir out.")
+    if values["overwrite"] and values["run_dir"] is None:
+        raise click.UsageError("--overwrite is for --run-dir.")
+    if values["without_checkpoint"] and not is_resumed:
+        raise click.UsageError("--without-checkpoint is for --resume.")
 
 
 def _refuse_table_options(

@@ -32,10 +32,11 @@ def is_named_as_table(name: str) -> bool:
     >>> is_named_as_table("day_0.csv.gz"), is_named_as_table("job.yaml")
     (True, False)
     """
-    return name.lower().endswith(_TABLE_ENDINGS) or "*" in name or Path(name).is_dir()
+    return name.lower().endswith(TABLE_ENDINGS) or "*" in name or Path(name).is_dir()
 
 
-_TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".gz", ".zst", ".zstd")
+TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".gz", ".zst", ".zstd")
+"""The endings by which a file counts as a table if no target is named."""
 
 
 def parse_spec(

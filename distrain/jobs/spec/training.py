@@ -418,10 +418,10 @@ class TrainSpec(Section):
     @classmethod
     def _without_unset(cls, values: Any) -> Any:
         # `JobSpec` chooses unset lanes, since only it has the number of ranks. Specs of version
-        # 0.2.0 have the option `compile`.
-        unset = {"lanes": "auto", "compile": False}
+        # 0.2.0 have the option `compile`, which is ignored.
         if isinstance(values, Mapping):
-            return {key: it for key, it in values.items() if key not in unset or it != unset[key]}
+            unset = {"compile"} if values.get("lanes") != "auto" else {"compile", "lanes"}
+            return {key: it for key, it in values.items() if key not in unset}
         return values
 
 

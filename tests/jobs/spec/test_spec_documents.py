@@ -97,6 +97,11 @@ def test_auto_lanes_are_the_smallest_multiple_of_24_that_the_ranks_divide(ranks,
         assert parse_spec(spec.model_dump(mode="json", exclude_unset=short)) == spec
 
 
+@pytest.mark.parametrize("value", [False, True, "max"])
+def test_the_option_compile_of_earlier_versions_is_ignored(value):
+    assert parse_spec(with_section("train", compile=value)) == parse_spec(SMALLEST)
+
+
 def test_the_schema_and_a_section_of_its_own_take_auto():
     lanes = JobSpec.model_json_schema()["$defs"]["TrainSpec"]["properties"]["lanes"]
     assert lanes["default"] == "auto"
