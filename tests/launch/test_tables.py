@@ -100,6 +100,18 @@ def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(table, t
         assert rows_of(job).equals(expected), name
 
 
+def test_dates_as_text_give_the_same_rows_in_every_form_of_a_table(table, tmp_path):
+    dated = table.assign(at=table["at"] + pd.to_timedelta(table.index % 90, "D"))
+    dated["at"] = dated["at"].dt.strftime("%d/%m/%Y")
+    dated.to_parquet(tmp_path / "rows.parquet")
+    dated.to_csv(tmp_path / "rows.csv", index=False)
+    forms = (dated, tmp_path / "rows.parquet", tmp_path / "rows.csv")
+    asked = Asked(("bought",), time="at")
+    rows = [rows_of(job_of_table(TableRequest(form, tmp_path, asked), print)) for form in forms]
+    assert any(name.startswith("at_") for name in rows[0].column_names)
+    assert all(one.equals(rows[0]) for one in rows)
+
+
 MAKER = """
 import sys, time
 from pathlib import Path
