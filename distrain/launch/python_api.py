@@ -11,7 +11,7 @@ from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
-from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document, sets_section
+from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.notebook import progress_here
@@ -386,9 +386,9 @@ def fit(
             if run_dir is not None:  # before the rows are prepared, which takes time
                 check_new_run(RunPaths(Path(run_dir).expanduser()), overwrite=overwrite)
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
-            changes_model = model_fn is not None or sets_section(words, "model")
+            changes = (model_fn is not None, words)
             table = _table_job(
-                data, asked, features, place / PREPARED, scheduler, changes_model, reporter
+                data, asked, features, place / PREPARED, scheduler, changes, reporter
             )
             data = table.document
             if model_fn is not None:
@@ -436,13 +436,13 @@ def _table_job(
     features: Mapping[str, Any] | str | Path | None,
     place: Path,
     scheduler: Any,
-    changes_model: bool,
+    changes: tuple[bool, tuple[str, ...]],
     progress: Progress,
 ) -> "TableJob":
     progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
-    *columns, model, max_bad = asked
+    (*columns, model, max_bad), (replaces_model, overrides) = asked, changes
     if features is not None and columns != [None] * len(columns):
         raise DistrainError(
             "a features document says which columns are target, weight and validation",
@@ -450,7 +450,16 @@ def _table_job(
         )
     decided, valid_rows = asked_of(*columns)
     request = TableRequest(
-        rows, place, decided, valid_rows, features, model, scheduler, changes_model, max_bad
+        rows,
+        place,
+        decided,
+        valid_rows,
+        features,
+        model,
+        scheduler,
+        replaces_model,
+        max_bad,
+        overrides,
     )
     table = job_of_table(request, progress.say)
     for decision in table.decisions:

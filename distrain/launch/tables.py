@@ -13,7 +13,8 @@ import numpy as np
 
 from distrain.errors import InputError
 from distrain.formatting import some
-from distrain.jobs.spec.presets import check_kind
+from distrain.jobs.spec.load import check_overrides, sets_section
+from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.launch.new_job import new_job
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
@@ -51,10 +52,10 @@ class TableRequest:
         model: The name of a model or preset, or the section `model` of a job spec; `None` for a
             model that suits the table.
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
-        changes_model: Whether the caller will set fields of the job's section `model`, or replace
-            it.
+        replaces_model: Whether the caller will replace the job's section `model`.
         max_bad: The largest share of bad lines of text that may be dropped; `None` to stop at the
             first.
+        overrides: `section.field=value` overrides that the caller will apply to the job.
     """
 
     rows: Any
@@ -64,8 +65,9 @@ class TableRequest:
     features: Mapping[str, Any] | str | Path | None = None
     model: Mapping[str, Any] | str | None = None
     scheduler: Any = None
-    changes_model: bool = False
+    replaces_model: bool = False
     max_bad: float | None = None
+    overrides: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str | None:
@@ -154,11 +156,14 @@ def job_of_table(
 
     Raises:
         DataError: The rows, or a requested column, cannot be used.
+        SpecError: An override has mistakes.
         DistrainError: Other errors of `prepare`, `store_rows` and `new_job`.
     """
     place = request.place.absolute()
     if (kind := request.kind) is not None:
         check_kind(kind)
+    # Before the rows are prepared, which takes time.
+    check_overrides(request.overrides, kind if kind in MODELS else None)
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files, say)
@@ -275,7 +280,8 @@ def _scheduler(request: TableRequest) -> Any:
 
 def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dict[str, Any]:
     """Return the job spec for the prepared rows in `data`."""
-    may_be_linear = not (request.model or request.changes_model)
+    changes_model = request.replaces_model or sets_section(request.overrides, "model")
+    may_be_linear = not (request.model or changes_model)
     document = new_job(data, request.kind, say, may_be_linear=may_be_linear)
     if isinstance(request.model, Mapping):
         document["model"] |= request.model

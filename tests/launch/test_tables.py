@@ -21,8 +21,9 @@ import distrain
 from distrain.cli.models.evaluate import command as evaluate
 from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
-from distrain.errors import DataError, DistrainError, InputError
+from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.jobs.spec import load_spec
+from distrain.jobs.spec.load import check_overrides
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.user_choices import Asked
@@ -287,6 +288,30 @@ def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows)
         job_of_table(TableRequest(odd, tmp_path, Asked(("bought",))), said.append)
     assert refused.value.where["row (from 0)"] == 0
     assert [text.startswith("warning: price") for text in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("asked", "overrides"),
+    [
+        ({}, {"train.epoch": 2}),
+        ({}, {"train.epochs": "many"}),
+        ({}, {"trian.epochs": 2}),
+        ({"model": "mlp"}, {"model.hiden": [8]}),
+    ],
+)
+def test_mistakes_of_overrides_are_reported_before_rows_are_prepared(
+    table, tmp_path, asked, overrides
+):
+    with pytest.raises(SpecError) as refused:
+        distrain.fit(table, target="bought", **asked, overrides=overrides, run_dir=tmp_path / "run")
+    assert refused.value.message.startswith(next(iter(overrides)).partition(".")[0])
+    assert not [*tmp_path.iterdir()]
+
+
+def test_overrides_of_what_is_fitted_to_the_rows_need_not_be_complete():
+    overrides = ("train.early_stopping.patience=3", "model.hidden=[8]", "model.tasks.a.weight=2")
+    check_overrides(overrides)
+    check_overrides(("resources={backend: inline}", "model={kind: dlrm}"), "mlp")
 
 
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])
