@@ -249,6 +249,29 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
         assert isinstance(done.exception, DataError)
 
 
+def test_days_are_those_of_the_only_column_of_times_that_features_are_made_of(
+    client: Client, tmp_path: Path
+) -> None:
+    rows = [{**row, "at": f"{1 + n % 3:02}.03.2024"} for n, row in enumerate(LABELLED)]
+    rows = [{**row, "seen": row["at"]} for row in rows]
+    of_one = {**COLUMNS, "weekday": {"from": "at", "kind": "categorical", "as": "weekday"}}
+    of_two = {**of_one, "day": {"from": "seen", "kind": "categorical", "as": "day"}}
+    raw, text = str(csv(tmp_path / "t.csv", rows)), {"timestamp": "%d.%m.%Y"}
+    found = []
+    for name, columns in (("one", of_one), ("two", of_two)):
+        features = FeatureConfig.parse({"target": TARGET, "columns": columns, "format": text})
+        prepared(client, Path(raw), tmp_path / name, features=features)
+        run = tmp_path / f"run-{name}"
+        fit(job(tmp_path / name / "train"), run_dir=run)
+        words = [str(run), raw, "--by-day", "--json"]
+        found.append(CliRunner().invoke(evaluate_command, words))
+    told = json.loads(found[0].stdout)
+    assert told["group"] == "at"
+    days = [(row["value"], row["rows"]) for row in told["days"]]
+    assert days == [(f"2024-03-0{day}", len(LABELLED) // 3) for day in (1, 2, 3)]
+    assert isinstance(found[1].exception, InputError)
+
+
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:
     rows = [
         {**row, "bought": "" if n % 6 == 0 else row["bought"]} for n, row in enumerate(LABELLED)

@@ -107,7 +107,8 @@ class ScoringPlace:
     "--by-day",
     is_flag=True,
     help="Also print these metrics for each UTC day of a column of times or dates, also as texts: "
-    "the column of --group, or the column with the tag `time` in the schema of the model's data.",
+    "the column of --group, or the column with the tag `time` in the schema of the model's data, "
+    "or the only raw column of times from which features were made.",
 )
 @click.option(
     "--drift",
@@ -213,12 +214,17 @@ def command(
     )
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import RawOptions, form_of_times, rows_for_model
+    from distrain.predict.raw_rows import (
+        RawOptions,
+        form_of_times,
+        rows_for_model,
+        time_of_raw_rows,
+    )
 
     torch.set_num_threads(threads)
     console = progress_console()
-    saved = open_model(folder)
-    place = ScoringPlace(scheduler, workers, batch_size)
+    saved, place = open_model(folder), ScoringPlace(scheduler, workers, batch_size)
+    group = group or (time_of_raw_rows(folder, saved) if by_day else None)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
