@@ -249,6 +249,21 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
         assert isinstance(done.exception, DataError)
 
 
+@pytest.mark.parametrize("command", [evaluate_command, predict_command])
+def test_columns_of_raw_rows_that_differ_are_one_warning_without_options_of_prep(
+    root: Path, tmp_path: Path, command: Any
+) -> None:
+    rows = [
+        {**row, "shop": f"new {n}", "price": "1e6", "pages": ""} for n, row in enumerate(LABELLED)
+    ]
+    words = [str(root / "r"), str(csv(tmp_path / "t.csv", rows))]
+    words += ["--out", str(tmp_path / "out")] if command is predict_command else []
+    told = CliRunner().invoke(command, words).stderr
+    assert told.count("warning: ") == 1
+    assert "3 columns" in told
+    assert all(word not in told for word in ("--workflow", "--update", "train:"))
+
+
 def test_days_are_those_of_the_only_column_of_times_that_features_are_made_of(
     client: Client, tmp_path: Path
 ) -> None:

@@ -68,7 +68,7 @@ _REMEDIES = {
 }
 
 
-def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
+def warn_of(result: "PrepResult", is_fitted_anew: bool) -> None:
     """Print warnings about prepared rows: equal labels, rare or rounded values, and drift.
 
     `is_fitted_anew` is as in `print_prepared`.
@@ -103,6 +103,19 @@ def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
         if one.what == "unknown_share" and result.new_ids is not None:
             remedy = "they are still too rare: --keep-counts adds up their counts over updates"
         print_warning(f"warning: {one.split}: {_drift_text(one)}; {remedy}")
+
+
+def warn_of_scored(result: "PrepResult") -> None:
+    """Print warnings about raw rows that were prepared to be scored: equal labels, and drift."""
+    rows, ones = result.train.num_rows, result.train.num_ones
+    if ones in (0, rows):
+        print_warning(f"warning: all {rows:,} rows have the label {int(ones > 0)}: no AUC")
+    if columns := list(dict.fromkeys(one.column for one in result.drifted)):
+        these = "1 column differs" if len(columns) == 1 else f"{len(columns)} columns differ"
+        print_warning(
+            f"warning: {these} from the training rows in mean, missing values or unknown values: "
+            f"{some(columns, 10)}; `distrain evaluate --drift TRAIN` compares their distributions"
+        )
 
 
 def _drift_text(one: "Drifted") -> str:

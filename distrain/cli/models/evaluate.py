@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.data.prepared import left_out_of, warn_of
+from distrain.cli.data.prepared import left_out_of, warn_of_scored
 from distrain.cli.models.models import (
     check_data,
     checkpoint_option,
@@ -256,7 +256,7 @@ def command(
             results["drift"] = column_drift(before, dataset)
     if prepared is not None:
         print_facts(left_out_of(prepared), 29)
-        warn_of(prepared)
+        warn_of_scored(prepared)
     if before is not None:
         _print_drift(results["drift"], [column.name for column in before.columns])
     if json_wanted():
