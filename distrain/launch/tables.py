@@ -13,7 +13,8 @@ import numpy as np
 
 from distrain.errors import InputError
 from distrain.formatting import some
-from distrain.jobs.spec.load import check_overrides, sets_section
+from distrain.jobs.spec.fit_to_table import follow_length
+from distrain.jobs.spec.load import check_overrides, set_values, sets_section
 from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.launch.new_job import new_job
 from distrain.prep.features.config import FeatureConfig
@@ -287,6 +288,7 @@ def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dic
         document["model"] |= request.model
     if request.scheduler is None:
         document["resources"] |= {"backend": "inline", "num_ranks": 1}
+    follow_length(document["train"], set_values(request.overrides, "train"))
     return document
 
 

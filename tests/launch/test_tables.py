@@ -23,11 +23,12 @@ from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.jobs.spec import load_spec
-from distrain.jobs.spec.load import check_overrides
+from distrain.jobs.spec.load import check_overrides, parse_spec
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.rows_in_memory import table_of
+from distrain.train.step.learning_rate import lr_at
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -306,6 +307,32 @@ def test_mistakes_of_overrides_are_reported_before_rows_are_prepared(
         distrain.fit(table, target="bought", **asked, overrides=overrides, run_dir=tmp_path / "run")
     assert refused.value.message.startswith(next(iter(overrides)).partition(".")[0])
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        {"train.epochs": 2},
+        {"train.epochs": 90},
+        {"train.max_steps": 30},
+        {"train.global_batch_size": 100},
+        {"train.epochs": 4, "train.global_batch_size": 50},
+    ],
+)
+def test_the_learning_rate_decays_in_the_second_half_of_the_steps_that_are_set(
+    table, tmp_path_factory, length
+):
+    kept = tmp_path_factory.getbasetemp() / "decay"
+    words = tuple(f"{name}={value}" for name, value in length.items())
+    request = TableRequest(table, kept, Asked(("bought",), valid=False), overrides=words)
+    job = job_of_table(request, print)
+    train = parse_spec(job.document, words).train
+    steps = train.num_epochs * -(-ROWS // train.batch_rows)
+    steps = min(steps, train.max_steps or steps)
+    start = train.schedule.decay_start_step
+    assert abs(start - steps // 2) <= 0.1 * steps + 1
+    half, last = (lr_at(step, steps, 1.0, train.schedule) for step in (start, steps - 1))
+    assert (half, last) == (1.0, 0.0)
 
 
 def test_overrides_of_what_is_fitted_to_the_rows_need_not_be_complete():

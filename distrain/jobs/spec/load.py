@@ -115,6 +115,19 @@ def check_overrides(overrides: Iterable[str], kind: str | None = None) -> None:
         raise SpecError(without_secrets("\n".join(problems)))
 
 
+def set_values(overrides: Iterable[str], section: str) -> dict[str, Any]:
+    """Return the values that `section.field=value` overrides set in a section, by field.
+
+    >>> set_values(["train.epochs=3", "name=first"], "train")
+    {'epochs': 3}
+    """
+    document: dict[str, Any] = {}
+    for text in overrides:
+        _override(document, text)
+    values = document.get(section)
+    return values if isinstance(values, dict) else {}
+
+
 def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
     """Return a copy of a document, nested mappings included, whose keys are all texts."""
     return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
