@@ -464,6 +464,8 @@ def _table_job(
     table = job_of_table(request, progress.say)
     for decision in table.decisions:
         progress.say(decision)
+    for warning in table.warnings:
+        progress.say(f"warning: {warning}")
     return table
 
 

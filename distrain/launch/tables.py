@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -17,13 +17,14 @@ from distrain.jobs.spec.fit_to_table import follow_length
 from distrain.jobs.spec.load import check_overrides, set_values, sets_section
 from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.launch.new_job import new_job
+from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.inference.infer import infer_features
 from distrain.prep.features.inference.user_choices import Asked, Task
 from distrain.prep.features.table_file import SHOWN_COLUMNS, look_at
 from distrain.prep.preparation import prepare
-from distrain.prep.report_file import PREP_JSON
+from distrain.prep.report_file import PREP_JSON, read_report
 from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
 from distrain.storage.identity import file_identity
@@ -86,6 +87,7 @@ class TableJob:
     prepared: "PrepResult | None"  # `None` if the rows had been prepared before
     decisions: tuple[str, ...]  # what was inferred, as lines of text
     target: str  # the column of the first target
+    warnings: tuple[str, ...] = ()  # of the preparation, also if the rows had been prepared before
 
 
 def asked_of(
@@ -181,13 +183,19 @@ def job_of_table(
     )
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    facts = (*decisions, *_dropped(prepared), *_facts_of(document, data))
-    return TableJob(document, text, prepared, facts, config.document.target.column)
+    report = read_report(data) or {}
+    facts = (*decisions, *_dropped(report), *_facts_of(document, data))
+    warnings = tuple(report.get("warnings", ()))
+    return TableJob(document, text, prepared, facts, config.document.target.column, warnings)
 
 
-def _dropped(prepared: "PrepResult | None") -> Sequence[str]:
-    bad = None if prepared is None else prepared.bad_lines
-    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad and bad.count else []
+def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines on the rows that a preparation left out, from its report."""
+    if by_kind := report.get("bad_lines", {}).get("by_kind"):
+        bad = BadLineTally(by_kind)
+        yield f"bad lines: {bad.count:,} dropped ({bad.causes})"
+    if unlabelled := report.get("rows_without_label"):
+        yield f"rows without a target: {unlabelled:,} left out"
 
 
 def _prepared_once(

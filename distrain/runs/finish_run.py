@@ -145,7 +145,7 @@ def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """Return fields of a summary for a submission without one, because nobody could write it.
+    """Return fields of a summary for a submission whose process ended before it wrote one.
 
     Its command ended, if it trained in its own process; otherwise the scheduler was lost. `last` is
     the submission's last attempt.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.data.prepared import warn_of
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
     PATH,
@@ -271,8 +270,8 @@ def _table_job(
         table = job_of_table(request, print_warning, progress.show_prep)
     for decision in table.decisions:
         print_remark(decision)
-    if table.prepared is not None:
-        warn_of(table.prepared, is_fitted_anew=True)
+    for warning in table.warnings:
+        print_warning(f"warning: {warning}")
     return table
 
 
