@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -231,6 +232,9 @@ class Run:
     def export(self, out: str | Path, *, to: "Form" = "torch", with_workflow: bool = False) -> Path:
         """Write the model to a folder in a form that does not need distrain; return the folder.
 
+        Warns (`UserWarning`) if ONNX cannot express the preprocessing of some columns, so that the
+        folder lacks `raw.onnx`.
+
         Args:
             out: The folder, which must not exist.
             to: `"torch"` or `"onnx"`.
@@ -245,7 +249,10 @@ class Run:
         from distrain.predict.serving.folder import export_folder
 
         folder, saved = RunPaths(self.run_dir).model, self.load_model()
-        export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
+        written = export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
+        if to == "onnx" and written.served and (reasons := written.served.no_graph):
+            told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            warnings.warn(f"raw.onnx is not written; {told}", stacklevel=2)
         return Path(out)
 
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "Evaluation":
