@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from kept_runs import new_run, records_of, spec_of, view_of
-from live_service import LiveService, live_service
+from live_service import LiveService, live_service, token as token
 from scripted_service import Reply, ScriptedService, Seen
 from waiting import until
 
@@ -43,11 +43,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     with live_service(tmp_path_factory.mktemp("service"), options) as service:
         service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
         yield service
-
-
-@pytest.fixture(scope="module")
-def token(service: LiveService) -> str:
-    return service.token("alice", Role.SUBMITTER).label
 
 
 @pytest.fixture(autouse=True)

@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 from kept_runs import write_records
-from live_service import LiveService, live_service
-from scripted_service import Reply, ScriptedService, Seen
+from live_service import LiveService, live_service, token as token
 
 from distrain.client import (
     Client,
     NotFinished,
     NotFound,
-    RequestRefused,
     Retries,
     WaitTimedOut,
 )
 from distrain.service.settings import ClusterProfile
-from distrain.service.values import Phase, Quota, Role
+from distrain.service.values import Phase, Quota
 from distrain.workers.rank_log import BoundedLog
 
 SPEC: dict[str, Any] = {
@@ -33,36 +31,14 @@ METHODS = {
 } - {"close", "of_scheduler"}
 
 
-class Gateway:
-    """A scheduler that checks data: its outcomes are given one by one."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[dict[str, Any]] = []
-
-    def answer(self, seen: Seen) -> Reply:
-        if seen.method == "POST":
-            return Reply(202, {"id": "7"})
-        return Reply(200, self.outcomes.pop(0))
-
-
 @pytest.fixture(scope="module")
-def gateway() -> Gateway:
-    return Gateway()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, gateway: Gateway) -> Iterator[LiveService]:
-    with ScriptedService(gateway.answer) as scheduler:
-        profile = ClusterProfile(url=scheduler.address, allowed_roots=("/data",), max_priority=100)
-        options = {"clusters": {"gpu": profile}}
-        with live_service(tmp_path_factory.mktemp("service"), options) as service:
-            service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
-            yield service
-
-
-@pytest.fixture(scope="module")
-def token(service: LiveService) -> str:
-    return service.token("alice", Role.SUBMITTER).label
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    profile = ClusterProfile(url="http://127.0.0.1:9", allowed_roots=("/data",), max_priority=100)
+    with live_service(
+        tmp_path_factory.mktemp("service"), {"clusters": {"gpu": profile}}
+    ) as service:
+        service.store.put_project("default", Quota(max_queued_per_user=None, max_priority=10))
+        yield service
 
 
 class Story:
@@ -172,41 +148,3 @@ def test_every_method_of_the_client(service: LiveService, token: str, tmp_path: 
         assert next(one for one in events if one.data.get("id") == job.id).kind == "job.state"
         called.add("events")
     assert called == METHODS
-
-
-def test_refusals_of_a_real_service_are_errors_of_their_kind(
-    service: LiveService, token: str, tmp_path: Path
-) -> None:
-    job = service.job()
-    with Client(service.url, token) as client:
-        with pytest.raises(RequestRefused) as bad:
-            client.submit({**SPEC, "train": {"epochs": 0, "nonsense": 1}})
-        pointers = {one.pointer for one in bad.value.pointers}
-        assert pointers == {"/spec/train/epochs", "/spec/train/nonsense"}
-        with pytest.raises(NotFound):
-            client.download(job.id, "nothing.json", tmp_path / "nothing.json")
-        assert not list(tmp_path.glob("*nothing*"))
-
-
-def test_a_validation_with_data_waits_for_what_a_worker_finds(
-    service: LiveService, token: str, gateway: Gateway
-) -> None:
-    found = {"notes": [], "errors": [], "error": None}
-    mistake = {"message": "the folder is empty", "where": {"folder": "/data"}, "hint": None}
-    gateway.outcomes = [
-        {**found, "state": "waiting"},
-        {**found, "state": "running"},
-        {**found, "state": "passed", "notes": ["3 files"]},
-        {**found, "state": "failed", "errors": [mistake]},
-        {**found, "state": "lost", "error": "the worker has died"},
-    ]
-    with Client(service.url, token, retries=QUICK) as client:
-        assert not client.validate({**SPEC, "train": {"epochs": 0}}, data=True).is_good
-        good, failed, lost = [client.validate(SPEC, data=True) for _ in range(3)]
-    assert good.is_good
-    assert good.notes == ["3 files"]
-    assert not failed.is_good
-    assert failed.errors[0].detail == "the folder is empty"
-    assert not lost.is_good
-    assert lost.errors[0].detail == "the worker has died"
-    assert not gateway.outcomes

@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from distributed import Client
-from safetensors.numpy import load_file
-from small_jobs import is_running, make_spec
+from small_jobs import is_running, make_spec, saved_weights
 
 from distrain.jobs.job_view import AttemptStarted, JobView, Record
 from distrain.jobs.run_paths import RunPaths, new_job_id
@@ -74,11 +73,6 @@ def scores(records: list[Record]) -> list[tuple[object, ...]]:
     ]
 
 
-def weights(root: Path) -> dict[str, bytes]:
-    tensors = load_file(RunPaths(root).model / "weights.safetensors")
-    return {name: tensor.tobytes() for name, tensor in tensors.items()}
-
-
 @pytest.fixture(scope="module")
 def undisturbed(
     cluster: Client, prepared: Path, tmp_path_factory: pytest.TempPathFactory
@@ -88,7 +82,7 @@ def undisturbed(
     view = run_job(cluster, make_spec(prepared, *SOME_STEPS), root)
     assert view.state is JobState.SUCCEEDED, view.message
     assert not view.restarts
-    return read_records(RunPaths(root)), weights(root)
+    return read_records(RunPaths(root)), saved_weights(root)
 
 
 def check_same(root: Path, undisturbed: tuple[list[Record], dict[str, bytes]]) -> None:
@@ -97,7 +91,7 @@ def check_same(root: Path, undisturbed: tuple[list[Record], dict[str, bytes]]) -
     assert scores(on_disk) == scores(records)
     elapsed_s = [record.elapsed_s for record in on_disk if record.split == "train"]
     assert elapsed_s == sorted(elapsed_s)
-    assert weights(root) == expected
+    assert saved_weights(root) == expected
 
 
 @pytest.mark.slow

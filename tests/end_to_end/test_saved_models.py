@@ -53,13 +53,3 @@ def test_a_run_directory_holds_all_that_it_should(trained: Path) -> None:
     assert sum(summary["seconds"][0].values()) == pytest.approx(summary["wall_s"])
     model_files = {path.name for path in (trained / "model").iterdir()}
     assert model_files == {"weights.safetensors", "model.json", "schema.pbtxt"}
-
-
-def test_evaluate_finds_the_metrics_of_the_last_validation(trained: Path, prepared: Path) -> None:
-    done = run_distrain("evaluate", trained, prepared / "valid", "--json")
-    assert done.exit_code == 0, done.output
-    report = json.loads(done.stdout)
-    summary = json.loads((trained / "summary.json").read_text())
-    assert report["rows"] == ROWS_PER_FILE
-    assert report["log_loss"] == pytest.approx(summary["log_loss"], rel=1e-6)
-    assert report["auc"] == pytest.approx(summary["auc"], abs=1e-6)

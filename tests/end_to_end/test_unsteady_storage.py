@@ -9,12 +9,11 @@ from unittest import mock
 import pytest
 from distributed import Client
 from object_stores import s3fs, serving
-from safetensors.numpy import load_file
-from small_jobs import make_spec
+from small_jobs import make_spec, saved_weights
 from unsteady_proxy import UnsteadyProxy, unsteady
 
 from distrain.jobs.job_view import JobView
-from distrain.jobs.run_paths import RunPaths, new_job_id
+from distrain.jobs.run_paths import new_job_id
 from distrain.jobs.states import JobState
 from distrain.launch.job_handle import JobHandle
 from distrain.runs.open_run import open_run
@@ -68,17 +67,12 @@ def train(place: Place, root: Path, *overrides: str) -> tuple[JobView, set[str]]
     return view, told
 
 
-def weights(root: Path) -> dict[str, bytes]:
-    tensors = load_file(RunPaths(root).model / "weights.safetensors")
-    return {name: tensor.tobytes() for name, tensor in tensors.items()}
-
-
 @pytest.fixture(scope="module")
 def in_peace(place: Place, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     root = tmp_path_factory.mktemp("peace")
     view, told = train(place, root)
     assert (view.state, view.restarts, told) == (JobState.SUCCEEDED, (), set())
-    return weights(root)
+    return saved_weights(root)
 
 
 def test_resets_and_bursts_of_503_cost_no_restart(
@@ -89,7 +83,7 @@ def test_resets_and_bursts_of_503_cost_no_restart(
         view, _ = train(place, tmp_path)
     assert view.state is JobState.SUCCEEDED, view.message
     assert view.restarts == ()
-    assert weights(tmp_path) == in_peace
+    assert saved_weights(tmp_path) == in_peace
     for fate in ("reset", "cut", "slow down"):
         assert place.proxy.done[fate] > 2, place.proxy.done
 
@@ -103,4 +97,4 @@ def test_one_that_stays_away_longer_than_it_is_waited_for_costs_a_restart(
     assert view.state is JobState.SUCCEEDED, view.message
     assert view.restarts[0].reason == "StorageUnavailable"
     assert "s3://unsteady/" in view.restarts[0].message
-    assert weights(tmp_path) == in_peace
+    assert saved_weights(tmp_path) == in_peace

@@ -1,22 +1,15 @@
 """A small table, and a check that no module leaves the thread of a loader behind."""
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from interop_tables import write_rows
-from left_behind import no_loader_left
+from left_behind import nothing_left_behind as nothing_left_behind
 from small_jobs import write_prepared
 
 # Run by test_fastai.py, where fastai can be found.
 collect_ignore = [] if importlib.util.find_spec("fastai") else ["fastai_cases.py"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left_behind() -> Iterator[None]:
-    yield
-    no_loader_left()
 
 
 @pytest.fixture(scope="session")

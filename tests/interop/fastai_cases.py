@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from interop_tables import ALL, SCHEMA, loader_threads, run_example
+from interop_tables import ALL, SCHEMA, epoch_of, loader_threads, run_example
 
 from distrain import Dataset, Loader, Schema
 from distrain.errors import SpecError
@@ -28,11 +28,6 @@ def train_loader(table: Path, schema: Schema = SCHEMA) -> Loader:
 
 def valid_loader(table: Path) -> Loader:
     return Loader(Dataset(table, SCHEMA), batch_size=500, shuffle="none")
-
-
-def epoch_of(loader: Loader, number: int) -> list[Any]:
-    with loader.epoch(number) as batches:
-        return list(batches)
 
 
 def equal(item: Any, batch: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, loader_threads, run_example
+from interop_tables import ALL, ROWS, SCHEMA, epoch_of, loader_threads, run_example
 from wording import Wording
 
 from distrain import Dataset, Loader
@@ -71,11 +71,6 @@ def equal(item: Any, batch: Any) -> bool:
         and all(torch.equal(inputs[name], batch[name]) for name in names)
         and torch.equal(label, batch.label)
     )
-
-
-def epoch_of(loader: Loader, number: int) -> list[Any]:
-    with loader.epoch(number) as batches:
-        return list(batches)
 
 
 def test_fit_gets_the_loader_s_batches_bit_for_bit(table: Path) -> None:

@@ -1,6 +1,6 @@
 """Small tables on disk, and a check that no module leaves a thread or an open file behind."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from left_behind import no_loader_left
+from left_behind import nothing_left_behind as nothing_left_behind
 
 from distrain.schema import ColumnSchema, Schema, Tags
-
-
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left_behind() -> Iterator[None]:
-    yield
-    no_loader_left()
-
 
 CARDINALITY = 1000
 

@@ -1,14 +1,13 @@
-"""Hundreds of epochs, ended in every way there is, leave no thread, no open file and no memory.
+"""Hundreds of epochs, ended in every way there is, leave no memory.
 
-`test_leaks.py` runs this file in a process of its own.
+`test_leaks.py` runs this file in a process of its own. That no thread and no open file is left is
+checked after each module of this folder.
 """
 
 import gc
-import os
 import random
-import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -25,33 +24,11 @@ BATCH_ROWS = 4096
 SIZES = [[6000, 3000], [5000], [6200, 1800]]
 
 
-class Held(NamedTuple):
-    """What the process holds."""
-
-    threads: int
-    descriptors: int
-    memory_bytes: int
-
-
-def held() -> Held:
+def held_bytes() -> int:
+    """The memory of this process that is no file's."""
     gc.collect()
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            memory_bytes = int(line.split()[1]) * 1024
-    return Held(threading.active_count(), len(os.listdir("/proc/self/fd")), memory_bytes)
-
-
-def grown(warm: Held, later: Held) -> list[str]:
-    """What grew between two readings, in words."""
-    found = []
-    if later.threads > warm.threads:
-        found.append(f"threads: {warm.threads} to {later.threads}")
-    if later.descriptors > warm.descriptors:
-        found.append(f"descriptors: {warm.descriptors} to {later.descriptors}")
-    if later.memory_bytes > warm.memory_bytes + MOST_GROWTH_BYTES:
-        growth_mib = (later.memory_bytes - warm.memory_bytes) / 2**20
-        found.append(f"memory: by {growth_mib:.1f} MiB")
-    return found
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 class _ModelError(Exception):
@@ -98,16 +75,15 @@ def run_epochs(loader: Loader, count: int, chance: random.Random) -> None:
         chance.choice(ENDS)(loader, chance.randrange(len(loader) - 1))
 
 
-def growth_of(loader: Loader) -> list[str]:
-    """What 200 epochs leave behind."""
+def growth_of(loader: Loader) -> int:
+    """How many bytes 200 epochs leave behind."""
     chance = random.Random(7)
     for end in ENDS:
         end(loader, 1)
     run_epochs(loader, WARM_UP_EPOCHS, chance)
-    warm = held()
+    warm = held_bytes()
     run_epochs(loader, EPOCHS, chance)
-    later = held()
-    return grown(warm, later)
+    return held_bytes() - warm
 
 
 @pytest.fixture
@@ -120,19 +96,19 @@ def test_epochs_leave_nothing(dataset: Dataset, decode_threads: int) -> None:
     loader = Loader(
         dataset, batch_size=BATCH_ROWS, decode_threads=decode_threads, prefetch_batches=2
     )
-    assert growth_of(loader) == []
+    assert growth_of(loader) < MOST_GROWTH_BYTES
 
 
 def test_epochs_with_a_cache_leave_nothing(dataset: Dataset, tmp_path: Path) -> None:
     loader = Loader(dataset, batch_size=BATCH_ROWS, cache=str(tmp_path / "cache"))
-    assert growth_of(loader) == []
+    assert growth_of(loader) < MOST_GROWTH_BYTES
 
 
 def test_batches_that_are_kept_hold_no_more_than_themselves(dataset: Dataset) -> None:
     loader = Loader(dataset, batch_size=BATCH_ROWS, prefetch_batches=2)
     kept = list(loader.epochs(3))
     del kept
-    before = held()
+    before = held_bytes()
     kept = list(loader.epochs(20))
     size_bytes = sum(batch.num_rows for batch in kept) * dataset.row_bytes
-    assert held().memory_bytes < before.memory_bytes + 1.5 * size_bytes + MOST_GROWTH_BYTES
+    assert held_bytes() < before + 1.5 * size_bytes + MOST_GROWTH_BYTES

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from int_arrays import unaligned
 from wording import Wording
 
 from distrain.loader.filling import fill_numpy
@@ -65,11 +66,6 @@ class Call:
 
     def run(self, kernel: Any) -> bytes:
         return kernel(*vars(self).values())  # type: ignore[no-any-return]
-
-
-def unaligned(values: np.ndarray) -> np.ndarray:
-    """The same values one byte beyond where they should lie."""
-    return np.frombuffer(b"\0" + values.tobytes(), values.dtype, offset=1)
 
 
 def float32_bits(source: np.ndarray, row: int) -> int:

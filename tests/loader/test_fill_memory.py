@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from int_arrays import int32, int64
+from int_arrays import int32, int64, unaligned
 from wording import Wording
 
 _fill = pytest.importorskip(
@@ -53,10 +53,6 @@ def test_the_call_that_the_others_spoil_is_good(memory: np.ndarray) -> None:
     assert (memory[-GUARD:] == UNTOUCHED).all()
 
 
-def odd(values: np.ndarray) -> np.ndarray:
-    return np.frombuffer(b"\0" + values.tobytes(), values.dtype, offset=1)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -99,11 +95,11 @@ def odd(values: np.ndarray) -> np.ndarray:
         {"places": int32(0, 3, 0, 1)},
         {"places": int32(0, -1, 0, 1)},
         {"places": int32(0, 1, 0, 2**31 - 1)},
-        {"rows": odd(int32(3, 0, 1, 2))},
-        {"starts": odd(int64(1, 0))},
-        {"counts": odd(int64(2, 2))},
-        {"places": odd(int32(0, 1, 0, 1))},
-        {"limits": odd(np.array([9, 9], np.uint64))},
+        {"rows": unaligned(int32(3, 0, 1, 2))},
+        {"starts": unaligned(int64(1, 0))},
+        {"counts": unaligned(int64(2, 2))},
+        {"places": unaligned(int32(0, 1, 0, 1))},
+        {"limits": unaligned(np.array([9, 9], np.uint64))},
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_written(

@@ -1,6 +1,4 @@
-import dataclasses
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -9,28 +7,10 @@ from distrain.jobs.assignment import World
 from distrain.jobs.run_paths import RunPaths, new_job_id
 
 
-def test_alone_in_the_world():
-    assert World() == World(0, 1, 1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        World().rank = 1
-
-
 def test_a_rank_outside_its_world_is_refused():
     for fields in ((1, 1), (-1, 2), (0, 0), (0, 2, 0)):
         with pytest.raises(ValueError, match="rank"):
             World(*fields)
-
-
-def test_every_file_of_a_run_has_its_own_name_in_its_directory():
-    root = Path("runs/a")
-    paths = RunPaths(root)
-    files = [paths.spec, paths.run, paths.metrics, paths.summary, paths.curves, paths.model]
-    files += [paths.checkpoints, paths.logs, paths.audits]
-    for of_a_rank in (paths.log, paths.stacks, paths.audit):
-        files += [of_a_rank(rank, attempt) for rank in (0, 11) for attempt in (1, 2)]
-    assert len(set(files)) == len(files)
-    assert all(root in file.parents for file in files)
-    assert paths.log(11, 2).parent.parent == paths.logs
 
 
 def test_the_attempts_are_those_that_left_something(tmp_path):

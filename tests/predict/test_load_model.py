@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -20,7 +19,6 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import parse_spec
 from distrain.models import load_model
 from distrain.predict.load_model import load_checkpoint, open_model
-from distrain.predict.score_file import score_file
 from distrain.runs.attempts import read_records
 from distrain.train.checkpoint import CheckpointDir
 from distrain.train.checkpoint.manifest import MANIFEST_FILE, _rendered
@@ -100,19 +98,6 @@ def test_export_takes_one_too(run, tmp_path):
         value.shape == table.shape and torch.equal(value, table)
         for value in program.state_dict.values()
     )
-
-
-def test_predict_scores_with_one(run, valid, tmp_path):
-    (source,) = valid.glob("*.parquet")
-    scores = {}
-    for name in ("step-0000000002-a1", "step-0000000004-a1"):
-        folder = str(run / "checkpoints" / name)
-        score_file(folder, str(source), tmp_path / f"{name}.parquet", (), 1000)
-        scores[name] = pq.read_table(tmp_path / f"{name}.parquet")["probability"]
-    score_file(str(run / "model"), str(source), tmp_path / "model.parquet", (), 1000)
-    whole = pq.read_table(tmp_path / "model.parquet")["probability"]
-    assert scores["step-0000000004-a1"] == whole
-    assert scores["step-0000000002-a1"] != whole
 
 
 @pytest.mark.parametrize(

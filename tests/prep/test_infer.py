@@ -183,6 +183,8 @@ def test_a_column_that_names_parts_is_a_feature_if_others_validate(tmp_path: Pat
     files = list_inputs([str(tmp_path / "t.parquet")])
     by_item = {"by": "hash", "column": "item", "share": 0.2}
     by_split = {"by": "column", "column": "split", "equals": "test"}
+    found = infer_features(files, Asked(("bought",))).features.document.split
+    assert found.model_dump(include={*by_split}) == by_split
     for valid, time, is_feature in (
         (None, None, False),
         (None, "at", False),

@@ -218,17 +218,6 @@ def test_validation_files_are_transformed_but_not_fitted(
     assert result.valid.num_rows == 50
 
 
-def test_a_saved_workflow_prepares_the_same_rows_the_same_way(
-    prep: Callable[..., PrepResult], tmp_path: Path, raw: Path
-) -> None:
-    first = prep(raw)
-    again = prep(raw, saved_workflow=first.out / "workflow", out=tmp_path / "out2")
-    for file in first.out.rglob("*.parquet"):
-        assert file.read_bytes() == (again.out / file.relative_to(first.out)).read_bytes()
-    assert again.cardinalities == first.cardinalities
-    assert Schema.load(again.out / "schema.json") == Schema.load(first.out / "schema.json")
-
-
 def test_an_operator_after_a_fitted_one_takes_a_second_pass(
     prep: Callable[..., PrepResult], raw: Path, make_lines: Lines
 ) -> None:

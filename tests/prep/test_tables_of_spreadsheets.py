@@ -77,16 +77,6 @@ def test_years_of_two_digits_are_of_this_century_and_never_the_year_24(tmp_path:
     assert inferred.features.document.format.timestamp == "%d.%m.%y"
 
 
-def test_a_column_of_parts_splits_the_rows_and_is_no_feature(tmp_path: Path) -> None:
-    parts = [f"{n % 7},{'test' if n % 5 == 0 else 'train'},{n % 2}" for n in range(100)]
-    (tmp_path / "t.csv").write_text("\n".join(["size,split,bought", *parts]) + "\n")
-    inferred = infer_features(list_inputs(str(tmp_path / "t.csv")))
-    split = inferred.features.document.split
-    assert (split.column, split.equals) == ("split", "test")  # type: ignore[union-attr]
-    assert "split" in inferred.left_out
-    assert "split" not in inferred.features.document.columns
-
-
 @pytest.mark.parametrize(
     ("click", "buy", "rows"), [("error", "drop", 3), ("drop", "drop", 2), ("drop", "error", None)]
 )

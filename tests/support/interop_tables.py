@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.loader import Loader
 from distrain.schema import ColumnSchema, Schema, Tags
 
 ROWS = 2_350
@@ -69,3 +70,9 @@ def run_example(word: str) -> dict[str, Any]:
 def loader_threads() -> list[threading.Thread]:
     """The threads of loaders that run in this process."""
     return [t for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
+
+
+def epoch_of(loader: Loader, number: int) -> list[Any]:
+    """The batches of an epoch."""
+    with loader.epoch(number) as batches:
+        return list(batches)

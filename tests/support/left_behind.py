@@ -4,7 +4,9 @@ import contextlib
 import gc
 import os
 import threading
+from collections.abc import Iterator
 
+import pytest
 from waiting import until
 
 
@@ -34,3 +36,10 @@ def no_loader_left() -> None:
         until(all_gone, within_s=30)
     except AssertionError:
         raise AssertionError(f"these are left behind: {left_behind()}") from None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind() -> Iterator[None]:
+    """Check a module's tests at their end."""
+    yield
+    no_loader_left()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from api_world import publish, served, write_job
 from service_store import UNLIMITED, submitted
 
@@ -92,3 +93,9 @@ def live_service(folder: Path, options: Mapping[str, Any] | None = None) -> Iter
         app = make_app(store, settings)
         with served(app) as url:
             yield LiveService(url, store, folder, app)
+
+
+@pytest.fixture(scope="module")
+def token(service: LiveService) -> str:
+    """The text of a token of alice's, who submits jobs."""
+    return service.token("alice", Role.SUBMITTER).label

@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from distributed import Worker
 from monitored import Site, with_preload
 
 from distrain.jobs.spec import parse_spec
 from distrain.scheduler.lifecycle.messages import Tick
 from distrain.service.clusters.scheduler_client import SchedulerClient
+from distrain.workers.secrets import TOKEN_VARIABLE
 
 SPEC = parse_spec(
     {"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}}
@@ -41,6 +43,12 @@ class OrderSite(Site):
     def tick(self) -> None:
         """Time passes."""
         self.coordinator.tell(Tick())
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment has no token."""
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
 
 def on_order_site(

@@ -5,7 +5,7 @@ from typing import Any
 from distrain.jobs.api_answers import Job as SeenJob
 from distrain.service.decisions.cluster_state import ClusterNow
 from distrain.service.decisions.world import Workers
-from distrain.service.values import Job
+from distrain.service.values import Job, Phase
 
 NOW_S = 1_800_000_000.0
 
@@ -26,6 +26,18 @@ def a_job(number: int = 1, **fields: Any) -> Job:
         "created_at_s": NOW_S,
     }
     return Job(**(values | fields))
+
+
+def running(number: int, **fields: Any) -> Job:
+    """A job whose ranks run."""
+    return a_job(number, phase=Phase.HANDED_OVER, state="running", attempt=1, **fields)
+
+
+def stuck(number: int, **fields: Any) -> Job:
+    """A job that waits at its scheduler for workers."""
+    return a_job(
+        number, phase=Phase.HANDED_OVER, state="pending", why_pending="no workers", **fields
+    )
 
 
 def a_sighting(job: Job, state: str, **fields: Any) -> SeenJob:

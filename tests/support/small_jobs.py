@@ -10,7 +10,9 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.numpy import load_file
 
+from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec import JobSpec, parse_spec
 from distrain.schema import criteo_schema
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS
@@ -91,3 +93,9 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def saved_weights(run: Path) -> dict[str, bytes]:
+    """The bytes of each tensor of a run's model."""
+    tensors = load_file(RunPaths(run).model / "weights.safetensors")
+    return {name: tensor.tobytes() for name, tensor in tensors.items()}

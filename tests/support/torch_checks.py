@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -57,3 +58,10 @@ def check_gradients(
         return result(call, *tensors[: len(inputs)])
 
     assert torch.autograd.gradcheck(run, (*inputs, *values))
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Have torch compute in one thread in a module's tests."""
+    with one_torch_thread():
+        yield

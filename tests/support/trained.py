@@ -40,3 +40,8 @@ def trained_view(spec: JobSpec, root: Path, attempt: int) -> JobView:
     view = run_inline(spec, root, "the-job", views.append, attempt)
     assert view.reason is None, view.message
     return replace(view, progress=tuple(progress for each in views for progress in each.progress))
+
+
+def of_kind(events: list[Any], kind: type) -> list[Any]:
+    """The events of a kind."""
+    return [event for event in events if isinstance(event, kind)]

@@ -105,3 +105,10 @@ def test_healthy_answers_as_the_address_does():
         given = (f"{address}/livez", f"{address}/broken", nobody)
         assert [code(HEALTH_URL=url) for url in given] + [code()] == [0, 1, 1, 1]
         server.shutdown()
+
+
+def test_both_images_run_as_one_user_who_is_not_root(text):
+    for target in ("cpu", "gpu"):
+        stage = text.partition(f"FROM runtime AS {target}\n")[2].partition("\nFROM ")[0]
+        users = [argument for word, argument in instructions(stage) if word == "USER"]
+        assert users[-1:] == ["10001:10001"]

@@ -6,18 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from order_site import SPEC, OrderSite, on_order_site
+from order_site import SPEC, OrderSite, no_token as no_token, on_order_site
 
 from distrain.jobs.spec import parse_spec
 from distrain.launch.job_handle import _NO_PROGRESS
 from distrain.scheduler.lifecycle.messages import Cancel
 from distrain.service.clusters.scheduler_client import Refused
-from distrain.workers.secrets import TOKEN_VARIABLE
-
-
-@pytest.fixture(autouse=True)
-def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
 
 async def refused(call: Any) -> Refused:

@@ -5,18 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from order_site import SPEC, OrderSite, on_order_site
+from order_site import SPEC, OrderSite, no_token as no_token, on_order_site
 from psutil import Process
 
 from distrain.scheduler.http import preflight as preflight_module
 from distrain.scheduler.http.bodies import Refusal
 from distrain.workers import spec_check
-from distrain.workers.secrets import TOKEN_VARIABLE
-
-
-@pytest.fixture(autouse=True)
-def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
 
 def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

@@ -5,22 +5,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from service_jobs import NOW_S, a_cluster, a_job
+from service_jobs import NOW_S, a_cluster, a_job, running, stuck
 
 from distrain.service.decisions.admission import admit, in_order
 from distrain.service.decisions.cluster_state import ClusterNow
 from distrain.service.values import Intent, Job, Phase, Quota
-
-
-def _running(number: int, **fields: object) -> Job:
-    return a_job(number, phase=Phase.HANDED_OVER, state="running", attempt=1, **fields)
-
-
-def _waiting_there(number: int, **fields: object) -> Job:
-    return a_job(
-        number, phase=Phase.HANDED_OVER, state="pending", why_pending="no workers", **fields
-    )
-
 
 ELASTIC = a_job(1, num_ranks=8)
 
@@ -37,7 +26,7 @@ ELASTIC = a_job(1, num_ranks=8)
         ),
         # A higher priority is handed over although nothing is free.
         (
-            [a_job(7), a_job(8, priority=5)], [_running(1, num_ranks=4), _waiting_there(2)],
+            [a_job(7), a_job(8, priority=5)], [running(1, num_ranks=4), stuck(2)],
             a_cluster(free=0), {}, "job-8", {"job-7": "behind job-8 (priority 5)"},
         ),
         # An elastic job needs only its fewest ranks.
@@ -46,7 +35,7 @@ ELASTIC = a_job(1, num_ranks=8)
         # The project with the fewest ranks goes first, then the owner.
         (
             [a_job(10), a_job(11, owner="bob"), a_job(12, project="search", owner="carol")],
-            [_running(1), _running(2)], a_cluster(total=8, free=6), {}, "job-12 job-11 job-10", {},
+            [running(1), running(2)], a_cluster(total=8, free=6), {}, "job-12 job-11 job-10", {},
         ),
         # Cancelled and handed over jobs are no candidates.
         (
@@ -66,7 +55,10 @@ def test_who_is_handed_over_in_which_order(
 
 
 def test_a_quota_names_the_jobs_that_use_it_and_when_there_is_room() -> None:
-    active = [_running(1, num_ranks=6, progress={"eta_s": 600.0}), _running(2, num_ranks=2)]
+    active = [
+        running(1, num_ranks=6, progress={"eta_s": 600.0}),
+        running(2, num_ranks=2),
+    ]
     queue = [a_job(3, num_ranks=2), a_job(4), a_job(5, project="search")]
     quotas = {"ads": Quota(max_ranks=8)}
     chosen, why = admit(queue, active, quotas, a_cluster(total=16, free=8), NOW_S)
@@ -214,7 +206,7 @@ def _kind(words: str, job_id: str, ids: set[str]) -> str:
 
 
 def test_the_queue_is_shown_in_the_order_in_which_it_is_handed_over() -> None:
-    active = [_running(1, project="ads", num_ranks=4)]
+    active = [running(1, project="ads", num_ranks=4)]
     queue = [
         a_job(2, project="ads"),
         a_job(3, project="web", owner="bob"),

@@ -3,21 +3,10 @@
 import random
 
 import pytest
-from service_jobs import NOW_S, a_cluster, a_job
+from service_jobs import NOW_S, a_cluster, a_job, running, stuck
 
 from distrain.service.decisions.admission import admit, workers_wanted
-from distrain.service.values import Job, Phase, Quota
-
-
-def _running(number: int, **fields: object) -> Job:
-    return a_job(number, phase=Phase.HANDED_OVER, state="running", attempt=1, **fields)
-
-
-def _stuck(number: int, **fields: object) -> Job:
-    return a_job(
-        number, phase=Phase.HANDED_OVER, state="pending", why_pending="no workers", **fields
-    )
-
+from distrain.service.values import Job, Quota
 
 EMPTY = a_cluster(total=0, free=0)
 
@@ -27,12 +16,12 @@ EMPTY = a_cluster(total=0, free=0)
     [
         ([], [], 0),
         ([a_job(1, num_ranks=3), a_job(2, num_ranks=2)], [], 5),
-        ([a_job(1, num_ranks=3)], [_running(2, num_ranks=2)], 5),
+        ([a_job(1, num_ranks=3)], [running(2, num_ranks=2)], 5),
         ([a_job(1, num_ranks=6), a_job(2, num_ranks=6)], [], 8),  # of which both are used in turn
         ([a_job(1, num_ranks=9)], [], 0),  # they could not run it
-        ([a_job(1, num_ranks=9)], [_running(2)], 1),
-        ([a_job(1, num_ranks=3)], [_stuck(2, num_ranks=4)], 7),  # it waits for workers, too
-        ([a_job(1)], [_running(2, num_ranks=20)], 8),
+        ([a_job(1, num_ranks=9)], [running(2)], 1),
+        ([a_job(1, num_ranks=3)], [stuck(2, num_ranks=4)], 7),  # it waits for workers, too
+        ([a_job(1)], [running(2, num_ranks=20)], 8),
     ],
 )
 def test_ranks_that_would_run(queue: list[Job], active: list[Job], wanted: int) -> None:

@@ -177,27 +177,6 @@ def test_a_database_that_is_not_there_is_told_with_the_command(run):
     assert "distrain serve migrate" in run("check", code=1)
 
 
-def test_a_backup_is_put_back_with_its_projects_and_tokens(prepared, tmp_path):
-    copy = tmp_path / "copy.db"
-    prepared("project", "set", "ads", "--max-ranks", 8)
-    made = json.loads(prepared("token", "create", "--user", "alice", "--json"))
-    assert json.loads(prepared("backup", copy, "--json"))["file"] == str(copy)
-    assert copy.stat().st_mode & 0o077 == 0
-    with pytest.raises(DistrainError, match=r"copy\.db"):
-        prepared("backup", copy)  # another's copy is not written over
-    prepared("project", "set", "news")
-    prepared("token", "revoke", made["id"])
-    told = json.loads(prepared("restore", copy, "--json"))
-    assert os.path.exists(told["before"])
-    assert {row["project"] for row in json.loads(prepared("project", "list", "--json"))} == {
-        "ads",
-        "default",
-    }
-    [token] = json.loads(prepared("token", "list", "--json"))
-    assert (token["id"], token["state"]) == (made["id"], "ok")
-    assert all(found["verdict"] != "fail" for found in json.loads(prepared("check", "--json")))
-
-
 def test_mistakes(run, tmp_path, wording):
     config = tmp_path / "serve.yaml"
     config.write_text("listen: {host: 0.0.0.0}")

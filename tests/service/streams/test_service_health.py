@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
-from live_service import LiveService, live_service
-from waiting import until
+from live_service import LiveService
 
 from distrain.errors import Unavailable
 from distrain.service.api.streams.readiness import reconcile_lag_s, reconcile_trouble
@@ -135,19 +134,3 @@ def test_a_call_behind_late_ones_fails_at_once() -> None:
 
 def _fails() -> None:
     raise Unavailable("no")
-
-
-@pytest.mark.slow
-def test_a_postgres_that_is_killed_is_told_of_and_comes_back(postgres, tmp_path) -> None:
-    url = postgres.new_database()
-    with live_service(tmp_path, {"database_url": url}) as live:
-        live.store.put_cluster("local", {})
-        assert httpx2.get(f"{live.url}/readyz").status_code == 200
-        postgres.kill()
-        try:
-            answer = httpx2.get(f"{live.url}/readyz", timeout=90)
-            assert (answer.status_code, list(answer.json()["failed"])) == (503, ["database"])
-            assert httpx2.get(f"{live.url}/livez").status_code == 200
-        finally:
-            postgres.start()
-        until(lambda: httpx2.get(f"{live.url}/readyz", timeout=90).status_code == 200)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from small_jobs import make_spec
-from trained import new_trainer
+from trained import new_trainer, of_kind
 
 from distrain.errors import DataError
 from distrain.jobs.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
@@ -26,10 +26,6 @@ INLINE = "resources={backend: inline, num_ranks: 1}"
 
 def trainer_of(prepared: Path, root: Path, *overrides: str) -> tuple[Trainer, list[Event]]:
     return new_trainer(make_spec(prepared, INLINE, *overrides), root)
-
-
-def of_kind(events: list[Event], kind: type) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 class Ticks:

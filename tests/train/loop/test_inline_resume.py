@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from small_jobs import make_spec
-from trained import trained
+from trained import of_kind, trained
 from wording import Wording
 
 from distrain.errors import SpecError
@@ -35,10 +35,6 @@ JOB = (
 
 def train(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, list[Event]]:
     return trained(make_spec(prepared, *JOB, *overrides), root, attempt)
-
-
-def of_kind(events: list[Event], kind: type) -> list[Event]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 def checkpoints(root: Path) -> list[int]:

@@ -32,6 +32,7 @@ ENDS: dict[str, list[dict[str, int]]] = {
     "killed": [{"kill": 2 * STEPS + 20}, {"kill": STEPS + 3}],
     "stopped in a scoring": [{"stop": 3 * STEPS + 10}],
     "stopped on a border": [{"stop": STEPS}],
+    "killed after a scoring": [{"kill": 2 * STEPS + 3}],
 }
 
 

@@ -22,7 +22,6 @@ from distrain.loader import Dataset, Loader
 from distrain.metrics import BinaryMetrics
 from distrain.models import load_model
 from distrain.train.checkpoint import CheckpointDir
-from distrain.train.control.step_agreement import StopAsked
 from distrain.train.loop.evaluation import evaluate
 from distrain.train.loop.trainer import Trainer
 
@@ -39,27 +38,12 @@ BORDERS = [5, 10]  # 3,500 rows a window: four whole steps and one of 300
 NAMES = ["part-1.parquet", "part-2.parquet"]
 
 
-def trainer_of(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, Any]:
-    return new_trainer(make_spec(prepared, *JOB, *overrides), root, attempt)
-
-
 def train(prepared: Path, root: Path, attempt: int = 1, *overrides: str) -> tuple[Trainer, Any]:
     return trained(make_spec(prepared, *JOB, *overrides), root, attempt)
 
 
 def scored(events: list[Event]) -> list[EvaluationDone]:
     return [event for event in events if isinstance(event, EvaluationDone)]
-
-
-def state_of(trainer: Trainer) -> dict[str, Any]:
-    return {**trainer.model.state_dict(), "progressive": json.dumps(trainer.progressive.to_json())}
-
-
-def same(one: Trainer, other: Trainer) -> bool:
-    mine, its = state_of(one), state_of(other)
-    return mine.pop("progressive") == its.pop("progressive") and all(
-        torch.equal(mine[name], its[name]) for name in mine
-    )
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +94,7 @@ def test_a_window_has_its_model_after_a_kill_at_its_border(
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_end_window", is_lost)
-        trainer, _ = trainer_of(prepared, tmp_path, 1, *options)
+        trainer, _ = new_trainer(make_spec(prepared, *JOB, *options), tmp_path, 1)
         with pytest.raises(KeyError):
             trainer.run()
     assert not RunPaths(tmp_path).window_model(5).exists()
@@ -118,30 +102,6 @@ def test_a_window_has_its_model_after_a_kill_at_its_border(
     assert resumed.start.step == 5
     saved = [RunPaths(tmp_path).window_model(step) for step in BORDERS]
     assert all(load_model(model).about["step"] for model in saved)
-
-
-@pytest.mark.parametrize("is_over", [False, True])
-def test_a_window_whose_scoring_is_interrupted_counts_once(
-    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, is_over: bool,
-) -> None:  # fmt: skip
-    score = Trainer._score_window
-
-    def is_asked_to_stop(trainer: Trainer, window: int) -> None:
-        if window == 1 or is_over:
-            score(trainer, window)
-        if window == 2:
-            raise StopAsked(saves=True)
-
-    monkeypatch.setattr(Trainer, "_score_window", is_asked_to_stop)
-    trainer, _ = trainer_of(prepared, tmp_path, 1)
-    assert not trainer.run()
-    assert (trainer.taken, trainer.progressive.windows) == (10, 1 + is_over)
-    monkeypatch.setattr(Trainer, "_score_window", score)
-    resumed, events = train(prepared, tmp_path, 2)
-    assert [event.window for event in scored(events)] == ([] if is_over else NAMES[1:])
-    assert RunPaths(tmp_path).window_model(10).is_dir()
-    assert same(resumed, whole[0])
 
 
 def written(root: Path, prepared: Path) -> Path:

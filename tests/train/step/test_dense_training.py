@@ -11,7 +11,7 @@ from click_models import mlp_network
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW
-from torch_checks import one_torch_thread
+from torch_checks import one_thread as one_thread, one_torch_thread
 
 from distrain.errors import ModelError, SpecError
 from distrain.jobs.optimizers import OPTIMIZERS
@@ -40,12 +40,6 @@ FUSED = [
 SHAPES = st.lists(
     st.lists(st.integers(1, 9), min_size=1, max_size=2).map(tuple), min_size=1, max_size=4
 )
-
-
-@pytest.fixture
-def one_thread():
-    with one_torch_thread():
-        yield
 
 
 class Bag(nn.Module):

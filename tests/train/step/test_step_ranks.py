@@ -6,7 +6,7 @@ import pytest
 import torch
 from gloo_ranks import on_ranks
 from loaded_scripts import load_script
-from torch_checks import one_torch_thread
+from torch_checks import one_thread as one_thread
 
 from distrain.models.embeddings.row_owners import key_at
 
@@ -19,12 +19,6 @@ IN_DOUBLE = [name for name, case in rank_side.CASES.items() if case[0] == torch.
 def ranks(request):
     """What each rank of a gang ended with."""
     return on_ranks(request.param, rank_side.results)
-
-
-@pytest.fixture
-def one_thread():
-    with one_torch_thread():
-        yield
 
 
 def whole_tables(ranks, name):

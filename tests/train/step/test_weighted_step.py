@@ -8,7 +8,7 @@ from gloo_ranks import on_ranks
 from hypothesis import given, settings, strategies as st
 from loaded_scripts import load_script
 from played_graph import PlayedGraph
-from torch_checks import one_torch_thread
+from torch_checks import one_thread as one_thread
 
 from distrain.jobs.spec import TrainSpec
 from distrain.train.step.graphed_step import GraphedStep
@@ -16,13 +16,8 @@ from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
 rank_side = load_script(Path(__file__).with_name("weighted_ranks.py"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 NEAR = {"rtol": 1e-12, "atol": 1e-13}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_torch_thread():
-        yield
 
 
 def trained(batch, step=None, **options):
