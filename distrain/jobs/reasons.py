@@ -65,7 +65,8 @@ class Reason(StrEnum):
     RESIZED = ("Resized", "stopped to continue with more ranks; never the reason of a job's end")
     COORDINATOR_LOST = (
         "CoordinatorLost",
-        "the scheduler was lost while a command followed the job; in a service, it was lost six "
+        "the scheduler was lost while a command followed the job, or the command ended or was "
+        "killed while it trained in its own process; in a service, the scheduler was lost six "
         "times while it had the job",
         "`distrain train --resume`; in a service, first read the scheduler's log, because the job "
         "may be the cause, then run `distrain resume JOB`",

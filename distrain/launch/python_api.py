@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -11,7 +12,7 @@ from distrain.errors import DistrainError, InputError, SpecError
 from distrain.formatting import count, main_metrics, number
 from distrain.jobs.run_paths import PREPARED, RunPaths, new_job_id
 from distrain.jobs.spec.job import JOB_NAME, JobSpec
-from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document, sets_section
+from distrain.jobs.spec.load import is_named_as_table, parse_spec, read_document
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.notebook import progress_here
@@ -231,6 +232,9 @@ class Run:
     def export(self, out: str | Path, *, to: "Form" = "torch", with_workflow: bool = False) -> Path:
         """Write the model to a folder in a form that does not need distrain; return the folder.
 
+        Warns (`UserWarning`) if ONNX cannot express the preprocessing of some columns, so that the
+        folder lacks `raw.onnx`.
+
         Args:
             out: The folder, which must not exist.
             to: `"torch"` or `"onnx"`.
@@ -245,7 +249,10 @@ class Run:
         from distrain.predict.serving.folder import export_folder
 
         folder, saved = RunPaths(self.run_dir).model, self.load_model()
-        export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
+        written = export_folder(Path(out), folder, saved, to, with_workflow=with_workflow)
+        if to == "onnx" and written.served and (reasons := written.served.no_graph):
+            told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            warnings.warn(f"raw.onnx is not written; {told}", stacklevel=2)
         return Path(out)
 
     def evaluate(self, rows: Any, *, raw: bool | None = None) -> "Evaluation":
@@ -386,9 +393,9 @@ def fit(
             if run_dir is not None:  # before the rows are prepared, which takes time
                 check_new_run(RunPaths(Path(run_dir).expanduser()), overwrite=overwrite)
             place = Path("runs") if run_dir is None else Path(run_dir).expanduser().parent
-            changes_model = model_fn is not None or sets_section(words, "model")
+            changes = (model_fn is not None, words)
             table = _table_job(
-                data, asked, features, place / PREPARED, scheduler, changes_model, reporter
+                data, asked, features, place / PREPARED, scheduler, changes, reporter
             )
             data = table.document
             if model_fn is not None:
@@ -436,13 +443,13 @@ def _table_job(
     features: Mapping[str, Any] | str | Path | None,
     place: Path,
     scheduler: Any,
-    changes_model: bool,
+    changes: tuple[bool, tuple[str, ...]],
     progress: Progress,
 ) -> "TableJob":
     progress.say("inferring the columns")  # before imports, which take a second
     from distrain.launch.tables import TableRequest, asked_of, job_of_table
 
-    *columns, model, max_bad = asked
+    (*columns, model, max_bad), (replaces_model, overrides) = asked, changes
     if max_bad is not None and not (isinstance(max_bad, int | float) and 0 <= max_bad <= 1):
         raise SpecError(f"max_bad is {max_bad!r}, not a share from 0 to 1", hint="Such as 0.05.")
     if features is not None and columns != [None] * len(columns):
@@ -452,11 +459,22 @@ def _table_job(
         )
     decided, valid_rows = asked_of(*columns)
     request = TableRequest(
-        rows, place, decided, valid_rows, features, model, scheduler, changes_model, max_bad
+        rows,
+        place,
+        decided,
+        valid_rows,
+        features,
+        model,
+        scheduler,
+        replaces_model,
+        max_bad,
+        overrides,
     )
     table = job_of_table(request, progress.say)
     for decision in table.decisions:
         progress.say(decision)
+    for warning in table.warnings:
+        progress.say(f"warning: {warning}")
     return table
 
 

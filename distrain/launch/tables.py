@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -14,8 +14,9 @@ import numpy as np
 from distrain.errors import InputError
 from distrain.formatting import some
 from distrain.jobs.run_paths import RunPaths
-from distrain.jobs.spec.load import TABLE_ENDINGS
-from distrain.jobs.spec.presets import check_kind
+from distrain.jobs.spec.fit_to_table import follow_length
+from distrain.jobs.spec.load import TABLE_ENDINGS, check_overrides, set_values, sets_section
+from distrain.jobs.spec.presets import MODELS, check_kind
 from distrain.jobs.states import JobState
 from distrain.launch.new_job import new_job
 from distrain.prep.bad_lines import BadLineTally
@@ -56,10 +57,10 @@ class TableRequest:
         model: The name of a model or preset, or the section `model` of a job spec; `None` for a
             model that suits the table.
         scheduler: The Dask cluster that prepares the rows, in the forms of `ClusterRequest`.
-        changes_model: Whether the caller will set fields of the job's section `model`, or replace
-            it.
+        replaces_model: Whether the caller will replace the job's section `model`.
         max_bad: The largest share of bad lines of text that may be dropped; `None` to stop at the
             first.
+        overrides: `section.field=value` overrides that the caller will apply to the job.
     """
 
     rows: Any
@@ -69,8 +70,9 @@ class TableRequest:
     features: Mapping[str, Any] | str | Path | None = None
     model: Mapping[str, Any] | str | None = None
     scheduler: Any = None
-    changes_model: bool = False
+    replaces_model: bool = False
     max_bad: float | None = None
+    overrides: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str | None:
@@ -88,6 +90,7 @@ class TableJob:
     prepared: "PrepResult | None"  # `None` if the rows had been prepared before
     decisions: tuple[str, ...]  # what was inferred, as lines of text
     target: str  # the column of the first target
+    warnings: tuple[str, ...] = ()  # of the preparation, also if the rows had been prepared before
 
 
 def asked_of(
@@ -171,11 +174,14 @@ def job_of_table(
 
     Raises:
         DataError: The rows, or a requested column, cannot be used.
+        SpecError: An override has mistakes.
         DistrainError: Other errors of `prepare`, `store_rows` and `new_job`.
     """
     place = request.place.absolute()
     if (kind := request.kind) is not None:
         check_kind(kind)
+    # Before the rows are prepared, which takes time.
+    check_overrides(request.overrides, kind if kind in MODELS else None)
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files, say)
@@ -192,14 +198,19 @@ def job_of_table(
     )
     prepared = _prepared_once(wanted, _scheduler(request), say, on_progress)
     document = _job(data, request, say)
-    facts = (*decisions, *_dropped(data), *_facts_of(document, data))
-    return TableJob(document, text, prepared, facts, config.document.target.column)
+    report = read_report(data) or {}
+    facts = (*decisions, *_dropped(report), *_facts_of(document, data))
+    warnings = tuple(report.get("warnings", ()))
+    return TableJob(document, text, prepared, facts, config.document.target.column, warnings)
 
 
-def _dropped(data: Path) -> Sequence[str]:
-    """Return a line of text on the bad lines that were dropped when the rows were prepared."""
-    bad = BadLineTally(read_report(data)["bad_lines"]["by_kind"])
-    return [f"bad lines: {bad.count:,} dropped ({bad.causes})"] if bad.count else []
+def _dropped(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines on the rows that a preparation left out, from its report."""
+    if by_kind := report.get("bad_lines", {}).get("by_kind"):
+        bad = BadLineTally(by_kind)
+        yield f"bad lines: {bad.count:,} dropped ({bad.causes})"
+    if unlabelled := report.get("rows_without_label"):
+        yield f"rows without a target: {unlabelled:,} left out"
 
 
 def _prepared_once(
@@ -294,12 +305,14 @@ def _scheduler(request: TableRequest) -> Any:
 
 def _job(data: Path, request: TableRequest, say: Callable[[str], object]) -> dict[str, Any]:
     """Return the job spec for the prepared rows in `data`."""
-    may_be_linear = not (request.model or request.changes_model)
+    changes_model = request.replaces_model or sets_section(request.overrides, "model")
+    may_be_linear = not (request.model or changes_model)
     document = new_job(data, request.kind, say, may_be_linear=may_be_linear)
     if isinstance(request.model, Mapping):
         document["model"] |= request.model
     if request.scheduler is None:
         document["resources"] |= {"backend": "inline", "num_ranks": 1}
+    follow_length(document["train"], set_values(request.overrides, "train"))
     return document
 
 

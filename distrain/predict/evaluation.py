@@ -181,7 +181,8 @@ def time_column(schema: Schema) -> str:
     names = schema.select_by_tag(Tags.TIME).names
     if not names:
         raise InputError(
-            "--by-day: the schema of the model's data tags no column as time",
+            "--by-day: the schema of the model's data tags no column as time, and its features are "
+            "not made from exactly one column of times",
             hint="Name the column of times with --group.",
         )
     return names[-1]

@@ -17,6 +17,7 @@ from distrain.errors import DataError, InputError
 from distrain.loader.dataset import Dataset
 from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.models.saved_model import SavedModel
+from distrain.prep.features.columns import CALENDAR
 from distrain.prep.features.config import FeatureConfig
 from distrain.prep.features.document import FormatSpec
 from distrain.prep.features.file_checks import check_tables
@@ -261,6 +262,24 @@ def text_format(model_dir: str | Path, saved: SavedModel) -> FormatSpec:
     """Return the section `format` of the features document of the model's data, or its defaults."""
     features = features_of(model_dir, saved)
     return (None if features is None else features.document.format) or FormatSpec()
+
+
+def time_of_raw_rows(model_dir: str | Path, saved: SavedModel) -> str | None:
+    """Return the raw column of times from which features such as the hour were made.
+
+    `None` if the features document has no such column, or several; or if the schema tags a column
+    of the prepared rows as time.
+    """
+    features = features_of(model_dir, saved)
+    if features is None or saved.schema.select_by_tag(Tags.TIME).names:
+        return None
+    times = {
+        source
+        for name, column in features.document.columns.items()
+        if column.as_ in CALENDAR and column.epoch is None
+        for source in column.sources(name)
+    }
+    return times.pop() if len(times) == 1 else None
 
 
 def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | None:

@@ -45,6 +45,7 @@ from distrain.prep.reading import (
 )
 from distrain.prep.report_file import PREP_JSON
 from distrain.prep.request import PrepRequest, PrepResult, SplitReport, output_schema
+from distrain.prep.result_warnings import warnings_of
 from distrain.prep.saved_vocabulary import SavedVocabulary
 from distrain.prep.transforming import split_report, transform_part
 from distrain.prep.updates.column_drift import Drifted, Shares, drifted_columns, learnt_before
@@ -215,7 +216,9 @@ class _Run:
             kept_names(self._request.keep, self._names),
         )
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
-            partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+            warnings = warnings_of(result, is_fitted_anew=self._request.saved_workflow is None)
+            report = {**result.to_json(), "warnings": list(warnings)}
+            partial_file.write_text(json.dumps(report, indent=1) + "\n")
         return result
 
     @contextmanager

@@ -40,9 +40,9 @@ Left = Mapping[str, Any]  # the fields of a summary, or the result of `totals` o
 def begin_attempt(assignment: Assignment) -> AttemptFile:
     """Create and return the file of an attempt's records.
 
-    Its first line has the result of `left_before` for the attempt's submission. Begins the run
-    folder if there is none. Raises `OutputError` if a file cannot be written, or if the folder
-    holds the run of another job.
+    Its first line has the backend, and the result of `left_before` for the attempt's submission.
+    Begins the run folder if there is none. Raises `OutputError` if a file cannot be written, or if
+    the folder holds the run of another job.
     """
     paths, first = assignment.paths, assignment.first_attempt
     run = find_run_file(paths)
@@ -53,7 +53,9 @@ def begin_attempt(assignment: Assignment) -> AttemptFile:
     with open_run_folder(paths.place) as folder:
         earlier = _earlier(folder, read_summary(paths), first)
     file = AttemptFile(paths, assignment.attempt)
-    file.append([{"entry": STATUS, "first_attempt": first, "earlier": earlier}])
+    backend = assignment.spec.get("resources", {}).get("backend")
+    facts = {"first_attempt": first, "backend": backend, "earlier": earlier}
+    file.append([{"entry": STATUS, **facts}])
     return file
 
 
@@ -143,14 +145,18 @@ def as_it_stands(attempts: Sequence[AttemptRead], summary: Left | None) -> Left:
 
 
 def _left_off(last: AttemptRead) -> dict[str, Any]:
-    """Return fields of a summary for a submission without one, because its scheduler was lost.
+    """Return fields of a summary for a submission whose process ended before it wrote one.
 
-    `last` is the submission's last attempt.
+    Its command ended, if it trained in its own process; otherwise the scheduler was lost. `last` is
+    the submission's last attempt.
     """
+    without_scheduler = last.status.get("backend") in ("inline", "env")
     return {
         **totals(last),
         "reason": Reason.COORDINATOR_LOST,
-        "message": "the scheduler was lost",
+        "message": "the command that trained in its own process ended or was killed"
+        if without_scheduler
+        else "the scheduler ended or was lost; a local one ends with its command",
         "steps": last.last_step,
     }
 

@@ -24,11 +24,13 @@ from distrain.cli.runs.report import command as report
 from distrain.cli.training.train import command
 from distrain.errors import DataError, DistrainError, InputError, SpecError
 from distrain.jobs.spec import load_spec
+from distrain.jobs.spec.load import check_overrides, parse_spec
 from distrain.launch.reporting import LoggedProgress
 from distrain.launch.tables import TableRequest, asked_of, job_of_table
 from distrain.prep import FeatureConfig
 from distrain.prep.features.inference.user_choices import Asked
 from distrain.prep.rows_in_memory import table_of
+from distrain.train.step.learning_rate import lr_at
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -100,6 +102,18 @@ def test_every_form_of_a_table_gives_the_same_rows_and_is_prepared_once(table, t
     expected = rows_of(jobs["frame"])
     for name, job in jobs.items():
         assert rows_of(job).equals(expected), name
+
+
+def test_dates_as_text_give_the_same_rows_in_every_form_of_a_table(table, tmp_path):
+    dated = table.assign(at=table["at"] + pd.to_timedelta(table.index % 90, "D"))
+    dated["at"] = dated["at"].dt.strftime("%d/%m/%Y")
+    dated.to_parquet(tmp_path / "rows.parquet")
+    dated.to_csv(tmp_path / "rows.csv", index=False)
+    forms = (dated, tmp_path / "rows.parquet", tmp_path / "rows.csv")
+    asked = Asked(("bought",), time="at")
+    rows = [rows_of(job_of_table(TableRequest(form, tmp_path, asked), print)) for form in forms]
+    assert any(name.startswith("at_") for name in rows[0].column_names)
+    assert all(one.equals(rows[0]) for one in rows)
 
 
 MAKER = """
@@ -235,6 +249,20 @@ def test_bad_lines_stop_or_are_dropped_up_to_a_share(table, tmp_path):
             distrain.fit(table, target="bought", run_dir=tmp_path / "d" / "run", max_bad=wrong)
 
 
+def test_rows_left_out_and_warnings_are_repeated_when_prepared_rows_are_used_again(table, tmp_path):
+    unlabelled = np.arange(ROWS) % 20 == 0
+    last = np.arange(ROWS) >= ROWS - 180
+    rows = table.assign(
+        bought=table["bought"].mask(unlabelled), price=table["price"].mask(last, 1e6)
+    )
+    request = TableRequest(rows, tmp_path, Asked(("bought",), valid=180))
+    first, again = (job_of_table(request, print) for _ in range(2))
+    assert (first.prepared.unlabelled, again.prepared) == (unlabelled.sum(), None)
+    assert any(f" {unlabelled.sum()} left out" in decision for decision in first.decisions)
+    assert any("price" in warning for warning in first.warnings)
+    assert (again.decisions, again.warnings) == (first.decisions, first.warnings)
+
+
 def test_results_name_the_target_by_its_column(table, tmp_path):
     table.to_csv(tmp_path / "rows.csv", index=False)
     rows, root = str(tmp_path / "rows.csv"), tmp_path / "run"
@@ -316,6 +344,56 @@ def test_odd_values_are_reported_before_rows_are_prepared(table, tmp_path, rows)
         job_of_table(TableRequest(odd, tmp_path, Asked(("bought",))), said.append)
     assert refused.value.where["row (from 0)"] == 0
     assert [text.startswith("warning: price") for text in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("asked", "overrides"),
+    [
+        ({}, {"train.epoch": 2}),
+        ({}, {"train.epochs": "many"}),
+        ({}, {"trian.epochs": 2}),
+        ({"model": "mlp"}, {"model.hiden": [8]}),
+    ],
+)
+def test_mistakes_of_overrides_are_reported_before_rows_are_prepared(
+    table, tmp_path, asked, overrides
+):
+    with pytest.raises(SpecError) as refused:
+        distrain.fit(table, target="bought", **asked, overrides=overrides, run_dir=tmp_path / "run")
+    assert refused.value.message.startswith(next(iter(overrides)).partition(".")[0])
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        {"train.epochs": 2},
+        {"train.epochs": 90},
+        {"train.max_steps": 30},
+        {"train.global_batch_size": 100},
+        {"train.epochs": 4, "train.global_batch_size": 50},
+    ],
+)
+def test_the_learning_rate_decays_in_the_second_half_of_the_steps_that_are_set(
+    table, tmp_path_factory, length
+):
+    kept = tmp_path_factory.getbasetemp() / "decay"
+    words = tuple(f"{name}={value}" for name, value in length.items())
+    request = TableRequest(table, kept, Asked(("bought",), valid=False), overrides=words)
+    job = job_of_table(request, print)
+    train = parse_spec(job.document, words).train
+    steps = train.num_epochs * -(-ROWS // train.batch_rows)
+    steps = min(steps, train.max_steps or steps)
+    start = train.schedule.decay_start_step
+    assert abs(start - steps // 2) <= 0.1 * steps + 1
+    half, last = (lr_at(step, steps, 1.0, train.schedule) for step in (start, steps - 1))
+    assert (half, last) == (1.0, 0.0)
+
+
+def test_overrides_of_what_is_fitted_to_the_rows_need_not_be_complete():
+    overrides = ("train.early_stopping.patience=3", "model.hidden=[8]", "model.tasks.a.weight=2")
+    check_overrides(overrides)
+    check_overrides(("resources={backend: inline}", "model={kind: dlrm}"), "mlp")
 
 
 @pytest.mark.parametrize("values", [["red", "green", "blue"], [10, 30, 70]])

@@ -249,8 +249,8 @@ def test_days_of_texts_are_those_of_the_dates_and_drift_of_raw_rows_that_of_prep
     found = {row["value"]: row["rows"] for row in told[0]["days"]}
     assert found == {**days, None: 1}
     for column in ("shop", "price"):
-        done = CliRunner().invoke(evaluate_command, [*words, raw, "--group", column])
-        assert isinstance(done.exception, DataError)
+        refused = CliRunner().invoke(evaluate_command, [*words, raw, "--group", column])
+        assert isinstance(refused.exception, DataError)
 
 
 def test_a_text_that_is_not_a_time_is_refused_with_its_row_before_rows_are_scored(
@@ -287,6 +287,44 @@ def test_texts_that_mean_a_missing_value_have_no_day(
     done = CliRunner().invoke(evaluate_command, [*words, "--json"], catch_exceptions=False)
     found = {row["value"]: row["rows"] for row in json.loads(done.stdout)["days"]}
     assert found == {"2024-03-01": rows.num_rows - 3, None: 3}
+
+
+@pytest.mark.parametrize("command", [evaluate_command, predict_command])
+def test_columns_of_raw_rows_that_differ_are_one_warning_without_options_of_prep(
+    root: Path, tmp_path: Path, command: Any
+) -> None:
+    rows = [
+        {**row, "shop": f"new {n}", "price": "1e6", "pages": ""} for n, row in enumerate(LABELLED)
+    ]
+    words = [str(root / "r"), str(csv(tmp_path / "t.csv", rows))]
+    words += ["--out", str(tmp_path / "out")] if command is predict_command else []
+    told = CliRunner().invoke(command, words).stderr
+    assert told.count("warning: ") == 1
+    assert "3 columns" in told
+    assert all(word not in told for word in ("--workflow", "--update", "train:"))
+
+
+def test_days_are_those_of_the_only_column_of_times_that_features_are_made_of(
+    client: Client, tmp_path: Path
+) -> None:
+    rows = [{**row, "at": f"{1 + n % 3:02}.03.2024"} for n, row in enumerate(LABELLED)]
+    rows = [{**row, "seen": row["at"]} for row in rows]
+    of_one = {**COLUMNS, "weekday": {"from": "at", "kind": "categorical", "as": "weekday"}}
+    of_two = {**of_one, "day": {"from": "seen", "kind": "categorical", "as": "day"}}
+    raw, text = str(csv(tmp_path / "t.csv", rows)), {"timestamp": "%d.%m.%Y"}
+    found = []
+    for name, columns in (("one", of_one), ("two", of_two)):
+        features = FeatureConfig.parse({"target": TARGET, "columns": columns, "format": text})
+        prepared(client, Path(raw), tmp_path / name, features=features)
+        run = tmp_path / f"run-{name}"
+        fit(job(tmp_path / name / "train"), run_dir=run)
+        words = [str(run), raw, "--by-day", "--json"]
+        found.append(CliRunner().invoke(evaluate_command, words))
+    told = json.loads(found[0].stdout)
+    assert told["group"] == "at"
+    days = [(row["value"], row["rows"]) for row in told["days"]]
+    assert days == [(f"2024-03-0{day}", len(LABELLED) // 3) for day in (1, 2, 3)]
+    assert isinstance(found[1].exception, InputError)
 
 
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:

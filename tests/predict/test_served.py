@@ -30,7 +30,7 @@ from distributed import Client
 from hypothesis import given, settings, strategies as st
 from wording import Wording
 
-from distrain import fit
+from distrain import Run, fit
 from distrain.cli.models.export import command
 from distrain.errors import DataError, InputError
 from distrain.models.saved_model import save_model
@@ -147,6 +147,11 @@ def test_golden_rows_hold_odd_values_and_columns_without_a_graph_are_named(root:
     assert json.loads((root / "x" / "manifest.json").read_text())["no_raw_graph"].keys() == {
         *("shop", "cost", "price", "cheap", "tags", "both", "both_mean", "shop_hash", "hash_rows")
     }
+
+
+def test_python_warns_of_columns_without_a_graph(root: Path, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="shop_hash"):
+        Run(root / "r").export(tmp_path / "x", to="onnx", with_workflow=True)
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from click.testing import CliRunner
-from kept_runs import LOST, new_run, record_of, records_of, resumed_run, view_of
+from kept_runs import LOST, new_run, record_of, records_of, resumed_run, spec_of, view_of
 
 from distrain.cli.runs.report import compare as compare_command
 from distrain.jobs.job_view import AttemptStarted, Checkpoints, Restart
+from distrain.jobs.spec.load import parse_spec
 from distrain.jobs.states import JobState
 from distrain.runs.report.run_page import write_report
 from distrain.runs.run_data import read_run_data
@@ -77,6 +79,20 @@ def test_what_a_killed_command_knew_is_in_the_summary_of_the_next(tmp_path):
     assert [restart["attempt"] for restart in summary.restarts] == [1, 2, 3]
     assert summary.restarts[1]["reason"] == "CoordinatorLost"
     assert (summary.checkpoints["count"], summary.checkpoints["step"]) == (3, 60)
+
+
+@pytest.mark.parametrize(("backend", "ended"), [("inline", "command"), ("dask", "scheduler")])
+def test_a_submission_without_a_summary_names_the_process_that_ended(tmp_path, backend, ended):
+    resources = {"backend": backend, "num_ranks": 1}
+    spec = parse_spec(spec_of().model_dump(mode="json") | {"resources": resources})
+    with new_run(tmp_path, spec) as recorder:
+        recorder.add(running(record_of(10)))
+    with resumed_run(tmp_path, 3, spec) as recorder:
+        recorder.add(replace(running(record_of(20)), attempt=3))
+        summary = recorder.finish(replace(view_of(JobState.SUCCEEDED), attempt=3))
+    (restart,) = summary.restarts
+    assert restart["reason"] == "CoordinatorLost"
+    assert restart["message"].startswith(f"the {ended} ")
 
 
 def test_a_run_that_was_resumed_and_killed_does_not_show_its_first_end(tmp_path):

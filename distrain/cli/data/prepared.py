@@ -7,7 +7,6 @@ from distrain.formatting import some
 
 if TYPE_CHECKING:
     from distrain.prep.request import PrepResult
-    from distrain.prep.updates.column_drift import Drifted
 
 
 def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
@@ -49,74 +48,22 @@ def left_out_of(result: "PrepResult") -> dict[str, str]:
     return facts
 
 
-_MOST_UNKNOWN = 0.5
-_ONE_LABEL = {
-    "training": "only retrieval (two_tower, sasrec_retrieval) can learn from rows of one label",
-    "validation": "they have no AUC: unless the model is for retrieval, check the split",
-}
-_COARSE = "set normalize: true, or derive hours from times (epoch: s, as: hour)"
-_SPLIT_DIFFERS = "validation rows differ from training rows, so check the split"
-_OF_THE_SPLIT = {
-    "mean": _SPLIT_DIFFERS,
-    "missing_share": _SPLIT_DIFFERS,
-    "unknown_share": "a model learns nothing about them; usual for dates if split by time",
-}
-_REMEDIES = {
-    "mean": "without --workflow, prep fits again",
-    "missing_share": "check the column's source; `missing_share` in prep.json has all columns",
-    "unknown_share": "--update adds the frequent ones to the vocabulary",
-}
+def warn_of(result: "PrepResult", is_fitted_anew: bool) -> None:
+    """Print warnings about prepared rows; `is_fitted_anew` is as in `print_prepared`."""
+    from distrain.prep.result_warnings import warnings_of
+
+    for text in warnings_of(result, is_fitted_anew):
+        print_warning(f"warning: {text}")
 
 
-def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
-    """Print warnings about prepared rows.
-
-    They are about rows that an update counts twice, equal labels, rare values, values that float32
-    rounds, and drift.
-
-    `is_fitted_anew` is as in `print_prepared`.
-    """
-    if result.learnt_before:
+def warn_of_scored(result: "PrepResult") -> None:
+    """Print warnings about raw rows that were prepared to be scored: equal labels, and drift."""
+    rows, ones = result.train.num_rows, result.train.num_ones
+    if ones in (0, rows):
+        print_warning(f"warning: all {rows:,} rows have the label {int(ones > 0)}: no AUC")
+    if columns := list(dict.fromkeys(one.column for one in result.drifted)):
+        these = "1 column differs" if len(columns) == 1 else f"{len(columns)} columns differ"
         print_warning(
-            f"warning: the workflow already contains {', '.join(result.learnt_before)}, so its "
-            "rows now count twice; without --update the ids are the same and nothing is counted"
+            f"warning: {these} from the training rows in mean, missing values or unknown values: "
+            f"{some(columns, 10)}; `distrain evaluate --drift TRAIN` compares their distributions"
         )
-    for split, report in (("training", result.train), ("validation", result.valid)):
-        if report is not None and report.num_ones in (0, report.num_rows):
-            label = int(report.num_ones > 0)
-            print_warning(
-                f"warning: all {report.num_rows:,} {split} rows have the label {label}; "
-                f"{_ONE_LABEL[split]}"
-            )
-    for column, (least, greatest) in result.train.coarse.items():
-        print_warning(
-            f"warning: values of {column} are between {least:.0f} and {greatest:.0f}, where "
-            "float32 "
-            f"cannot distinguish many of them; {_COARSE}"
-        )
-    shares = result.train.unknown_share.items() if is_fitted_anew else ()
-    rare = [f"{column} ({share:.0%})" for column, share in shares if share > _MOST_UNKNOWN]
-    if rare:
-        print_warning(
-            f"warning: most training values of {some(rare, 5)} are out of vocabulary; lower "
-            "freq_threshold, or raise max_size or num_buckets"
-        )
-    for one in result.drifted:
-        remedy = (_OF_THE_SPLIT if is_fitted_anew else _REMEDIES)[one.what]
-        if one.what == "unknown_share" and result.new_ids is not None:
-            remedy = "they are still too rare: --keep-counts adds up their counts over updates"
-        print_warning(f"warning: {one.split}: {_drift_text(one)}; {remedy}")
-
-
-def _drift_text(one: "Drifted") -> str:
-    if one.what == "mean":
-        return (
-            f"the mean of {one.column} is {one.found:.4g} before Normalize, "
-            f"{abs(one.by):.2f} standard deviations from the fitted {one.fitted:.4g} "
-            f"(warned beyond {one.bound:g})"
-        )
-    which = "values are missing" if one.what == "missing_share" else "values are out of vocabulary"
-    return (
-        f"{one.found:.1%} of {one.column}'s {which}, {one.fitted:.1%} when it was fitted "
-        f"(warned beyond {one.bound:.1%} more)"
-    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.data.prepared import left_out_of, warn_of
+from distrain.cli.data.prepared import left_out_of, warn_of_scored
 from distrain.cli.models.models import (
     check_data,
     checkpoint_option,
@@ -108,7 +108,8 @@ class ScoringPlace:
     "--by-day",
     is_flag=True,
     help="Also print these metrics for each UTC day of a column of times or dates, also as texts: "
-    "the column of --group, or the column with the tag `time` in the schema of the model's data.",
+    "the column of --group, or the column with the tag `time` in the schema of the model's data, "
+    "or the only raw column of times from which features were made.",
 )
 @click.option(
     "--drift",
@@ -215,12 +216,17 @@ def command(
     )
     from distrain.predict.load_model import open_model
     from distrain.predict.logits import ScorerInProcess
-    from distrain.predict.raw_rows import RawOptions, rows_for_model, text_format
+    from distrain.predict.raw_rows import (
+        RawOptions,
+        rows_for_model,
+        text_format,
+        time_of_raw_rows,
+    )
 
     torch.set_num_threads(threads)
     console = progress_console()
-    saved = open_model(folder)
-    place = ScoringPlace(scheduler, workers, batch_size)
+    saved, place = open_model(folder), ScoringPlace(scheduler, workers, batch_size)
+    group = group or (time_of_raw_rows(folder, saved) if by_day else None)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))
         raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
@@ -254,7 +260,7 @@ def command(
             results["drift"] = column_drift(before, dataset)
     if prepared is not None:
         print_facts(left_out_of(prepared), 29)
-        warn_of(prepared)
+        warn_of_scored(prepared)
     if before is not None:
         _print_drift(results["drift"], [column.name for column in before.columns])
     if json_wanted():

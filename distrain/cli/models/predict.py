@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.data.prepared import left_out_of, warn_of
+from distrain.cli.data.prepared import left_out_of, warn_of_scored
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.models.models import (
     check_data,
@@ -145,6 +145,6 @@ def _print(out: Path | str, result: "PredictResult", text: str) -> None:
     if result.prepared is not None:
         answer["bad_lines"] = result.prepared.to_json()["bad_lines"]
         print_facts(left_out_of(result.prepared), 20)
-        warn_of(result.prepared)
+        warn_of_scored(result.prepared)
     print_answer(folder=str(out), **answer)
     print_result(text)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.data.prepared import warn_of
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
     PATH,
@@ -171,8 +170,7 @@ def command(
             # env`) resume the run that they find.
             check_new_run(RunPaths(run_dir), overwrite=overwrite)
         place = (Path("runs") / "new" if run_dir is None else run_dir).parent / PREPARED
-        changes_model = sets_section(overrides, "model")
-        table = _table_job(sources, place, scheduler, changes_model, of_table)
+        table = _table_job(sources, place, scheduler, overrides, of_table)
 
     def job_with(*words: str) -> "tuple[str, JobSpec, Resumption | None]":
         fields = (*overrides, *words)
@@ -256,7 +254,7 @@ def _table_job(
     rows: tuple[str, ...],
     place: Path,
     scheduler: str | None,
-    changes_model: bool,
+    overrides: tuple[str, ...],
     options: dict[str, Any],
 ) -> "TableJob":
     """Prepare a table and fit a job to it; print the decisions and warnings."""
@@ -273,14 +271,22 @@ def _table_job(
     model = options["model"]
     max_bad = options["max_bad"] if options["bad_lines"] == "skip" else None
     request = TableRequest(
-        rows, place, asked, valid_rows, features, model, scheduler, changes_model, max_bad
+        rows,
+        place,
+        asked,
+        valid_rows,
+        features,
+        model,
+        scheduler,
+        max_bad=max_bad,
+        overrides=overrides,
     )
     with WorkProgress(progress_console()) as progress:
         table = job_of_table(request, print_warning, progress.show_prep)
     for decision in table.decisions:
         print_remark(decision)
-    if table.prepared is not None:
-        warn_of(table.prepared, is_fitted_anew=True)
+    for warning in table.warnings:
+        print_warning(f"warning: {warning}")
     return table
 
 

@@ -180,6 +180,23 @@ def fit_to(
             train["refit"] = True
 
 
+def follow_length(train: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Keep the decay of the learning rate in the second half of the steps, in place.
+
+    Args:
+        train: The section `train` that `fit_to` wrote.
+        values: The values that the user sets in it. `epochs`, `global_batch_size` and `max_steps`
+            change the number of steps.
+    """
+    start = train.get("schedule", {}).get("decay_start_step")
+    lengths = ("epochs", "global_batch_size", "max_steps")
+    epochs, batch, most = (values.get(name) or train.get(name) for name in lengths)
+    if not start or not all(isinstance(one, int) for one in (epochs, batch, most or 1)):
+        return  # not fitted, or automatic values
+    steps = 2 * start * epochs * train["global_batch_size"] / (train["epochs"] * batch)
+    train["schedule"]["decay_start_step"] = round(min(steps, most or steps)) // 2
+
+
 def _fit_layers(
     model: dict[str, Any], options: Collection[str], *, numbers: bool, often: bool
 ) -> None:

@@ -80,6 +80,55 @@ def parse_spec(
     return spec
 
 
+def check_overrides(overrides: Iterable[str], kind: str | None = None) -> None:
+    """Check `section.field=value` overrides before the rest of the spec is known.
+
+    Only mistakes of the overrides themselves are found: unknown fields and unsuitable values.
+
+    Args:
+        overrides: The overrides.
+        kind: The kind of the model; if `None`, overrides of the section `model` are not checked.
+
+    Raises:
+        SpecError: An override has mistakes; all are listed.
+    """
+    from pydantic import ValidationError
+
+    document: dict[str, Any] = {"data": {"train": "unknown"}, "model": {"kind": kind or "mlp"}}
+    checked = [o for o in overrides if kind is not None or not sets_section([o], "model")]
+    problems = [problem for text in checked if (problem := _override(document, text))]
+    paths = [tuple(text.partition("=")[0].strip().split(".")) for text in checked]
+
+    def is_of_override(item: Any) -> bool:
+        loc = item["loc"]
+        if loc[:1] == ("model",):  # after it comes the kind, which is not a key
+            loc = ("model", *loc[2:])
+        is_unknown = item["type"] == "extra_forbidden"
+        return any(
+            loc[: len(path)] == path or (is_unknown and path[: len(loc)] == loc) for path in paths
+        )
+
+    try:
+        JobSpec.model_validate(document)
+    except ValidationError as error:
+        problems += explain_all([item for item in error.errors() if is_of_override(item)])
+    if problems:
+        raise SpecError(without_secrets("\n".join(problems)))
+
+
+def set_values(overrides: Iterable[str], section: str) -> dict[str, Any]:
+    """Return the values that `section.field=value` overrides set in a section, by field.
+
+    >>> set_values(["train.epochs=3", "name=first"], "train")
+    {'epochs': 3}
+    """
+    document: dict[str, Any] = {}
+    for text in overrides:
+        _override(document, text)
+    values = document.get(section)
+    return values if isinstance(values, dict) else {}
+
+
 def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
     """Return a copy of a document, nested mappings included, whose keys are all texts."""
     return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}

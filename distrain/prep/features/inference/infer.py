@@ -514,8 +514,6 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
     """Return the section `format` of the document; empty for the defaults."""
     if sample.file.kind == CRITEO:
         return {"kind": CRITEO}
-    if sample.file.is_typed:
-        return {}
     found: dict[str, Any] = {}
     if sample.file.kind == "csv":
         found["delimiter"] = sample.file.delimiter
@@ -526,7 +524,7 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
         found["encoding"] = sample.text.encoding
     if sample.text.decimal_point != ".":
         found["decimal_point"] = sample.text.decimal_point
-    patterns = [facts.pattern for facts in columns if facts.pattern]
+    patterns = [facts.pattern for facts in columns if facts.pattern]  # of typed tables, too
     if patterns:
         found["timestamp"] = patterns[0]
     return found
