@@ -72,7 +72,7 @@ def distrain(*words: object, read: bool = False) -> str:
     """
     text = [str(word) for word in words]
     print(f"$ distrain {shlex.join(text)}", flush=True)
-    command = [sys.executable, "-m", "distrain.cli.main", *text]
+    command = [sys.executable, "-m", "distrain", *text]
     out = subprocess.PIPE if read else None
     ran = subprocess.run(command, stdout=out, text=True, check=False)
     if ran.returncode:

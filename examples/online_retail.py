@@ -109,7 +109,7 @@ def train(args, work):
         "resources": {"backend": "inline"} if args.ranks == 1 else {"num_ranks": args.ranks},
     }
     (work / "job.yaml").write_text(yaml.safe_dump(job, sort_keys=False))
-    command = [sys.executable, "-m", "distrain.cli.main", "train"]
+    command = [sys.executable, "-m", "distrain", "train"]
     subprocess.run([*command, work / "job.yaml", "--run-dir", work / "run"], check=True)
 
 

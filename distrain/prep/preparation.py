@@ -19,7 +19,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -215,10 +215,10 @@ class _Run:
             read.unlabelled,
             kept_names(self._request.keep, self._names),
         )
+        warnings = warnings_of(result, is_fitted_anew=self._request.saved_workflow is None)
+        result = replace(result, warnings=tuple(warnings))
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
-            warnings = warnings_of(result, is_fitted_anew=self._request.saved_workflow is None)
-            report = {**result.to_json(), "warnings": list(warnings)}
-            partial_file.write_text(json.dumps(report, indent=1) + "\n")
+            partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
         return result
 
     @contextmanager

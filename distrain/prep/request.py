@@ -188,6 +188,7 @@ class PrepResult:
     unlabelled: int = 0  # number of rows dropped because their target is missing
     # the input's columns that rows keep, by their names in the output
     kept: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()  # see `warnings_of`
 
     @property
     def num_rows(self) -> int:
@@ -229,6 +230,7 @@ class PrepResult:
             "cardinalities": self.cardinalities,
             **learnt,
             **({"kept_counts": kept} if self.kept_counts else {}),
+            "warnings": list(self.warnings),
             "seconds": self.seconds,
         }
 

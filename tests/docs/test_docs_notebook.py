@@ -10,7 +10,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="the extra 'dev' is not installed")
 nbclient = pytest.importorskip("nbclient", reason="the extra 'dev' is not installed")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 CELLS = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
