@@ -181,6 +181,8 @@ class Waits:
         self._blocks = False
         self._start_sync, self._begin_exchange = self._dense.start_sync, tables.begin_exchange
         self._finish_sync = self._dense.finish_sync
+        self._begin_slice = self._dense.begin_slice
+        self._dense.begin_slice = self.begin_slice
         self._dense.start_sync, tables.begin_exchange = self.start_sync, self.begin_exchange
         self._dense.finish_sync = lambda: self.timed(self._finish_sync)
 
@@ -195,6 +197,11 @@ class Waits:
         result = call()
         self.exchange_s += time.perf_counter() - began_s
         return result
+
+    def begin_slice(self, last: bool) -> None:
+        """Replaces the dense part's `begin_slice`, which lets backward begin the exchange."""
+        if not self._blocks:
+            self._begin_slice(last)
 
     def start_sync(self) -> None:
         """Replaces the dense part's `start_sync`."""
