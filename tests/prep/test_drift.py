@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from wording import Wording
 
-from distrain.cli.data.prepared import warn_of
+from distrain.cli.data.prepared import print_prepared
 from distrain.errors import InputError
 from distrain.prep import (
     Categorify,
@@ -146,7 +146,7 @@ def test_large_numbers_that_float32_hardly_tells_apart_are_warned_of(
         "second": (nearest.min(), nearest.max()),
         "before": (-nearest.max(), -nearest.min()),
     }
-    warn_of(result, is_fitted_anew=True)
+    print_prepared(result)
     wording(capsys.readouterr().err)
 
 

@@ -215,7 +215,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         result = prepare(request, client, progress.show_prep)
         if_interrupted(f"{request.out} is written")
     print_answer(folder=str(result.out), **result.to_json())
-    print_prepared(result, is_fitted_anew=options["saved_workflow"] is None)
+    print_prepared(result)
     print_remark(f"next: {_next_command(result, options)}")
 
 

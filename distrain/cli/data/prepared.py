@@ -9,11 +9,8 @@ if TYPE_CHECKING:
     from distrain.prep.request import PrepResult
 
 
-def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
-    """Print a summary of the prepared rows, and warnings.
-
-    `is_fitted_anew` is False if a saved workflow was used; the remedies in warnings differ.
-    """
+def print_prepared(result: "PrepResult") -> None:
+    """Print a summary of the prepared rows, and warnings."""
     seconds = result.seconds["total"]
     rows = "rows" if result.train.num_ones is None else "training rows"  # `None`: unlabelled
     lines = {rows: f"{result.train.num_rows:,} in {result.train.num_files} files"}
@@ -30,7 +27,8 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
-    warn_of(result, is_fitted_anew)
+    for text in result.warnings:
+        print_warning(f"warning: {text}")
 
 
 def left_out_of(result: "PrepResult") -> dict[str, str]:
@@ -46,14 +44,6 @@ def left_out_of(result: "PrepResult") -> dict[str, str]:
     if result.unlabelled:
         facts["skipped, no label"] = f"{result.unlabelled:,} rows"
     return facts
-
-
-def warn_of(result: "PrepResult", is_fitted_anew: bool) -> None:
-    """Print warnings about prepared rows; `is_fitted_anew` is as in `print_prepared`."""
-    from distrain.prep.result_warnings import warnings_of
-
-    for text in warnings_of(result, is_fitted_anew):
-        print_warning(f"warning: {text}")
 
 
 def warn_of_scored(result: "PrepResult") -> None:
