@@ -8,7 +8,7 @@ Two gloo ranks with one thread each run in network namespaces, joined by a veth 
 MLP over 26 tables of width 16, ids follow power laws. The same ranks alternate, step by step,
 between:
 
-  blocking    backward, then the exchange of rows, then that of dense gradients, one after the other
+  blocking    backward, then the exchange of dense gradients, then that of rows, one after the other
   overlapped  what distrain does: buckets of dense gradients are sent during the backward pass, as
               soon as they are complete, and the rows' gradients are sent behind them
 

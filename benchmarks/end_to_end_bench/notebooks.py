@@ -101,12 +101,10 @@ ON_GPU = (
     Way("graph, bf16, triton, cudf", BF16_GRAPH, quick=False, **CUDF),
     Way("eager, tf32", {**EAGER, "precision": "tf32"}, quick=False),
     Way("eager, bf16", {**EAGER, "precision": "bf16"}, quick=False),
-    Way("compiled, bf16", {**EAGER, "precision": "bf16", "compile": True}, quick=False),
 )
 ON_CPU = (
     Way("eager, fp32"),
     Way("eager, bf16", {"precision": "bf16"}, quick=False),
-    Way("compiled, fp32", {"compile": True}, quick=False),
 )
 
 

@@ -9,7 +9,7 @@ from benchmarks.end_to_end_bench.syncs import SyncCounter
 COUNTED, PROFILED = 5, 7
 """The report windows of the first epoch in which waits are counted and steps are profiled.
 
-The first epoch is not timed. By these windows, graphs have been recorded and modules compiled.
+The first epoch is not timed. By these windows, graphs have been recorded.
 """
 
 

@@ -25,7 +25,7 @@ NEEDED = {
 """Modules that everything here needs, and their packages."""
 
 OPTIONAL = {
-    "triton": "distrain's Triton kernels, CUDA graphs over them, and compiled dense parts",
+    "triton": "distrain's Triton kernels, and CUDA graphs over them",
     "pylibcudf": "the loader's reader `cudf` and its tests",
     "rmm": "the memory pool of the reader `cudf`",
     "dask": "jobs on a cluster",

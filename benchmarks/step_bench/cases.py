@@ -205,8 +205,6 @@ GRAPH: dict[str, Any] = {"graph": True, "placement": "replicated"}
 ON_GPU: dict[str, dict[str, Any]] = {
     "tf32": {"precision": "tf32"},
     "bf16": BF16,
-    "compiled": {"compile": True},
-    "bf16, compiled": BF16 | {"compile": True},
     "graph": GRAPH,
     "graph, bf16": GRAPH | BF16,
     "graph, bf16, triton": GRAPH | BF16 | {"triton": True},

@@ -35,7 +35,6 @@ class Setup:
         placement: Placement of distrain's tables, or "table_wise" for TorchRec; "" if the contender
             has no choice.
         precision: Precision of the dense part: "fp32", "tf32" or "bf16".
-        compile: Whether torch compiles the dense part.
         graph: Whether a step is recorded as a CUDA graph.
         triton: Whether distrain's Triton kernels are switched on.
     """
@@ -47,7 +46,6 @@ class Setup:
     device: str = "cpu"
     placement: str = ""
     precision: str = "fp32"
-    compile: bool = False
     graph: bool = False
     triton: bool = False
 

@@ -150,7 +150,7 @@ def on_gpu(results: Sequence[Measured]) -> Iterator[tuple[str, list[float]]]:
 
 def is_eager(setup: Setup) -> bool:
     """Return True if torch launches each kernel separately, in fp32 or tf32."""
-    return not (setup.graph or setup.compile) and setup.precision != "bf16"
+    return not setup.graph and setup.precision != "bf16"
 
 
 def find(results: Iterable[Measured], comparison: str, name: str) -> Measured | None:

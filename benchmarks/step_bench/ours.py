@@ -162,7 +162,6 @@ def job_spec(setup: Setup) -> Any:
             "train": {
                 "optimizer": {"kind": setup.kind, "lr": LR},
                 "precision": setup.precision,
-                "compile": setup.compile,
                 "cuda_graph": setup.graph,
                 "route_ahead": 2 if setup.cuda else 0,
             },

@@ -24,13 +24,12 @@ from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.models.kinds import CustomSpec
 from distrain.launch.spec_warnings import surprises
-from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.runs.run_file import check_new_run, untrained
 from distrain.runs.sinks.base import Sink
 from distrain.runs.sinks.choosing import open_sinks
 from distrain.schema.schema import Schema
 from distrain.storage.folder import open_folder
-from distrain.storage.inputs import list_inputs
+from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.outputs import check_place
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import flat
 from distrain.jobs.spec.paths import with_absolute_paths
 from distrain.jobs.spec.short_yaml import short_yaml
-from distrain.jobs.states import JobState
 from distrain.jobs.target_names import own_name, with_own_name
 from distrain.launch.external_ranks import Gang
 from distrain.launch.inline import run_inline
@@ -36,7 +35,7 @@ from distrain.runs.finish_run import finish_run
 from distrain.runs.history import History
 from distrain.runs.open_run import OpenRun, open_run, reopen_run
 from distrain.runs.report.figures import draw_curves
-from distrain.runs.run_file import read_summary
+from distrain.runs.run_file import has_succeeded, read_summary
 from distrain.runs.sinks.base import RunFacts, Sink
 from distrain.runs.sinks.choosing import open_sinks
 from distrain.runs.sinks.feed import Feeds
@@ -187,7 +186,7 @@ def train(
         summary = finish(
             folder.paths, view, run.first_attempt, history, progress.say, draws=run.draws
         )
-        if view.reason and _keeps_success(folder.paths):
+        if view.reason and has_succeeded(folder.paths):
             folder.put_spec_back()
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
@@ -348,8 +347,3 @@ def written_summary(paths: RunPaths, view: "JobView") -> "Summary | None":
         with suppress(TypeError):  # written by another version
             return Summary(**values)
     return None
-
-
-def _keeps_success(paths: RunPaths) -> bool:
-    """Return True if the run folder still has the summary of an earlier success."""
-    return (read_summary(paths) or {}).get("state") == JobState.SUCCEEDED.value

@@ -9,7 +9,7 @@ from distrain.jobs.spec.load import parse_spec
 from distrain.launch.reporting import Progress
 from distrain.launch.run import request_in, train
 from distrain.launch.spec_folder import claim_folder
-from distrain.runs.run_file import read_summary
+from distrain.runs.run_file import has_succeeded
 
 
 def train_seeds(
@@ -37,7 +37,7 @@ def train_seeds(
     roots: list[Path] = []
     for seed in range(spec.train.seed, spec.train.seed + count):
         root = folder / f"seed-{seed}"
-        if (read_summary(RunPaths(root)) or {}).get("state") != "succeeded":
+        if not has_succeeded(RunPaths(root)):
             progress = progress_of(f"run {len(roots) + 1} of {count}, seed {seed}, in {root}")
             train(request_in(root, _seeded(spec, seed)), progress)
         roots.append(root)

@@ -1,6 +1,7 @@
 """Turns a table into a job: infers its columns, prepares its rows once, and fits a spec to them."""
 
 import hashlib
+import shlex
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,9 +16,8 @@ from distrain.errors import InputError
 from distrain.formatting import some
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.fit_to_table import follow_length
-from distrain.jobs.spec.load import TABLE_ENDINGS, check_overrides, set_values, sets_section
+from distrain.jobs.spec.load import check_overrides, set_values, sets_section
 from distrain.jobs.spec.presets import MODELS, check_kind
-from distrain.jobs.states import JobState
 from distrain.launch.new_job import new_job
 from distrain.prep.bad_lines import BadLineTally
 from distrain.prep.features.config import FeatureConfig
@@ -29,9 +29,9 @@ from distrain.prep.preparation import prepare
 from distrain.prep.report_file import PREP_JSON, read_report
 from distrain.prep.request import PrepRequest
 from distrain.prep.rows_in_memory import is_dask, store_rows
-from distrain.runs.run_file import read_summary
+from distrain.runs.run_file import has_succeeded
 from distrain.storage.identity import file_identity
-from distrain.storage.inputs import InputFile, list_inputs
+from distrain.storage.inputs import TABLE_SUFFIXES, InputFile, list_inputs
 from distrain.storage.outputs import waiting_lock
 from distrain.version import build
 from distrain.workers.open_cluster import ClusterRequest, open_cluster
@@ -141,17 +141,16 @@ def refuse_without_target(sources: Sequence[str]) -> NoReturn:
     Raises `DataError` if there are no such files, if a folder has no file with the ending of a
     table, or if the first file is not a table.
     """
-    run = RunPaths(Path(sources[0]))
+    run, folder = RunPaths(Path(sources[0])), shlex.quote(sources[0])
     if run.run.exists() or run.spec.exists():
-        is_done = (read_summary(run) or {}).get("state") == JobState.SUCCEEDED.value
         raise InputError(
             "the folder holds a run, not a table",
             where={"path": sources[0]},
-            hint=f"Score rows with it: distrain predict {sources[0]}, or distrain evaluate."
-            if is_done
-            else f"Resume it: distrain train --resume {sources[0]}",
+            hint=f"Score rows with it: distrain predict {folder}, or distrain evaluate."
+            if has_succeeded(run)
+            else f"Resume it: distrain train --resume {folder}",
         )
-    first = list_inputs(sources, suffixes=TABLE_ENDINGS)[0]
+    first = list_inputs(sources, suffixes=TABLE_SUFFIXES)[0]
     columns = list(look_at(first.path, first.size_bytes, FormatSpec()).columns)
     raise InputError(
         "a table needs a target, the column to predict",
@@ -185,8 +184,7 @@ def job_of_table(
     files = _files(request.rows, place)
     valid = [] if request.valid_rows is None else _files(request.valid_rows, place)
     config, text, decisions = _features(request, files, say)
-    most_dropped = "" if request.max_bad is None else f"\nmax_bad: {request.max_bad}"
-    data = place / f"data-{_key([*files, *valid], config, text + most_dropped)}"
+    data = place / f"data-{_key([*files, *valid], config, text, request.max_bad)}"
     inputs, valid_inputs = (tuple(file.path for file in one) for one in (files, valid))
     wanted = PrepRequest(
         inputs,
@@ -276,16 +274,18 @@ def _features(
     return inferred.features, inferred.text, lines
 
 
-def _key(files: Sequence[InputFile], config: FeatureConfig, text: str) -> str:
+def _key(
+    files: Sequence[InputFile], config: FeatureConfig, text: str, max_bad: float | None
+) -> str:
     """Return a name for the prepared rows: a hash of all that determines them.
 
-    These are the versions of the input files and side tables, the features document, and this
-    build of distrain.
+    These are the versions of the input files and side tables, the features document, the share of
+    bad lines that may be dropped (`None`: none are), and this build of distrain.
     """
     paths = [file.path for file in files] + [join.file for join in config.document.joins]
     # A file without a version may have other rows each time, so its rows are not reused.
     versions = [file_identity(path) or uuid.uuid4().hex for path in paths]
-    content = "\n".join([build(), text, *versions])
+    content = "\n".join([build(), text, str(max_bad), *versions])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 

@@ -31,7 +31,7 @@ from distrain.launch.reporting import LoggedProgress
 from distrain.launch.run import CallbackFailed, RunRequest, request_in, train
 from distrain.launch.spec_folder import claim_folder
 from distrain.runs.attempts import read_records
-from distrain.runs.run_file import read_summary
+from distrain.runs.run_file import has_succeeded
 from distrain.storage.outputs import whole_file
 from distrain.version import how_to_install
 
@@ -226,7 +226,7 @@ class Search:
 
         try:
             watch(*read_records(paths))
-            if (read_summary(paths) or {}).get("state") != "succeeded":
+            if not has_succeeded(paths):
                 train(self._request(root, values, watch), LoggedProgress(lambda _: None))
         except (_PrunedError, CallbackFailed) as ended:
             if isinstance(ended, CallbackFailed) and not isinstance(ended.error, _PrunedError):

@@ -9,7 +9,7 @@ from typing import Any
 from distrain.errors import DataError, SchemaError
 from distrain.jobs.spec.data import RowsSpec
 from distrain.loader.options import checked, parse_bytes, refuse_two_names
-from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.row_order import parts_of
 from distrain.loader.partition.slices import LARGE_ROWS, Slices
 from distrain.loader.partition.table import Table
@@ -17,7 +17,7 @@ from distrain.loader.partition.wanted_columns import wanted_columns
 from distrain.prep.vocabulary import WORKFLOW_FILE
 from distrain.schema.files import find_schema_next_to, hint_without_schema
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import list_inputs
+from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.urls import is_remote
 
 CELL_BYTES = 4

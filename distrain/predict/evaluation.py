@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from distrain.errors import DataError, InputError, ModelError, Unavailable
 from distrain.jobs.spec.paths import absolute
 from distrain.loader.dataset import Dataset
-from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.metrics.exact import Bounded, DistinctScores
 from distrain.metrics.grouped import GroupedReport, grouped_metrics
 from distrain.metrics.report import BinaryReport
@@ -30,7 +29,7 @@ from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.vocabulary import is_text
 from distrain.schema.column import Tags
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
 from distrain.train.loop.evaluation import count_in, finite_metrics, main_rows, not_bounded
 from distrain.train.step.device_metrics import DeviceTargets
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowInvalid
 
 from distrain.errors import DataError, InputError, OutputError
-from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.table import Table
 from distrain.models.saved_model import SavedModel
 from distrain.predict.cluster_tasks import FilePiece, cut_into_pieces, results
@@ -38,7 +38,7 @@ from distrain.prep.parts import FILE, ROW_NUMBER
 from distrain.prep.progress import ProgressCallback
 from distrain.prep.request import PrepResult
 from distrain.storage.folder import open_folder
-from distrain.storage.inputs import InputFile
+from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile
 from distrain.storage.outputs import check_apart, check_output, whole_output
 from distrain.storage.retrying import RETRY_S, with_retries
 from distrain.storage.urls import is_remote

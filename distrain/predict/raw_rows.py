@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError, InputError
 from distrain.loader.dataset import Dataset
-from distrain.loader.partition.footers import PARQUET_SUFFIXES
 from distrain.models.saved_model import SavedModel
 from distrain.prep.features.columns import CALENDAR
 from distrain.prep.features.config import FeatureConfig
@@ -30,7 +29,7 @@ from distrain.prep.transforming import raw_tables
 from distrain.schema.column import Tags
 from distrain.schema.files import find_schema_next_to
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
 from distrain.storage.outputs import scratch_folder
 from distrain.storage.retrying import RETRY_S
 from distrain.storage.urls import is_remote

@@ -21,6 +21,7 @@ from distrain.jobs.reasons import LEFT_OFF
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.spec.job import JobSpec
 from distrain.jobs.spec.load import dump_yaml, parse_spec, parse_yaml
+from distrain.jobs.states import JobState
 from distrain.runs.attempts import read_records
 from distrain.runs.run_folder import NotInRun
 from distrain.runs.stored.folder import open_run_folder
@@ -181,6 +182,11 @@ def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
     return read_outcome(paths.summary)
 
 
+def has_succeeded(paths: RunPaths) -> bool:
+    """Return True if the run's summary says that it has succeeded."""
+    return (read_summary(paths) or {}).get("state") == JobState.SUCCEEDED.value
+
+
 def is_finished(paths: RunPaths) -> bool:
     """Return True if the run has a summary that includes its last attempt."""
     summary = read_summary(paths)
@@ -241,7 +247,7 @@ def _instead_of_beginning(paths: RunPaths) -> str:
     replaced = (
         "Choose another --run-dir, or replace that run: --overwrite (in Python: overwrite=True)."
     )
-    if (read_summary(paths) or {}).get("state") == "succeeded":
+    if has_succeeded(paths):
         return replaced
     return f"Resume it: distrain train --resume {shlex.quote(str(paths.root))}. {replaced}"
 

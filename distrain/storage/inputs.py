@@ -17,6 +17,13 @@ from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_re
 from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import check_url, is_remote
 
+PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+TABLE_SUFFIXES = (
+    *PARQUET_SUFFIXES,
+    *(".csv", ".tsv", ".jsonl", ".ndjson", ".gz", ".zst", ".zstd"),
+)
+"""The endings by which a file counts as a table if no target is named."""
+
 _LOOK = "Check the path or the URL."
 _FETCHED_AT_ONCE = 4 << 20
 

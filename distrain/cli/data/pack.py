@@ -65,9 +65,8 @@ def command(
       distrain pack criteo/train criteo/valid /nvme/criteo
       distrain pack 's3://clicks/day=*' --hive --schema schema.pbtxt /nvme/clicks
     """
-    from distrain.loader.partition.footers import PARQUET_SUFFIXES
     from distrain.schema.schema import Schema
-    from distrain.storage.inputs import list_inputs
+    from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
     from distrain.storage.outputs import check_free
 
     list_inputs(inputs, suffixes=PARQUET_SUFFIXES)

@@ -10,6 +10,7 @@ from typing import Any
 from distrain.errors import SpecError
 from distrain.jobs.spec.explain import explain_all
 from distrain.jobs.spec.job import JobSpec
+from distrain.storage.inputs import TABLE_SUFFIXES
 from distrain.storage.urls import without_secrets
 
 
@@ -32,11 +33,7 @@ def is_named_as_table(name: str) -> bool:
     >>> is_named_as_table("day_0.csv.gz"), is_named_as_table("job.yaml")
     (True, False)
     """
-    return name.lower().endswith(TABLE_ENDINGS) or "*" in name or Path(name).is_dir()
-
-
-TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".gz", ".zst", ".zstd")
-"""The endings by which a file counts as a table if no target is named."""
+    return name.lower().endswith(TABLE_SUFFIXES) or "*" in name or Path(name).is_dir()
 
 
 def parse_spec(

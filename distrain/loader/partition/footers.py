@@ -32,7 +32,7 @@ from distrain.loader.partition.wanted_columns import (
 from distrain.loader.partition.windows import Span, cut_windows, row_group_spans
 from distrain.schema.schema import Schema
 from distrain.storage.identity import size_as_version, version_in
-from distrain.storage.inputs import InputFile, list_inputs, open_input
+from distrain.storage.inputs import PARQUET_SUFFIXES, InputFile, list_inputs, open_input
 from distrain.storage.os_errors import reading_hint
 from distrain.storage.retrying import first_line, is_transient
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyarrow import Schema as ArrowSchema
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _MOST_LISTED = 5
 
 

@@ -20,7 +20,7 @@ from distrain.jobs.spec.models.kinds import (
 )
 from distrain.jobs.spec.targets import with_targets
 from distrain.loader.options import parse_bytes
-from distrain.loader.partition.footers import PARQUET_SUFFIXES, read_footers
+from distrain.loader.partition.footers import read_footers
 from distrain.loader.partition.negative_downsampling import thinned
 from distrain.loader.partition.table import Table
 from distrain.loader.partition.wanted_columns import WantedColumn, wanted_columns
@@ -29,7 +29,7 @@ from distrain.schema.column import Tags
 from distrain.schema.criteo import criteo_schema
 from distrain.schema.files import find_schema, find_schema_next_to, hint_without_schema
 from distrain.schema.schema import Schema
-from distrain.storage.inputs import list_inputs
+from distrain.storage.inputs import PARQUET_SUFFIXES, list_inputs
 from distrain.storage.urls import is_remote
 from distrain.train.data.job_tables import Inputs, read_tables
 from distrain.train.data.vocabularies import (
