@@ -8,8 +8,8 @@ from devices import no_waiting
 from distrain.jobs.spec import TrainSpec
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.embeddings import EmbeddingCollection, TableColumn
-from distrain.train.step.device_metrics import DeviceMetrics
 from distrain.train.step.averages import averaged
+from distrain.train.step.device_metrics import DeviceMetrics
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.recorder import WARM_UP_STEPS
 from distrain.train.step.step import TrainStep
