@@ -5,7 +5,6 @@ Each part is a file named by the offset of its first byte. Once the rank has clo
 file contains the total number of bytes.
 """
 
-import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -175,21 +174,32 @@ class _Log:
     def last_lines(self, lines: int) -> bytes:
         """Return the last `lines` lines, and set `offset` to the byte after them.
 
-        Only the last part of the log is read, and at most 1 MiB of it, so there may be fewer lines.
+        At most 1 MiB of a part of the log is read, and nothing before bytes that were not kept, so
+        there may be fewer lines.
         """
-        self.offset = sys.maxsize
+        self.offset = 0
         self._look()
-        if not self._parts:
-            self.offset = 0
-            return b""
-        first, file = self._parts[0]
-        self.offset, wanted = first + file.size_bytes, _TAIL_BYTES
-        while True:
-            begin = max(0, file.size_bytes - wanted)
-            found = self._read(file.name, begin, file.size_bytes - begin).splitlines(keepends=True)
-            if begin == 0 or len(found) > lines or wanted >= _MOST_TAIL_BYTES:
-                return b"".join(found[-lines:])
+        parts, self._parts = self._parts, self._parts[-1:]
+        for first, file in self._parts:
+            self.offset = first + file.size_bytes
+        found, begin = b"", self.offset
+        for first, file in reversed(parts):
+            if first + file.size_bytes < begin:
+                break
+            tail, begin = self._tail(file, lines - found.count(b"\n")), first
+            found = tail + found
+            if len(tail) < file.size_bytes or found.count(b"\n") > lines:
+                break
+        return b"".join(found.splitlines(keepends=True)[-lines:])
+
+    def _tail(self, file: Artifact, lines: int) -> bytes:
+        """Return the last bytes of a part, with more than `lines` lines if possible."""
+        found, wanted, size = b"", _TAIL_BYTES, file.size_bytes
+        while len(found) < size and found.count(b"\n") <= lines and wanted <= _MOST_TAIL_BYTES:
+            begin = max(0, size - wanted)
+            found = self._read(file.name, begin, size - begin)
             wanted *= 4
+        return found
 
     def _look(self) -> None:
         """Set `_parts` to the log's parts, beginning with the one that contains byte `offset`.

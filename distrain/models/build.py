@@ -10,7 +10,7 @@ from distrain.models.blueprint import Blueprint, Given, TableFactory
 from distrain.models.click_model import ClickModel
 from distrain.models.embeddings.collection import EmbeddingCollection
 from distrain.models.embeddings.columns import Combiner
-from distrain.models.heads.named_head import named_head
+from distrain.models.heads.named_head import leaf_of, named_head
 from distrain.models.heads.tasks import BinaryClassificationTask, LabelTask, Task
 from distrain.models.zoo import MODELS
 from distrain.schema.column import Tags
@@ -65,11 +65,11 @@ def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:
     targets = schema.select_by_tag(Tags.TARGET).names
     if isinstance(task, LabelTask) and len(tasks) == 1:
         ((task.name, only),) = tasks.items()
-        common = schema.select_by_tag(Tags.WEIGHT).names  # in the batch's weights, as `named_head`
-        task.target = only.target or task.name
-        task.weight = None if only.weight in common else only.weight
-        task.known = schema[task.target].known
+        leaf = leaf_of(schema, task.name, only)
+        task.target, task.weight, task.known = leaf.target, leaf.weight, leaf.known
         if isinstance(task, BinaryClassificationTask):  # the default head of the model
             task.mean, task.label_smoothing = only.mean, only.label_smoothing
     elif targets and not task.name:
         task.name = task.target or targets[0]
+        if isinstance(task, LabelTask):
+            task.known = schema[task.name].known

@@ -5,7 +5,7 @@ import platform
 import shlex
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -136,12 +136,14 @@ def read_run_file(paths: RunPaths) -> RunFile:
 def find_run_file(paths: RunPaths) -> RunFile | None:
     """Read `run.json` of a run folder, also in an object store; `None` if there is none.
 
-    Raises `InputError` if it is invalid; in an object store `ValueError` if it is not JSON.
+    Raises `InputError` if it is invalid.
     """
     if not paths.store:
         return read_run_file(paths) if paths.run.exists() else None
     text = read_small_file(paths.place, paths.run.name)
-    return None if text is None else _run_file(json_of(text), paths)
+    if text is None:
+        return None
+    return _run_file(_parsed(lambda: json_of(text), paths.place_of(paths.run)), paths)
 
 
 def _run_file(document: dict[str, Any], paths: RunPaths) -> RunFile:
@@ -151,7 +153,8 @@ def _run_file(document: dict[str, Any], paths: RunPaths) -> RunFile:
         return _RUN_FILE.validate_python(document)
     except ValidationError as error:
         message = f"not a run.json: {problem_in(error)}"
-        raise InputError(message, where={"path": paths.place_of(paths.run)}) from None
+        where = {"path": paths.place_of(paths.run)}
+        raise InputError(message, where=where, hint=_HINT) from None
 
 
 def read_small_file(run_dir: str | Path, name: str) -> str | None:
@@ -160,7 +163,7 @@ def read_small_file(run_dir: str | Path, name: str) -> str | None:
         with open_run_folder(run_dir) as folder:
             file = folder.open(name)
             try:
-                return file.pread(file.size_bytes, 0).decode()
+                return file.pread(file.size_bytes, 0).decode(errors="replace")
             finally:
                 file.close()
     except NotInRun:
@@ -278,15 +281,20 @@ def _holds_something(path: Path) -> bool:
 
 
 def _read(path: Path, parse: Any) -> dict[str, Any]:
+    return _parsed(lambda: parse(read_file(path).decode()), str(path))
+
+
+def _parsed(parse: Callable[[], Any], place: str) -> dict[str, Any]:
+    """Return the mapping that `parse` returns; `InputError` with the place if it is none."""
     try:
-        document = parse(read_file(path).decode())
+        document = parse()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot read the run: {reason}", where={"path": str(path)}, hint=_HINT
+            f"cannot read the run: {reason}", where={"path": place}, hint=_HINT
         ) from None
     if not isinstance(document, dict):
-        raise InputError("cannot read the run", where={"path": str(path)}, hint=_HINT)
+        raise InputError("cannot read the run", where={"path": place}, hint=_HINT)
     return document
 
 

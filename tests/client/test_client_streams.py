@@ -273,6 +273,29 @@ def test_the_last_lines_of_a_log_and_what_follows(lines: int) -> None:
         assert list(client.logs("dlrm-1", rank=3, tail=2)) == []
 
 
+@pytest.mark.parametrize("newest", [0, 1, 30])
+def test_the_last_lines_may_be_in_an_earlier_part_of_a_log(
+    newest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = made_log(400, "a")
+    parts = (len(log) // 2, len(log) - newest)
+    told = LogService([log], seed=4, cuts=0, parts=parts)
+    told.shown, told.closes = len(log), False
+    of_attempt = told.files
+
+    def files(attempt: int) -> dict[str, bytes]:
+        return {f"logs/attempt-1/rank-0.log.from-{parts[1]}": b""} | of_attempt(attempt)
+
+    monkeypatch.setattr(told, "files", files)
+    lines = log.splitlines(keepends=True)
+    for wanted in (5, 300, 1000):
+        with ScriptedService(told.answer) as service, client_of(service) as client:
+            assert b"".join(client.logs("dlrm-1", tail=wanted)) == b"".join(lines[-wanted:])
+    told.kept_first = False
+    with ScriptedService(told.answer) as service, client_of(service) as client:
+        assert b"".join(client.logs("dlrm-1", tail=1000)) == log[parts[0] :]
+
+
 # Files
 
 

@@ -1,5 +1,7 @@
 """From schema and spec to a model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -78,3 +80,12 @@ def test_dlrm_has_the_notebooks_layers(small_schema):
     ]
     unprojected = build_model(small_schema(26, 13), DlrmSpec(embedding_dim=64), seed=0).dense
     assert unprojected.body.projection is None
+
+
+@pytest.mark.parametrize("tasks", [{}, {"clicked": {}}])
+def test_a_row_whose_only_label_is_unknown_has_no_weight(small_schema, tasks):
+    columns = small_schema(1, 1).columns
+    known = replace(columns[0], properties={"known": "clicked_known"})
+    beside = ColumnSchema("clicked_known", "float32", (Tags.TASK_WEIGHT,))
+    model = build_model(Schema((known, *columns[1:], beside)), MlpSpec(tasks=tasks), seed=0)
+    assert [target.known for target in model.task.targets] == ["clicked_known"]

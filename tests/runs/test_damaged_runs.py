@@ -12,8 +12,9 @@ from distrain.cli.main import cli
 from distrain.errors import InputError, OutputError
 from distrain.jobs.run_paths import RunPaths
 from distrain.jobs.states import JobState
+from distrain.runs import run_file
 from distrain.runs.attempts import read_records
-from distrain.runs.run_file import locked, read_run_and_spec, read_summary
+from distrain.runs.run_file import find_run_file, locked, read_run_and_spec, read_summary
 
 DEEP = "[" * 100_000
 RUN = {"job_id": "a", "created": "2026", "version": "1"}
@@ -85,3 +86,14 @@ def test_an_outcome_that_is_none_counts_as_missing(paths: RunPaths) -> None:
         assert read_summary(paths) is None, text[:100]
     done = CliRunner().invoke(cli, ["report", str(paths.root)], catch_exceptions=False)
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "\ufffd"])
+def test_a_damaged_run_file_in_an_object_store_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(run_file, "read_small_file", lambda *_: text)
+    with pytest.raises(InputError) as caught:
+        find_run_file(RunPaths(tmp_path, "s3://bucket/run"))
+    assert caught.value.where == {"path": "s3://bucket/run/run.json"}
+    assert caught.value.hint

@@ -19,6 +19,10 @@ from distrain.jobs.spec import JobSpec
 LONG_S = 120.0
 
 
+def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["kind"] == kind]
+
+
 class HeldRank:
     """One rank's process.
 
@@ -71,7 +75,7 @@ class HeldRank:
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """Its events of a kind so far."""
         with self._changed:
-            return [event for event in self.events if event["kind"] == kind]
+            return of_kind(self.events, kind)
 
     def wait_for(self, kind: str, is_it: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any]:
         """The first event of a kind that is as wanted; waits for it."""

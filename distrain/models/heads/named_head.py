@@ -41,14 +41,7 @@ def named_head(
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}
     if isinstance(sharing, EsmmSpec) and sharing.order:
         named = _ordered(named, sharing.order)
-    # A weight column of all tasks is in the batch's weights.
-    common = schema.select_by_tag(Tags.WEIGHT).names
-    leaves = {}
-    for name, task in named.items():
-        column = schema[task.target or name]
-        leaf = _leaf(column, task, None if task.weight in common else task.weight)
-        leaf.known = column.known
-        leaves[name] = leaf
+    leaves = {name: leaf_of(schema, name, task) for name, task in named.items()}
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
             f"model.sharing is {sharing.kind}, but there is only one task",
@@ -71,6 +64,16 @@ def _ordered(tasks: Mapping[str, TaskSpec], order: Sequence[str]) -> dict[str, T
             hint="Name each task once.",
         )
     return {name: tasks[name] for name in order}
+
+
+def leaf_of(schema: Schema, name: str, task: TaskSpec) -> LabelTask:
+    """Return the task of one target, as its section of the spec and the schema describe it."""
+    column = schema[task.target or name]
+    # A weight column of all tasks is in the batch's weights.
+    common = schema.select_by_tag(Tags.WEIGHT).names
+    leaf = _leaf(column, task, None if task.weight in common else task.weight)
+    leaf.known = column.known
+    return leaf
 
 
 def _leaf(column: ColumnSchema, task: TaskSpec, weight: str | None) -> LabelTask:

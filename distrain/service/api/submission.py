@@ -176,17 +176,15 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
     usable = usable_clusters(settings, project)
     if asked in usable:
         return asked
-    names = ", ".join(usable) or "none"
     if asked is None and len(usable) == 1:
         return usable[0]
-    detail = (
-        f"the project may use several clusters: {names}"
-        if asked is None
-        else f"the project may use no cluster {asked!r}; it may use: {names}"
-    )
-    raise Problem(
-        "bad_spec", detail, hint="Name one as `cluster`.", errors=[Mistake("/cluster", detail)]
-    )
+    names, hint = ", ".join(usable), "Name one as `cluster`."
+    detail = f"the project may use several clusters: {names}"
+    if not usable:
+        detail, hint = "the project may use no cluster", "Ask an operator of the service for one."
+    elif asked is not None:
+        detail = f"the project may use no cluster {asked!r}; it may use: {names}"
+    raise Problem("bad_spec", detail, hint=hint, errors=[Mistake("/cluster", detail)])
 
 
 def check_priority(call: ApiCall, project: str, cluster: str, quota: Quota, priority: int) -> None:

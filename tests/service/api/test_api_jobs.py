@@ -2,10 +2,13 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from api_world import SPEC, World
 
+from distrain.service.api.problems import Problem
+from distrain.service.api.submission import choose_cluster
 from distrain.service.decisions.api_values import STATES
 from distrain.service.values import Quota, Role
 
@@ -375,3 +378,22 @@ def test_unknown_addresses_and_methods(world: World):
     assert code_of(world.ask("alice", "GET", "/v1/jobs/%00")) == (400, "bad_request")
     assert code_of(world.ask("alice", "GET", "/v1/jobs?owner=%00")) == (400, "bad_request")
     assert code_of(world.ask("alice", "GET", "/v1/jobs/none")) == (404, "not_found")
+
+
+def test_a_cluster_is_chosen_only_if_the_project_may_use_one():
+    profiles = {
+        "a": SimpleNamespace(projects=("ads",)),
+        "b": SimpleNamespace(projects=("ads", "x")),
+    }
+    settings = SimpleNamespace(clusters=profiles)
+    assert choose_cluster(settings, "x", None) == "b"
+    assert choose_cluster(settings, "ads", "a") == "a"
+    for project, asked, words in (
+        ("none", None, "the project may use no cluster"),
+        ("none", "a", "the project may use no cluster"),
+        ("ads", None, "the project may use several clusters: a, b"),
+        ("x", "a", "the project may use no cluster 'a'; it may use: b"),
+    ):
+        with pytest.raises(Problem) as caught:
+            choose_cluster(settings, project, asked)
+        assert caught.value.detail == words

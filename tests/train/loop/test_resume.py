@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from loaded_scripts import run_script
+from rank_processes import of_kind
 
 from distrain.metrics import BinaryMetrics
 from distrain.train.audit.audit import audit_run
@@ -150,10 +151,6 @@ def folder(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def events_of(folder: Path, name: str, attempt: int, rank: int) -> list[dict[str, Any]]:
     lines = (folder / f"{name}.{attempt}.{rank}.events").read_text().splitlines()
     return [json.loads(line) for line in lines]
-
-
-def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [event for event in events if event["kind"] == kind]
 
 
 def history(folder: Path, name: str, rank: int, attempts: int) -> list[dict[str, Any]]:

@@ -1,17 +1,13 @@
 """Whole trainings with routes made ahead, in plain steps and in played graphs, on two ranks."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from gloo_ranks import on_ranks
 from loaded_scripts import load_script
+from rank_processes import of_kind
 
 rank_side = load_script(Path(__file__).with_name("ahead_rank.py"))
-
-
-def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [event for event in events if event["kind"] == kind]
 
 
 def test_a_refit_of_ranks_with_unlike_rows_plays_graphs_with_the_bits_of_plain_steps(
