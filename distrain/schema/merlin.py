@@ -281,7 +281,10 @@ _TYPES = {
 
 
 def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
-    """Return the feature without its properties, and the properties to store in its annotation."""
+    """Return a column's feature message, and the properties that have no field of their own in it.
+
+    The caller stores these properties in the message's annotation.
+    """
     properties = dict(column.properties)
     feature: Feature = {"name": column.name, "annotation": {"tag": list(column.tags)}}
     if column.value_count is not None:

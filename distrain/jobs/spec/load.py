@@ -235,7 +235,8 @@ def read_document(
         keep_words: As in `parse_yaml`.
 
     Raises:
-        SpecError: The file is missing, or it is not YAML (JSON if its name ends in `.json`).
+        SpecError: The file is missing, cannot be read, is not UTF-8, or is not YAML (JSON if its
+            name ends in `.json`).
     """
     where = {"file": str(path)}
     try:

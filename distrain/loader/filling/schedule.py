@@ -236,16 +236,16 @@ _MOST_ROWS = 2**31  # maximum rows of a chunk, whose rows are numbered by int32
 class Deal:
     """The rows of a row group that a rank needs, and their places in the rank's batches.
 
-    Rows are listed run by run. A run is a range of consecutive rows of one batch; some of its rows
-    may come from other row groups.
+    Rows are listed run by run. A run is a range of consecutive places in one batch; rows of other
+    row groups may fill some of them.
     """
 
     rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
     steps: NDArray[np.int64]  # the step of each run
     starts: NDArray[np.int64]  # the place in the rank's batch where each run begins
-    counts: NDArray[np.int64]  # rows of each run
-    # `[rows dealt]`, int32: each row's place relative to its run's start; empty if the rows of
-    # each run are consecutive
+    counts: NDArray[np.int64]  # the number of this row group's rows in each run
+    # `[rows dealt]`, int32: each row's place relative to its run's start; empty if each run has
+    # only rows of this row group, in order
     places: NDArray[np.int32]
 
 

@@ -192,6 +192,9 @@ def _legend_beside(axes: Any) -> None:
 
 
 def thinned(records: Sequence[Record], most: int = _MOST_POINTS) -> list[Record]:
-    """Return every n-th record up to the last one, with the least n that gives at most `most`."""
+    """Return every n-th record, counted back from the last, so that at most `most` are left.
+
+    n is the least number that does this; the records stay in order.
+    """
     every = -(-len(records) // most) or 1
     return list(records[::-1][::every][::-1])

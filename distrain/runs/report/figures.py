@@ -245,7 +245,10 @@ def _draw_metric_of(axes: Any, data: RunData, name: str, label: str, along: Alon
 
 
 def _mark_best_step(axes: Any, records: Sequence[Record], step: int | None, along: Along) -> None:
-    """Draw a line at `step`, that of the best validation, unless it is the last step or `None`."""
+    """Draw a line at `step`, the step of the best validation.
+
+    Draws nothing if it is the last step or `None`.
+    """
     if step is not None and step < records[-1].step:
         place = _place(records, step, along)
         axes.axvline(place, color=colours.GREEN, linewidth=1, label=f"best step {count(step)}")

@@ -97,7 +97,11 @@ HOPELESS = frozenset(
         Reason.COORDINATOR_LOST,
     }
 )
-"""Reasons for which another attempt would fail, too, so that the job is not restarted."""
+"""Reasons after which the scheduler does not restart the job.
+
+Another attempt would fail too, a deadline has passed, or the coordinator itself is lost. A user can
+resume some of these jobs, such as those with a lost coordinator.
+"""
 
 LONGEST_BACKOFF_S = 60.0
 

@@ -162,8 +162,8 @@ def with_settings(document: Mapping[str, Any], settings: Mapping[str, Any]) -> d
     """Return a copy of a spec with values set at dotted paths, as by the option `--set`.
 
     Raises:
-        KeyError: A path is empty or passes through a value that is not a section; the key is the
-        path.
+        KeyError: A path is empty, has an empty key (`a..b`), or passes through a value that is not
+            a section. The key of the error is the path.
 
     >>> with_settings({"train": {"epochs": 1}}, {"train.epochs": 3, "queue.priority": 1})
     {'train': {'epochs': 3}, 'queue': {'priority': 1}}

@@ -168,9 +168,10 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
 
 
 def workflows_next_to(files: Iterable[str]) -> dict[str, str]:
-    """Return the workflows in the files' folders, or in the folders above these.
+    """Return the workflow of each file's folder: `workflow` in that folder, or else in its parent.
 
-    Maps each workflow's path to the first of `files` that has this workflow.
+    Maps each workflow's path to a file with this workflow: the first of `files` in one of its
+    folders.
     """
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}

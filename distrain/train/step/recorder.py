@@ -22,10 +22,10 @@ WARM_UP_STEPS = 3
 """Calls of a key that are run before one is recorded; libraries initialise themselves in them."""
 
 MOST_GRAPHS = 48
-"""Maximum number of graphs: two for each combination of the ranks' numbers of rows.
+"""Maximum number of graphs.
 
-One graph requests rows from owners, one trains. With 24 lanes (`train.lanes`), there are at most 24
-combinations.
+A step with a new combination of the ranks' numbers of rows needs two: one that requests rows from
+their owners, and one that trains. With 24 lanes (`train.lanes`), there are at most 24 combinations.
 """
 
 _log = logging.getLogger("distrain")
