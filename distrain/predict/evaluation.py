@@ -46,7 +46,7 @@ OnProgress = Callable[[str, int, int], None]
 def has_seen(saved: SavedModel, dataset: Dataset) -> bool:
     """Return True if the model was refitted (`train.refit`) on a file of the dataset.
 
-    Returns False if the files of the refit are not found any more.
+    Returns False if the files of the refit cannot be found or listed any more.
     """
     patterns = saved.about.get("refitted_on", ())
     found: list[InputFile] = []

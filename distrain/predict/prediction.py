@@ -289,7 +289,10 @@ def _files_to_make(
 
 
 def _rows_there(files: Iterable[str]) -> dict[str, int]:
-    """Return the number of rows of each parquet file that exists, by path."""
+    """Return the number of rows of each file that is complete parquet, by path.
+
+    Missing and unreadable files are omitted.
+    """
     rows_of: dict[str, int] = {}
     for file in files:
         with suppress(OSError, ArrowInvalid):

@@ -359,7 +359,10 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 @contextmanager
 def readable(file: str) -> Iterator[None]:
-    """Context manager that converts errors of reading saved categories to a `DataError`."""
+    """Context manager that converts errors of reading saved categories to a `DataError`.
+
+    It converts every `OSError`, `KeyError` and `ArrowInvalid` of the block, so only read in it.
+    """
     try:
         yield
     except (OSError, KeyError, pa.ArrowInvalid) as error:

@@ -175,7 +175,10 @@ def _own_folder() -> Path:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the partial files to which no process refers: their processes were killed."""
+    """Remove the partial files to which no process refers: their processes were killed.
+
+    Errors are ignored.
+    """
     for marks in folder.glob(f"*{_MARKS}"):
         with contextlib.suppress(OSError):  # another process removes it
             number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)

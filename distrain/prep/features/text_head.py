@@ -147,7 +147,10 @@ def _refuse_other_encodings(path: str, head: bytes) -> None:
 def _refuse_lines_inside_values(
     path: str, lines: list[str], delimiter: str, text: FormatSpec
 ) -> None:
-    """Raise a `DataError` if a quoted value in the first lines contains a line end."""
+    """Raise a `DataError` if a quoted value in the first lines contains a line end.
+
+    Other mistakes in the lines are ignored here; they are reported when the rows are read.
+    """
     if text.quote is None:
         return
     reader = csv.reader(

@@ -343,9 +343,10 @@ def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) ->
 
 
 def _may_reach(place: str, folder: str) -> bool:
-    """Return True if `folder` is, contains or is contained in a match of the path or glob `place`.
+    """Return True if a match of the path or glob `place` is `folder`, is inside it, or contains it.
 
-    Folders that contain `folder` count, since folders are read with their subfolders.
+    A match that contains `folder` counts, since folders are read with their subfolders. A glob with
+    `**` counts as matching everything from there on.
     """
     parts, wanted = _compared(place), _compared(folder)
     for part, name in zip(parts, wanted, strict=False):

@@ -76,8 +76,8 @@ def checked(
 def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's spec with values set at dotted paths.
 
-    Raises the problem `bad_spec` if a path is empty or passes through a value that is not a
-    section. The result is not validated.
+    Raises the problem `bad_spec` if a path is empty, has an empty key (`a..b`), or passes through a
+    value that is not a section. The result is not validated.
     """
     try:
         return with_settings(call.store.spec(job.id), settings)

@@ -100,7 +100,7 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
     With `single`, an SQLite file is locked until the store is closed. Of a service's processes,
     only the one that reconciles sets it. Raises DatabaseInUse if another service has the lock,
-    SchemaDiffers and Unavailable.
+    OutputError if the lock's file cannot be written, SchemaDiffers and Unavailable.
     """
     db = Database(database_url(settings))
     lock = None
