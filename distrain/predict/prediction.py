@@ -108,6 +108,8 @@ def predict(
         DataError: An input cannot be used. Errors in footers are raised before any row is scored.
         OutputError: The folder `out` cannot be written, or contains the model or an input. Or it
             exists without `overwrite`, and does not have the scores that `resume` accepts.
+        Unavailable: A storage does not answer.
+        ClusterError: The workers are lost.
     """
     if checked is None:
         if (finished := finished_scores(request)) is not None:

@@ -135,6 +135,7 @@ def rows_for_model(
     Raises:
         DataError: The rows cannot be used, or were prepared with another workflow than the model's.
         InputError: As in `files_to_score` and `RawRows.check`.
+        Unavailable: The storage does not answer.
     """
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
@@ -167,6 +168,8 @@ def files_to_score(
     Raises:
         InputError: The first file could be raw or prepared: its columns have the names and types of
             prepared rows, but some are nullable.
+        DataError: A pattern matches no file, or a file is empty.
+        Unavailable: The storage does not answer.
     """
     if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
         is_raw = False  # no known workflow could prepare them

@@ -123,8 +123,8 @@ def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFil
 
     A staging file is temporary, and tasks may read it several times. So it is an Arrow file,
     neither encoded nor compressed. Readers map it into memory, or fetch only the columns that they
-    need.
-    Its folder must exist, as for `write_parquet`. Raises `OutputError` if it cannot be written.
+    need. Its folder must exist, as for `write_parquet`. Raises `OutputError` if it cannot be
+    written.
     """
     with (
         whole_file(path, make_folder=False, sync=False) as partial,

@@ -386,6 +386,7 @@ def first_rows(
 
     Raises:
         DataError: The file is missing, cannot be used, or has no rows.
+        Unavailable: The storage does not answer.
     """
     config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
     config = replace(config.without_split(), unlabeled=True)

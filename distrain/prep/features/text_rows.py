@@ -53,7 +53,8 @@ def parse_block(
     """Return the rows and the bad lines of a block of whole lines.
 
     With `stop_at_first`, a block with bad lines need not give its rows: the caller stops at the
-    first bad line. Raises `TornLines` if a quoted value may contain a line end.
+    first bad line. Raises `TornLines` if a quoted value may contain a line end, and the errors of
+    `rows_and_bad_lines` for text in Criteo's form.
     """
     if file.kind == CRITEO:
         layout = _layout_of(file, text)

@@ -162,7 +162,8 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     prep` writes it. `criteo` does the same, but the result is `None` if there is no such file.
     Other values are a file, a folder or a URL, which is returned unchanged. With `data.workflow`,
     `auto` and `criteo` search the workflow's folder and the one above it instead. Raises
-    `SchemaError` if `auto`, or the search beside a workflow, finds no schema.
+    `SchemaError` if `auto`, or the search beside a workflow, finds no schema; `DataError` or
+    `Unavailable` if the training files cannot be listed.
     """
     if is_remote(data.schema_path):
         return data.schema_path

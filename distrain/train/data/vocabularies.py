@@ -59,7 +59,8 @@ class VocabularyFile:
 
         One of them may have more values at its end. If the checksums differ, the files are read, in
         pieces. Returns False if the checksums differ and one of the files has changed since its
-        checksum was computed. Raises `DataError` if a file cannot be read.
+        checksum was computed. Raises `DataError` if a file cannot be read, and `Unavailable` if the
+        storage does not answer.
         """
         if self.xxh3_64 == other.xxh3_64:
             return True

@@ -287,9 +287,10 @@ def _of_number(
 ) -> tuple[Feature, ...]:
     """Return a number's buckets, and the statistics of its values as if they were categories.
 
-    Statistics, and buckets of numbers that are not skewed, are for large tables with a binary
-    target: in a regression of 19,178 rows they raised the error. `settings` are those of the
-    feature that uses the number itself.
+    Buckets are for skewed numbers and, in large tables with a binary target, for all whole numbers.
+    Statistics are only for large tables with a binary target, if values repeat and predict it: in a
+    regression of 19,178 rows they raised the error. `settings` are those of the feature that uses
+    the number itself.
     """
     more: tuple[Feature, ...] = ()
     has_more = facts.num_rows >= _LARGE_ROWS and target_kind == "binary"
