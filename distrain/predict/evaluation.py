@@ -207,7 +207,10 @@ def check_group(dataset: Dataset, column: str, times: FormatSpec | None = None) 
 
 
 def _schema_of_group(dataset: Dataset, column: str, times: FormatSpec | None) -> pa.Schema:
-    """Return a schema with a column's type, into which its values fit in all files."""
+    """Return a schema with a column's type, into which its values fit in all files.
+
+    Raises a `DataError` if rows cannot be grouped by the column (see `evaluate_groups`).
+    """
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")

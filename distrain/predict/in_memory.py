@@ -97,7 +97,10 @@ def evaluate_rows(
     *,
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> Evaluation:
-    """Return the metrics of labelled rows; arguments as in `score_rows`."""
+    """Return the metrics of labelled rows; arguments as in `score_rows`.
+
+    Raises the errors of `score_rows`, and `ModelError` if a logit is not finite.
+    """
     with _labelled(model_dir, rows, raw) as scorer:
         kinds = [(target.name, target.kind) for target in scorer.saved.model.task.targets]
         return Evaluation.of(evaluate_saved(scorer), kinds, own_name(Path(model_dir)))

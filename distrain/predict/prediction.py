@@ -308,7 +308,9 @@ def check_request(request: PredictRequest) -> CheckedInputs:
     Raises:
         InputError: The options contradict each other, such as `resume` with a URL or raw rows.
         DataError: The model, a file or a column to keep cannot be used.
-        OutputError: The output folder exists already, or holds the model or an input.
+        OutputError: The output folder exists and `overwrite` is false, or it holds the model or an
+            input.
+        Unavailable: A storage does not answer.
     """
     if request.resume and is_remote(request.out):
         raise InputError(

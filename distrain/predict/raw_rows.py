@@ -270,7 +270,7 @@ def time_of_raw_rows(model_dir: str | Path, saved: SavedModel) -> str | None:
     """Return the raw column of times from which features such as the hour were made.
 
     `None` if the features document has no such column, or several; or if the schema tags a column
-    of the prepared rows as time.
+    of the prepared rows as time. Columns of times as numbers (with `epoch`) do not count.
     """
     features = features_of(model_dir, saved)
     if features is None or saved.schema.select_by_tag(Tags.TIME).names:
@@ -297,7 +297,8 @@ def features_of(model_dir: str | Path, saved: SavedModel) -> FeatureConfig | Non
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
     """Return the workflow's folder: the model's own copy, or the workflow that prepared its data.
 
-    Raises `DataError` if there is no copy, and the data's workflow is missing or has changed.
+    Raises `DataError` if there is no copy, and the data's workflow is missing or has changed, or
+    the data was prepared without one.
     """
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):

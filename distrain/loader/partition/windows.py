@@ -191,7 +191,10 @@ def cut_windows(
 
 
 def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
-    """Raise a `DataError` if an Arrow column has nulls, NaN or infinity."""
+    """Raise a `DataError` if an Arrow column has nulls, NaN or infinity: such rows have no window.
+
+    `name` is the column's name in the error.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -203,7 +203,11 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
 
 
 def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
-    """Parse JSON line by line, for a block with bad or blank lines, or with changing types."""
+    """Parse JSON line by line, for a block with bad or blank lines, or with changing types.
+
+    A line is bad if it is not JSON, or not an object that fits the columns. Blank lines are
+    skipped.
+    """
     rows, lines, bad = [], [], []
     for place, line in enumerate(block.removesuffix(b"\n").split(b"\n")):
         if not line.strip():

@@ -140,7 +140,10 @@ class JobHistory:
         )
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
-        """Process an event of a rank of attempt `attempt`, which arrived at unix time `now_s`."""
+        """Process an event of a rank of attempt `attempt`, which arrived at unix time `now_s`.
+
+        An event of another attempt than the last one begins a new attempt: all ranks are forgotten.
+        """
         if attempt != self.attempt:
             self.attempt, self.now = attempt, {}
         self.num_reports += not isinstance(event, Heartbeat)

@@ -75,7 +75,11 @@ class Pass:
     _undone: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Execute the pass; raises the errors of the world's calls."""
+        """Execute the pass; raises the errors of the world's calls.
+
+        If the scheduler does not answer, only that is noted: no order is sent and no job admitted.
+        If it stops answering while orders are sent, no job is admitted.
+        """
         self.rows = {job.id: job for job in self.world.alive()}
         self._ask()
         if self.memory.answers:

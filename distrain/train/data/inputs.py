@@ -319,7 +319,11 @@ def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Raise `SchemaError` for parts of the schema that the loader supports, but not the model."""
+    """Raise `SchemaError` for parts of the schema that the loader supports, but not the model.
+
+    There must be a target; for retrieval models and two towers exactly one, which is binary. Lists
+    of numbers must be fields of events.
+    """
     targets = schema.select_by_tag(Tags.TARGET)
     has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
     if not targets.columns or has_towers:

@@ -511,7 +511,10 @@ def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
 
 
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
-    """Return the section `format` of the document; empty for the defaults."""
+    """Return the section `format` of the document; empty for the defaults.
+
+    If columns have different forms of times, the first one is taken.
+    """
     if sample.file.kind == CRITEO:
         return {"kind": CRITEO}
     found: dict[str, Any] = {}

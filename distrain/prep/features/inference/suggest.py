@@ -499,7 +499,11 @@ def _guess_of_many(
 def target_of_many(
     facts: Facts, classes: Sequence[Any] | None, reason: str, gaps: Gaps = DROP
 ) -> Target:
-    """Return a multiclass target with these classes in order; if `None`, a regression target."""
+    """Return a multiclass target with these classes in order; if `None`, a regression target.
+
+    `reason` is the beginning of the target's reason; the range or the classes are appended. `gaps`
+    is the treatment of rows without the target, if there are any.
+    """
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     if classes is None:
         value["kind"], reason = "regression", reason + "numbers"
