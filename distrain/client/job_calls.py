@@ -58,7 +58,11 @@ def read_job(connection: Connection, job_id: str) -> Job:
 
 
 class JobCalls:
-    """The methods of `Client` that submit, query, change and delete jobs."""
+    """The methods of `Client` that submit, query, change and delete jobs.
+
+    Besides the errors that a method lists, all raise `InputError` for a malformed job id, and
+    `ServiceError` (of which `ServiceUnavailable` means no response) for any other failed request.
+    """
 
     _connection: Connection
 

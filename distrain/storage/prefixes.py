@@ -82,7 +82,10 @@ def check_prefix(url: str) -> None:
 
 
 def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
-    """Raise a `DataError` if a URL, or one of the two folders above it, is an unfinished output."""
+    """Raise a `DataError` if a URL, or one of the two folders above it, is an unfinished output.
+
+    Raises `Unavailable` if the storage does not answer for `retry_s` seconds.
+    """
     scheme = url.partition("://")[0]
     if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
         return

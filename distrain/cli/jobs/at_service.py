@@ -206,7 +206,8 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
     """Return the document of a spec to send to a service, as JSON values.
 
     It has only the fields that were set, so that a service of another version uses its own defaults
-    for the other fields. If the set fields do not give an equal spec, it has all fields.
+    for the other fields. If the set fields alone are not valid, or give another spec, it has all
+    fields.
     """
     short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     with suppress(DistrainError):
