@@ -278,7 +278,12 @@ def _unavailable(
 
 
 def problem(answer: httpx2.Response, call: Call, address: str) -> ServiceError:
-    """Return the exception for the response to a failed or rejected call."""
+    """Return the exception for the response to a failed or rejected call.
+
+    Its class follows from the problem's code and the status. It names the first mistakes of the
+    problem by their pointers, and has the service's hint, except for status 429. An answer that is
+    no problem document gives an exception with the status and the call.
+    """
     status = answer.status_code
     document = json_of(answer) if answer.is_stream_consumed else None
     document = document if isinstance(document, dict) else {}

@@ -381,7 +381,11 @@ def write_table(table: pa.Table, file: str, **settings: Any) -> None:
 
 
 def read_table(file: str) -> pa.Table:
-    """Return the rows of a parquet file; `file` is a path or a URL."""
+    """Return the rows of a parquet file; `file` is a path or a URL.
+
+    Reading from a URL is retried for `RETRY_S`. Errors of pyarrow and of the storage are raised
+    unchanged; `readable` converts most of them.
+    """
     if not is_remote(file):
         return pq.read_table(file)
     with open_input(file, retry_s=RETRY_S) as handle:

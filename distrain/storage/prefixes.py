@@ -246,7 +246,11 @@ def _remove_left(url: str, claim: Claim) -> None:
 
 
 def _abort_uploads(url: str) -> None:
-    """Abort the unfinished uploads of killed processes: a store keeps, and bills, their parts."""
+    """Abort the unfinished uploads below an S3 URL: a store keeps, and bills, their parts.
+
+    Killed processes leave them. Uploads of running processes are aborted, too. Errors are ignored,
+    and other kinds of URL skipped.
+    """
     filesystem, path = filesystem_of(url)
     if "s3" not in filesystem.protocol:
         return

@@ -86,7 +86,10 @@ class ServiceJobs(ApiJobs):
     print_cancelled = print_end
 
     def follow(self, job: Job, _: Path | None = None) -> None:
-        """Print a job's states and progress as they arrive, and how it ended."""
+        """Print a job's states and progress as they arrive, and how it ended.
+
+        A state is printed once, and progress every five seconds at most.
+        """
         printed, next_s = "", 0.0
         for event in self.client.follow(job.id):
             line = state_line(Job.read(event.data))

@@ -166,7 +166,10 @@ def open_groups(dataset: Dataset, options: LoaderOptions) -> int:
 
 
 def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step: int = 0) -> Loads:
-    """Return all loads that `lanes` need from `start_step` on, ordered by their first steps."""
+    """Return all loads that `lanes` need from `start_step` on, ordered by their first steps.
+
+    A load has all pieces of a chunk that these lanes need, in the order of the lanes.
+    """
     cells = np.concatenate([_pieces_from(plan, chunks, lane, start_step) for lane in lanes])
     lane, chunk, offset = cells[:, 0], cells[:, 1], cells[:, 4]
     steps = plan.step_of(lane, offset)

@@ -131,7 +131,10 @@ def _of_column(
 
 
 def _factor(kind: DataType) -> int | None:
-    """Return the nanoseconds per unit of a time type; 0 for numbers, `None` for other types."""
+    """Return the nanoseconds per unit of a time type; 0 for numbers, `None` for other types.
+
+    Times of seconds count as milliseconds, in which Parquet stores them.
+    """
     from pyarrow import types
 
     if types.is_timestamp(kind):

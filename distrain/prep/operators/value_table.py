@@ -106,7 +106,10 @@ class ValueTable:
 
     @classmethod
     def of_cells(cls, cells: Cells, num_folds: int) -> ValueTable:
-        """Return the sums of counts and labels for each value and fold, added in row order."""
+        """Return the sums of counts and labels for each value and fold, added in row order.
+
+        The values are sorted by bucket, and within a bucket by value.
+        """
         columns = {name: one_array(cells.rows[name]) for name in ("value", "fold", "count", "sum")}
         encoded = columns["value"].dictionary_encode(null_encoding="encode")
         at = encoded.indices.to_numpy() * np.int64(num_folds) + columns["fold"].to_numpy()

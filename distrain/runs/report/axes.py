@@ -149,7 +149,10 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_shares(axes: Any, train: Sequence[Record]) -> None:
-    """Draw each phase's share of wall time, stacked, over the rows trained."""
+    """Draw each phase's share of wall time, the mean of all ranks, stacked, over the rows trained.
+
+    Phases that never took time are left out, and long runs are thinned by `thinned`.
+    """
     shown = thinned(train)
     of_records = [phase_shares(record.seconds or {}) for record in shown]
     phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]

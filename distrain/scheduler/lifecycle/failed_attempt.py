@@ -39,7 +39,10 @@ def reported_failure(event: RankFailed) -> AttemptFailure:
 
 
 def death_without_report(event: RankExited, status: RankStatus) -> AttemptFailure:
-    """Return the failure of a rank whose process ended without a report of the rank."""
+    """Return the failure of a rank whose process ended without a report of the rank.
+
+    The reason is `PEER_LOST` if NCCL's watchdog aborted the process, otherwise `RANK_DIED`.
+    """
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)

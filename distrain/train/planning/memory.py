@@ -196,7 +196,10 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
 
 
 def exchanged_bytes(tables: ShardingPlan) -> int:
-    """Return the bytes of a step's distinct rows, their gradients' sums, and copies for peers."""
+    """Return the bytes of a step's distinct rows, their gradients' sums, and copies for peers.
+
+    The bytes are those of one rank, for all tables.
+    """
     total = 0.0
     for table in tables.tables:
         row_bytes, room, ranks = VALUE_BYTES * table.dim, table.room, tables.num_ranks
