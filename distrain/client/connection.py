@@ -95,7 +95,10 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call) -> httpx2.Response:
-        """Send a call, with retries, and return its response, with any status."""
+        """Send a call, with retries, and return its response, with any status.
+
+        Raises `ServiceUnavailable` if the last try got no response.
+        """
         return self._answered(call, read=True)
 
     def document(self, call: Call) -> Mapping[str, Any]:
